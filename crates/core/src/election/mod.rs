@@ -1,0 +1,5 @@
+//! Who leads, for which numbered term.
+
+mod fence;
+
+pub use fence::Fence;

@@ -1,0 +1,85 @@
+//! Errors, named by what the caller does next.
+
+use std::error::Error as StdError;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a port answers when it cannot do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller's term is over: stop acting on it. Never retried.
+    #[error("fenced: {what} was refused because its term is over")]
+    Fenced { what: &'static str },
+    /// Somebody else's state is in the way; read it before trying again.
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{what} {id:?} does not exist")]
+    NotFound { what: &'static str, id: String },
+    /// Nothing happened; the same call may succeed later.
+    #[error("{what} is unavailable: {source}")]
+    Unavailable { what: &'static str, source: Box<dyn StdError + Send + Sync> },
+    /// It may or may not have happened: read before repeating.
+    #[error("{what} did not say whether it happened: {source}")]
+    Unknown { what: &'static str, source: Box<dyn StdError + Send + Sync> },
+    /// The request itself is wrong. Never retried.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+impl Error {
+    pub fn not_found(what: &'static str, id: impl ToString) -> Self {
+        Error::NotFound { what, id: id.to_string() }
+    }
+
+    pub fn unavailable(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Unavailable { what, source: source.into() }
+    }
+
+    pub fn unknown(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Unknown { what, source: source.into() }
+    }
+
+    /// Whether the same call may succeed later without anything else being changed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Unavailable { .. } | Error::Unknown { .. })
+    }
+}
+
+/// A value that was refused: which field, and what was expected of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct Invalid {
+    pub field: String,
+    pub message: String,
+    pub kind: InvalidKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidKind {
+    /// Not what the field takes.
+    Argument,
+    /// Well formed, but it makes no sense: two fields that exclude each other, a date that never comes.
+    Senseless,
+    /// Over a limit of size.
+    TooLarge,
+}
+
+impl Invalid {
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Invalid { field: field.into(), message: message.into(), kind: InvalidKind::Argument }
+    }
+
+    pub fn senseless(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Invalid { kind: InvalidKind::Senseless, ..Self::new(field, message) }
+    }
+
+    pub fn too_large(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Invalid { kind: InvalidKind::TooLarge, ..Self::new(field, message) }
+    }
+
+    /// The same complaint about a field inside `outer`, as `jobs[3].delay`.
+    pub fn within(mut self, outer: impl std::fmt::Display) -> Self {
+        self.field = format!("{outer}.{}", self.field);
+        self
+    }
+}

@@ -1,0 +1,78 @@
+//! The names of the channels. `convoke` is the default prefix.
+
+use crate::ids::{JobId, NodeId, QueueName};
+
+/// Channel names under one prefix.
+#[derive(Debug, Clone)]
+pub struct Channels {
+    prefix: String,
+}
+
+impl Channels {
+    pub fn new(prefix: impl Into<String>) -> Self {
+        Channels { prefix: prefix.into() }
+    }
+
+    /// Queue: jobs that an application enqueues without HTTP.
+    pub fn enqueue(&self) -> String {
+        format!("{}.job.enqueue", self.prefix)
+    }
+
+    /// Queue: jobs for one worker of `queue`.
+    pub fn dispatch(&self, queue: &QueueName) -> String {
+        format!("{}.job.dispatch.{queue}", self.prefix)
+    }
+
+    /// Topic: every worker must see a cancellation.
+    pub fn cancel(&self) -> String {
+        format!("{}.job.cancel", self.prefix)
+    }
+
+    /// Queue, competing: who owns a dispatched job's events.
+    pub fn assigned(&self) -> String {
+        format!("{}.job.assigned", self.prefix)
+    }
+
+    /// Queue, read by the job's owner.
+    pub fn status(&self, job: JobId) -> String {
+        format!("{}.job.{job}.status", self.prefix)
+    }
+
+    /// Queue, read by the job's owner.
+    pub fn logs(&self, job: JobId) -> String {
+        format!("{}.job.{job}.logs", self.prefix)
+    }
+
+    /// Queue, competing: jobs that look for a new owner.
+    pub fn handoff(&self) -> String {
+        format!("{}.job.handoff", self.prefix)
+    }
+
+    /// Topic: a former owner waits here.
+    pub fn handoff_ack(&self, node: &NodeId) -> String {
+        format!("{}.job.handoff.ack.{node}", self.prefix)
+    }
+
+    pub fn worker_heartbeat(&self) -> String {
+        format!("{}.worker.heartbeat", self.prefix)
+    }
+
+    pub fn coordinator_heartbeat(&self) -> String {
+        format!("{}.coordinator.heartbeat", self.prefix)
+    }
+
+    /// Topic: ids of jobs whose channels have something new.
+    pub fn bell(&self) -> String {
+        format!("{}.job.bell", self.prefix)
+    }
+
+    /// Topic: names of queues that have something new to dispatch. A hint to the leader.
+    pub fn ready(&self) -> String {
+        format!("{}.job.ready", self.prefix)
+    }
+
+    /// Queue: what could not be read, with the reason.
+    pub fn poison(&self) -> String {
+        format!("{}.poison", self.prefix)
+    }
+}

@@ -1,0 +1,162 @@
+//! A job as it is shown: one row for all its attempts.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::lifecycle::Status;
+use super::priority::Priority;
+use super::retry::RetryPolicy;
+use crate::ids::{ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+use crate::json::Json;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    pub id: JobId,
+    #[serde(rename = "type")]
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub status: Status,
+    pub priority: Priority,
+    pub args: Json,
+    /// Runs so far that counted, over the whole life of the job: 0 until it is first dispatched.
+    pub attempt: u32,
+    /// Attempts after the first since it was enqueued or redriven.
+    pub retry_count: u32,
+    pub max_retries: u32,
+    pub retry_policy: RetryPolicy,
+    pub execution_id: Option<ExecutionId>,
+    pub ownership: Ownership,
+    pub owner_node: Option<NodeId>,
+    pub worker_id: Option<WorkerId>,
+    pub correlation_id: Option<String>,
+    pub unique_key: Option<String>,
+    #[serde(with = "crate::duration::option", default)]
+    pub timeout: Option<Duration>,
+    pub progress: Option<Progress>,
+    pub result: Option<Json>,
+    pub error: Option<String>,
+    pub schedule: Option<ScheduleName>,
+    pub created_at: Timestamp,
+    /// When it is meant to run, where that is not at once; of a schedule's job, the tick.
+    pub scheduled_at: Option<Timestamp>,
+    pub dispatched_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+    pub channels_cleaned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[repr(u8)]
+pub enum Ownership {
+    #[default]
+    Unowned = 0,
+    Owned = 1,
+    HandingOff = 2,
+    OrphanPending = 3,
+}
+
+impl Ownership {
+    pub const ALL: [Ownership; 4] =
+        [Ownership::Unowned, Ownership::Owned, Ownership::HandingOff, Ownership::OrphanPending];
+
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_code(code: u8) -> Option<Ownership> {
+        Ownership::ALL.get(usize::from(code)).copied()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    pub percent: u8,
+    pub message: Option<String>,
+}
+
+/// One run of a job, in its history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    pub execution_id: ExecutionId,
+    pub attempt: u32,
+    pub worker_id: Option<WorkerId>,
+    pub status: ExecutionStatus,
+    pub error: Option<String>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[repr(u8)]
+pub enum ExecutionStatus {
+    Dispatched = 0,
+    Running = 1,
+    Completed = 2,
+    Failed = 3,
+    TimedOut = 4,
+    Cancelled = 5,
+    Lost = 6,
+    Released = 7,
+}
+
+impl ExecutionStatus {
+    pub const ALL: [ExecutionStatus; 8] = [
+        ExecutionStatus::Dispatched,
+        ExecutionStatus::Running,
+        ExecutionStatus::Completed,
+        ExecutionStatus::Failed,
+        ExecutionStatus::TimedOut,
+        ExecutionStatus::Cancelled,
+        ExecutionStatus::Lost,
+        ExecutionStatus::Released,
+    ];
+
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_code(code: u8) -> Option<ExecutionStatus> {
+        ExecutionStatus::ALL.get(usize::from(code)).copied()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogLine {
+    /// Counts from 1 within the job.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub level: LogLevel,
+    pub message: String,
+    pub execution_id: ExecutionId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[repr(u8)]
+pub enum LogLevel {
+    Trace = 0,
+    Debug = 1,
+    #[default]
+    Info = 2,
+    Warn = 3,
+    Error = 4,
+}
+
+impl LogLevel {
+    pub const ALL: [LogLevel; 5] = [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
+
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_code(code: u8) -> Option<LogLevel> {
+        LogLevel::ALL.get(usize::from(code)).copied()
+    }
+}

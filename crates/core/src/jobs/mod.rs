@@ -1,0 +1,26 @@
+//! Who runs this work, when, and what if it dies.
+//!
+//! A job is one row for all its attempts; each attempt is a run with an [`ExecutionId`](crate::ExecutionId) of its own, and
+//! only the current one can commit. [`lifecycle`] has the states and what may follow each; [`run`] what a worker can say
+//! of a run; [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
+//! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
+
+pub mod channels;
+pub mod job;
+pub mod lifecycle;
+pub mod link;
+pub mod priority;
+pub mod queue;
+pub mod retry;
+pub mod run;
+pub mod schedule;
+pub mod spec;
+pub mod wire;
+
+pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Progress};
+pub use lifecycle::{IllegalTransition, Status};
+pub use priority::Priority;
+pub use queue::{Queue, QueueCounts, QueuePatch, RateLimit};
+pub use retry::{Jitter, RetryPolicy};
+pub use run::{Outcome, RunEnd, RunReport};
+pub use spec::{JobDefaults, JobSpec, NewJob};

@@ -1,0 +1,78 @@
+//! Whom to serve first.
+//!
+//! A level of priority is worth a head start: a job is ranked as if it had been due [`HEAD_START`] earlier for each
+//! level above `low`. So a `critical` job overtakes what is waiting, and a `low` one that has waited long enough is
+//! nevertheless next: nothing starves, and no row is ever rewritten to age it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What one level of priority is worth.
+pub const HEAD_START: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[repr(u8)]
+pub enum Priority {
+    Low = 0,
+    #[default]
+    Normal = 1,
+    High = 2,
+    Critical = 3,
+}
+
+impl Priority {
+    pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Normal => "normal",
+            Priority::High => "high",
+            Priority::Critical => "critical",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Priority> {
+        Priority::ALL.into_iter().find(|priority| priority.as_str() == text)
+    }
+
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_code(code: u8) -> Option<Priority> {
+        Priority::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The lower, the sooner. Microseconds, comparable across priorities.
+    pub fn rank(self, due_at: Timestamp) -> i64 {
+        due_at.as_microsecond() - i64::from(self.code()) * HEAD_START.as_micros() as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[test]
+    fn at_the_same_time_the_higher_goes_first() {
+        let mut all = Priority::ALL;
+        all.sort_by_key(|priority| priority.rank(at(1_000)));
+        assert_eq!(all, [Priority::Critical, Priority::High, Priority::Normal, Priority::Low]);
+    }
+
+    #[test]
+    fn a_low_job_is_not_starved_by_a_stream_of_critical_ones() {
+        let waiting = Priority::Low.rank(at(0));
+        let wait = 3 * HEAD_START.as_secs() as i64;
+        assert!(Priority::Critical.rank(at(wait - 1)) < waiting);
+        assert!(Priority::Critical.rank(at(wait + 1)) > waiting);
+    }
+}

@@ -1,0 +1,82 @@
+//! A queue as it is shown and set.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::lifecycle::Status;
+use crate::error::Invalid;
+use crate::ids::QueueName;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queue {
+    pub name: QueueName,
+    pub paused: bool,
+    pub rate_limit: Option<RateLimit>,
+    /// How many of its jobs may be in flight at once.
+    pub concurrency: Option<u32>,
+    pub counts: QueueCounts,
+    /// Since when its longest waiting job could have run.
+    pub oldest_pending_at: Option<Timestamp>,
+}
+
+/// At most `limit` dispatches in any window of `per`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    pub limit: u32,
+    #[serde(with = "crate::duration")]
+    pub per: Duration,
+}
+
+impl RateLimit {
+    pub const LIMIT_MAX: u32 = 1_000_000;
+
+    pub fn check(&self) -> Result<(), Invalid> {
+        if self.limit == 0 || self.limit > Self::LIMIT_MAX {
+            let message = format!("expected 1 to {} (pause the queue to stop it), got {}", Self::LIMIT_MAX, self.limit);
+            return Err(Invalid::new("rateLimit.limit", message));
+        }
+        if self.per.is_zero() {
+            return Err(Invalid::new("rateLimit.per", "expected a duration longer than zero"));
+        }
+        Ok(())
+    }
+}
+
+/// How many jobs of a queue are in each state, kept by the store, not counted when asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueCounts([u64; Status::ALL.len()]);
+
+impl QueueCounts {
+    pub fn get(&self, status: Status) -> u64 {
+        self.0[usize::from(status.code())]
+    }
+
+    pub fn set(&mut self, status: Status, count: u64) {
+        self.0[usize::from(status.code())] = count;
+    }
+
+    pub fn in_flight(&self) -> u64 {
+        self.get(Status::Dispatched) + self.get(Status::Running)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Status, u64)> + '_ {
+        Status::ALL.into_iter().map(|status| (status, self.get(status)))
+    }
+}
+
+impl Serialize for QueueCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(status, count)| (status.as_str(), count)))
+    }
+}
+
+/// A change to a queue: `None` leaves a field as it is, `Some(None)` takes the limit away.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QueuePatch {
+    pub paused: Option<bool>,
+    pub rate_limit: Option<Option<RateLimit>>,
+    pub concurrency: Option<Option<u32>>,
+}

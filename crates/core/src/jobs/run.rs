@@ -1,0 +1,86 @@
+//! What is said of a run: that it was claimed, started, got on, ended.
+//!
+//! Reports of one run are coalesced, so that a job that finishes fast costs a single write: `started`, its logs and its
+//! end arrive as one [`RunReport`].
+
+use jiff::Timestamp;
+
+use super::job::{LogLevel, Progress};
+use crate::ids::{ExecutionId, JobId, NodeId, WorkerId};
+use crate::json::Json;
+
+/// All that is new of one run. Its fence is `execution`: a store refuses it where the job has another by now.
+#[derive(Debug, Clone)]
+pub struct RunReport {
+    pub job: JobId,
+    pub execution: ExecutionId,
+    pub worker: Option<WorkerId>,
+    /// The node that records this run.
+    pub owner: Option<NodeId>,
+    pub started_at: Option<Timestamp>,
+    pub progress: Option<Progress>,
+    pub logs: Vec<NewLog>,
+    pub end: Option<RunEnd>,
+    /// The events came by the job's channels on the bus, which must be closed one day. False: by a gateway.
+    pub by_channel: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewLog {
+    pub at: Timestamp,
+    pub level: LogLevel,
+    pub message: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunEnd {
+    pub at: Timestamp,
+    pub outcome: Outcome,
+    /// The die of the retry's jitter, in `[0, 1)`.
+    pub roll: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Completed {
+        result: Option<Json>,
+    },
+    Failed {
+        error: String,
+        retry: bool,
+    },
+    TimedOut {
+        error: String,
+    },
+    Cancelled {
+        reason: Option<String>,
+    },
+    /// Its worker stopped beating, or no longer knows of it. Counts as an attempt: a poison job must not kill for ever.
+    Lost {
+        error: String,
+    },
+    /// Given back unfinished by a worker that drains, or never picked up. Does not count.
+    Released,
+}
+
+impl RunReport {
+    /// A report that says nothing yet.
+    pub fn of(job: JobId, execution: ExecutionId) -> Self {
+        RunReport {
+            job,
+            execution,
+            worker: None,
+            owner: None,
+            started_at: None,
+            progress: None,
+            logs: Vec::new(),
+            end: None,
+            by_channel: false,
+        }
+    }
+
+    pub fn ended(mut self, at: Timestamp, outcome: Outcome, roll: f64) -> Self {
+        self.end = Some(RunEnd { at, outcome, roll });
+        self
+    }
+}

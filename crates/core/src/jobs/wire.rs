@@ -1,0 +1,231 @@
+//! Messages on the bus: JSON, camelCase, `v` = 1.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::job::LogLevel;
+use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
+use crate::json::Json;
+
+/// The version of all messages below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct V1;
+
+impl Serialize for V1 {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for V1 {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            1 => Ok(V1),
+            other => Err(serde::de::Error::custom(format!("expected v 1, got {other}"))),
+        }
+    }
+}
+
+/// `job.dispatch.{queue}`: one run for one worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dispatch {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+    #[serde(rename = "type")]
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub args: Json,
+    pub attempt: u32,
+    pub max_retries: u32,
+    #[serde(with = "crate::duration::option", default)]
+    pub timeout: Option<Duration>,
+    pub correlation_id: Option<String>,
+    pub epoch: Epoch,
+}
+
+/// `job.assigned`: runs whose events look for an owner. One entry carries many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assigned {
+    #[serde(default)]
+    pub v: V1,
+    pub epoch: Epoch,
+    pub jobs: Vec<RunRef>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRef {
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+}
+
+/// `job.{id}.status`: what a worker says of its run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusMessage {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+    pub worker_id: WorkerId,
+    pub kind: StatusKind,
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// `failed` only: false where another attempt would be in vain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StatusKind {
+    Started,
+    Progress,
+    Completed,
+    Failed,
+    TimedOut,
+    Cancelled,
+    /// Given back unfinished by a worker that drains.
+    Released,
+}
+
+/// `job.{id}.logs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogMessage {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+    pub seq: u64,
+    pub at: Timestamp,
+    #[serde(default)]
+    pub level: LogLevel,
+    pub message: String,
+}
+
+/// `job.cancel`: to every worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cancel {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+    pub reason: Option<String>,
+}
+
+/// `job.handoff`: a job that looks for a new owner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Handoff {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub execution_id: ExecutionId,
+    pub from_node: NodeId,
+    pub reason: HandoffReason,
+    pub tries: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HandoffReason {
+    Shutdown,
+    NodeCrash,
+    Rebalance,
+    Orphan,
+}
+
+/// `job.handoff.ack.{nodeId}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandoffAck {
+    #[serde(default)]
+    pub v: V1,
+    pub job_id: JobId,
+    pub new_owner: NodeId,
+}
+
+/// `coordinator.heartbeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CoordinatorHeartbeat {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    pub job_count: u64,
+    pub state: NodeState,
+    pub role: NodeRole,
+    pub epoch: Epoch,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeState {
+    Active,
+    Draining,
+    Dead,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeRole {
+    Leader,
+    Follower,
+}
+
+/// `worker.heartbeat`: also sent at once when a worker's free slots change, for the leader's dispatch window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerHeartbeat {
+    #[serde(default)]
+    pub v: V1,
+    pub worker_id: WorkerId,
+    pub queues: Vec<QueueName>,
+    pub running: u32,
+    pub free: u32,
+    pub state: WorkerState,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WorkerState {
+    Active,
+    Draining,
+    /// Left, or declared dead: its slots are gone.
+    Gone,
+}
+
+/// `job.ready`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ready {
+    #[serde(default)]
+    pub v: V1,
+    pub queues: Vec<QueueName>,
+}
+
+/// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.
+pub fn encode(message: &impl Serialize) -> Bytes {
+    match serde_json::to_vec(message) {
+        Ok(text) => text.into(),
+        Err(error) => unreachable!("a wire message did not serialise: {error}"),
+    }
+}

@@ -1,0 +1,19 @@
+//! The rules of Convoke, and the ports through which the world is reached.
+//!
+//! Nothing here does I/O, reads a clock or rolls a die: time and randomness are arguments. That is what lets one set of
+//! rules run against memory, SQLite, PostgreSQL and Redis, and lets a simulation run a year in a second.
+//!
+//! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
+
+pub mod duration;
+pub mod election;
+pub mod error;
+pub mod ids;
+pub mod jobs;
+pub mod json;
+pub mod limits;
+pub mod ports;
+
+pub use error::{Error, Invalid, Result};
+pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+pub use json::Json;

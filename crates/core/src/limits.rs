@@ -1,0 +1,18 @@
+//! Limits on everything that comes from outside. Units last.
+
+pub const ARGS_BYTES_MAX: usize = 1 << 20;
+pub const RESULT_BYTES_MAX: usize = 1 << 20;
+pub const ERROR_BYTES_MAX: usize = 16 << 10;
+pub const LOG_LINE_BYTES_MAX: usize = 16 << 10;
+pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
+pub const BATCH_JOBS_MAX: usize = 10_000;
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+pub const NAME_BYTES_MAX: usize = 255;
+pub const QUEUES_MAX: usize = 10_000;
+pub const JSON_DEPTH_MAX: usize = 64;
+pub const RETRIES_MAX: u32 = 1_000;
+pub const PAGE_MAX: usize = 1_000;
+pub const WORKER_CONCURRENCY_MAX: u32 = 100_000;
+pub const WORKER_QUEUES_MAX: usize = 1_000;
+pub const POLL_JOBS_MAX: usize = 10_000;
+pub const REPORT_EVENTS_MAX: usize = 20_000;

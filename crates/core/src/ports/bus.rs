@@ -1,0 +1,78 @@
+//! Hints between processes. Everything on the bus may be lost, late or doubled: the store is the truth.
+//!
+//! *Topics* reach every present subscriber, at most once. *Queues* give each entry to one consumer of a group, at least
+//! once: an entry stays pending until it is acknowledged, and can be taken over from a consumer that died. Entries that
+//! nobody was given are never trimmed. A [`Multiplex`] reads many queues at a cost per message that does not grow with
+//! their number.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+
+#[async_trait]
+pub trait Bus: Send + Sync {
+    async fn publish(&self, topic: &str, message: Bytes) -> Result<()>;
+    /// From when it returns, every message published to one of `topics` arrives, unless the subscriber is too slow.
+    async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>>;
+
+    /// Appends each entry to its queue, in order, as one batch.
+    async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()>;
+    /// Joins `group` on `queue` under `name`. A group begins with everything the queue holds.
+    async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>>;
+    /// How many entries of `queue` no consumer of `group` has been given yet.
+    async fn backlog(&self, queue: &str, group: &str) -> Result<u64>;
+    /// One reader for many queues.
+    async fn multiplex(&self) -> Result<Box<dyn Multiplex>>;
+
+    /// Forgets queues and all they hold. Not an error where one does not exist.
+    async fn close(&self, queues: &[String]) -> Result<()>;
+    /// Whether it answers.
+    async fn ping(&self) -> Result<()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub channel: String,
+    pub body: Bytes,
+}
+
+#[async_trait]
+pub trait Subscription: Send {
+    /// The next message, in order per topic. Messages that came while the subscriber lagged are dropped, and counted
+    /// in the `Ok(None)` that stands in their place: read the state again.
+    async fn next(&mut self) -> Result<Option<Message>>;
+}
+
+/// An entry handed to one consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub id: String,
+    pub body: Bytes,
+    /// 1 for the first time.
+    pub deliveries: u32,
+}
+
+#[async_trait]
+pub trait Consumer: Send + Sync {
+    /// Waits for at least one entry and takes at most `max`. Safe to cancel: what was not returned was not taken.
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>>;
+    async fn ack(&self, ids: &[String]) -> Result<()>;
+    /// Takes over entries that were given to another consumer at least `idle` ago and never acknowledged.
+    async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>>;
+    /// Leaves the group. What was given to this consumer and not acknowledged can be taken over at once.
+    async fn leave(&self) -> Result<()>;
+}
+
+#[async_trait]
+pub trait Multiplex: Send + Sync {
+    /// Starts to read these queues; what they hold already arrives too.
+    async fn add(&self, queues: &[String]) -> Result<()>;
+    async fn remove(&self, queues: &[String]) -> Result<()>;
+    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
+    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>>;
+    /// Done with these entries of `queue`: they do not come again.
+    async fn ack(&self, queue: &str, ids: &[String]) -> Result<()>;
+}

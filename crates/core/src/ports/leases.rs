@@ -1,0 +1,40 @@
+//! Who belongs to a namespace and who leads it.
+//!
+//! Epochs only rise: also after expiry, resignation and loss of the backend's data, for which a candidate names a floor
+//! (what the store has sealed) and is given an epoch above it. A backend judges expiry by its own time, never by the
+//! caller's.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::ids::Epoch;
+
+#[async_trait]
+pub trait Leases: Send + Sync {
+    /// Adds a member to the roster, or refreshes it.
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()>;
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()>;
+    /// Members whose enrolment has not expired, in order of their ids.
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>>;
+    /// The present term, unless it has expired or was resigned.
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>>;
+    /// Takes the leadership where nobody has it; `Conflict` where somebody does. The new epoch is above every earlier
+    /// one and above `floor`.
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease>;
+    /// Prolongs the term; `Fenced` where it is over, even if nobody else leads yet.
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
+    /// Ends the term at once. Not an error where it is over already.
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;
+    /// Whether the backend answers.
+    async fn ping(&self) -> Result<()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub holder: String,
+    pub epoch: Epoch,
+    /// What is left of it, by the backend's time.
+    pub remaining: Duration,
+}

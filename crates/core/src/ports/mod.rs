@@ -1,0 +1,11 @@
+//! The ports: what the rules need of the world. Small, `dyn`-safe, batch-first, fenced.
+
+pub mod bus;
+pub mod clock;
+pub mod leases;
+pub mod store;
+
+pub use bus::{Bus, Consumer, Delivery, Message, Multiplex, Subscription};
+pub use clock::Clock;
+pub use leases::Leases;
+pub use store::Store;

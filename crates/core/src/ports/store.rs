@@ -1,0 +1,311 @@
+//! The truth: jobs, runs, schedules, queues, workers, nodes and the sealed epoch.
+//!
+//! Every verb is one transaction that is durable when it answers. Verbs that only a leader may use take its [`Fence`] and
+//! compare it inside the transaction; verbs about a run compare its `ExecutionId`. A verb takes a slice and gives a vector
+//! of the same length and order, unless it says otherwise. Adapters decide nothing about jobs: what follows a run's end is
+//! [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::election::Fence;
+use crate::error::Result;
+use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+use crate::jobs::link::Enqueued;
+use crate::jobs::schedule::Schedule;
+use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
+use crate::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
+
+pub trait Store: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore {}
+
+impl<T: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore> Store for T {}
+
+#[async_trait]
+pub trait EpochStore: Send + Sync {
+    /// Raises the sealed epoch to `epoch`: from then on no write with a lower one commits. `Fenced` where it is there
+    /// already or above.
+    async fn seal(&self, epoch: Epoch) -> Result<Fence>;
+    async fn sealed(&self) -> Result<Epoch>;
+    /// Whether a write would be taken now.
+    async fn ping(&self) -> Result<()>;
+}
+
+/// What clients do.
+#[async_trait]
+pub trait JobStore: Send + Sync {
+    /// All or nothing. A job whose id is known, or whose unique key is taken (by a live job, or until its
+    /// `unique_until`), is not created: the answer names the one that is there. Holds within a batch as well. `Invalid`
+    /// where a queue would be one too many.
+    async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>>;
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>>;
+    /// Newest first. Looks at a bounded number of rows: a page may be short, even empty, and still have a cursor.
+    async fn list(&self, query: JobQuery) -> Result<JobPage>;
+    /// All runs of a job, oldest first, the present one included; empty where the job is unknown.
+    async fn history(&self, id: JobId) -> Result<Vec<Execution>>;
+    /// Lines with `seq > after`, in order.
+    async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>>;
+    /// Ends live jobs as cancelled, whatever they are doing.
+    async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>>;
+    /// Makes ended jobs pending again, at once, with a fresh budget of retries. Their attempts and history go on.
+    async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>>;
+    /// Deletes dead letters: those of `ids` that are one. Answers how many were.
+    async fn purge(&self, ids: &[JobId]) -> Result<u64>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobQuery {
+    pub queue: Option<QueueName>,
+    pub job_type: Option<JobType>,
+    /// Any of these; empty for all.
+    pub statuses: Vec<Status>,
+    pub correlation_id: Option<String>,
+    pub limit: usize,
+    /// As given by the page before; `Invalid` where it is not one of ours.
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobPage {
+    pub jobs: Vec<Job>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cancelled {
+    /// It was live. `run` is what was in flight, for its worker to be told.
+    Now {
+        job: Job,
+        run: Option<ExecutionId>,
+    },
+    /// It had ended before, as the job says.
+    Before(Job),
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Redriven {
+    Pending(Job),
+    /// It is live, or completed: nothing to redrive.
+    Refused(Job),
+    Unknown,
+}
+
+/// A job's runs, from dispatch to end.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Makes scheduled jobs that are due pending: at most `limit`.
+    async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted>;
+    /// Gives pending jobs of each queue, at most as many as its window, an execution id each and marks them dispatched.
+    /// Serves by [`Priority::rank`](crate::jobs::Priority::rank); skips paused queues; respects a queue's concurrency.
+    async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
+    /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
+    async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
+    /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up.
+    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
+    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before.
+    async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
+    /// Runs whose time is up, the longest overdue first.
+    async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue>;
+    /// Ended jobs whose channels are not cleaned and that ended before `before`.
+    async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>>;
+    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()>;
+    /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs:
+    /// at most `limit`. Answers how many.
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Promoted {
+    /// How many became pending.
+    pub count: usize,
+    /// In which queues.
+    pub queues: Vec<QueueName>,
+    /// When the next one is due, where one waits.
+    pub next_due_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+pub struct DispatchOrder {
+    pub now: Timestamp,
+    pub windows: Vec<Window>,
+    /// One for each job that could be dispatched; those left over are not used.
+    pub executions: Vec<ExecutionId>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    pub queue: QueueName,
+    pub limit: usize,
+    /// Keep a record of what was granted, for [`QueueStore::grants`].
+    pub metered: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Dispatched {
+    pub runs: Vec<Dispatch>,
+    /// One for each window, in order.
+    pub queues: Vec<QueueDispatch>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueDispatch {
+    pub queue: QueueName,
+    pub taken: usize,
+    /// Pending jobs that are left: by the store's counter.
+    pub pending: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Recorded {
+    Applied(Change),
+    /// The run had ended just so: nothing changed.
+    Repeated,
+    /// The job has another run by now, ended otherwise, or is unknown.
+    Stale,
+}
+
+/// What a report did to its job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub status: Status,
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub attempt: u32,
+    /// Since when it could have run.
+    pub due_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    /// Of a retry: when.
+    pub retry_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InFlightFilter {
+    pub worker: Option<WorkerId>,
+    pub owner: Option<NodeId>,
+    /// Dispatched before this, and nobody has said a word of it since.
+    pub unclaimed_before: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct InFlight {
+    pub job: JobId,
+    pub execution: ExecutionId,
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub attempt: u32,
+    pub status: Status,
+    pub worker: Option<WorkerId>,
+    pub owner: Option<NodeId>,
+    pub dispatched_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overdue {
+    pub runs: Vec<InFlight>,
+    /// When the next run's time is up, where one runs that has a timeout. Not before `now` once `runs` is not full.
+    pub next_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cutoffs {
+    pub completed: Timestamp,
+    pub cancelled: Timestamp,
+    pub dead: Timestamp,
+}
+
+#[async_trait]
+pub trait QueueStore: Send + Sync {
+    /// All of them, by name.
+    async fn queues(&self) -> Result<Vec<Queue>>;
+    async fn queue(&self, name: &QueueName) -> Result<Option<Queue>>;
+    /// Changes a queue, and creates it where it is new.
+    async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue>;
+    /// What metered windows of a queue were granted since `since`, oldest first: so that a rate limit holds across a
+    /// change of leader.
+    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;
+}
+
+#[async_trait]
+pub trait ScheduleStore: Send + Sync {
+    /// Creates or replaces by name. Answers whether it is new.
+    async fn put_schedule(&self, schedule: Schedule) -> Result<bool>;
+    async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>>;
+    /// All of them, by name.
+    async fn schedules(&self) -> Result<Vec<Schedule>>;
+    async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool>;
+    /// Schedules whose `next_run_at` has come, the earliest first.
+    async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules>;
+    /// Makes one job for each (schedule, tick) and moves the schedule on, where it is still at `expected`. A tick that has
+    /// its job makes no second; with `Overlap::Skip` a tick while a job of the schedule is live makes none.
+    async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DueSchedules {
+    pub due: Vec<Schedule>,
+    /// When the next one is due, where one waits beyond these.
+    pub next_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Tick {
+    pub schedule: ScheduleName,
+    /// The `next_run_at` that the plan was made from.
+    pub expected: Timestamp,
+    /// The jobs of the ticks, oldest first; `run_at` is the tick.
+    pub jobs: Vec<NewJob>,
+    pub skip_overlap: bool,
+    pub next_run_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ticked {
+    /// What was made: may be less than asked, by overlap or because a tick had its job.
+    pub made: Vec<JobId>,
+    /// False where the schedule had moved on, was replaced, paused or removed: nothing was done.
+    pub moved: bool,
+}
+
+#[async_trait]
+pub trait WorkerStore: Send + Sync {
+    /// Adds or refreshes.
+    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()>;
+    async fn workers(&self) -> Result<Vec<WorkerRecord>>;
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>>;
+    async fn remove_workers(&self, ids: &[WorkerId]) -> Result<()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerRecord {
+    pub worker_id: WorkerId,
+    pub name: String,
+    pub queues: Vec<QueueName>,
+    pub concurrency: u32,
+    pub running: u32,
+    pub state: WorkerState,
+    pub registered_at: Timestamp,
+    pub last_heartbeat_at: Timestamp,
+    /// The node whose gateway it speaks to; none where it speaks the bus.
+    pub via: Option<NodeId>,
+}
+
+#[async_trait]
+pub trait NodeStore: Send + Sync {
+    async fn beat_node(&self, node: NodeRecord) -> Result<()>;
+    async fn nodes(&self) -> Result<Vec<NodeRecord>>;
+    async fn remove_node(&self, id: &NodeId) -> Result<()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    pub node_id: NodeId,
+    pub role: NodeRole,
+    pub state: NodeState,
+    pub job_count: u64,
+    pub started_at: Timestamp,
+    pub last_heartbeat_at: Timestamp,
+    pub version: String,
+}

@@ -6,6 +6,7 @@
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
+pub mod cron;
 pub mod event;
 pub mod job;
 pub mod lifecycle;

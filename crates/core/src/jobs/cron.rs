@@ -12,7 +12,7 @@
 //! machine.
 
 use jiff::civil::{Date, DateTime, Time};
-use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, ToSpan};
 
 use crate::error::Invalid;
@@ -127,13 +127,11 @@ impl Cron {
         for _ in 0..OFFSET_CHANGES_MAX {
             let offset = self.zone.to_offset(since);
             let start = whole_second(offset.to_datetime(since)).checked_add(step).ok()?;
-            let found = self.civil_from(start).and_then(|civil| offset.to_timestamp(civil).ok());
-            match (found, self.zone.following(since).next()) {
+            let found = offset.to_timestamp(self.civil_from(start)?).ok()?;
+            match self.zone.following(since).next() {
                 // Beyond the next change the wall shows something else.
-                (found, Some(change)) if found.is_none_or(|found| found >= change.timestamp()) => {
-                    (since, step) = (change.timestamp(), 0.seconds());
-                }
-                (found, _) => return found,
+                Some(change) if change.timestamp() <= found => (since, step) = (change.timestamp(), 0.seconds()),
+                _ => return Some(found),
             }
         }
         None
@@ -143,14 +141,11 @@ impl Cron {
         let mut until = at;
         for _ in 0..OFFSET_CHANGES_MAX {
             let just_before = until.checked_sub(1.nanosecond()).ok()?;
-            let offset: Offset = self.zone.to_offset(just_before);
-            let found =
-                self.civil_until(offset.to_datetime(just_before)).and_then(|civil| offset.to_timestamp(civil).ok());
-            match (found, self.zone.preceding(until).next()) {
-                (found, Some(change)) if found.is_none_or(|found| found < change.timestamp()) => {
-                    until = change.timestamp();
-                }
-                (found, _) => return found,
+            let offset = self.zone.to_offset(just_before);
+            let found = offset.to_timestamp(self.civil_until(offset.to_datetime(just_before))?).ok()?;
+            match self.zone.preceding(until).next() {
+                Some(change) if change.timestamp() > found => until = change.timestamp(),
+                _ => return Some(found),
             }
         }
         None

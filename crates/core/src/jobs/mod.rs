@@ -13,6 +13,7 @@ pub mod lifecycle;
 pub mod link;
 pub mod priority;
 pub mod queue;
+pub mod rate_limit;
 pub mod retry;
 pub mod run;
 pub mod schedule;
@@ -24,6 +25,8 @@ pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Pro
 pub use lifecycle::{IllegalTransition, Status};
 pub use priority::Priority;
 pub use queue::{Queue, QueueCounts, QueuePatch, RateLimit};
+pub use rate_limit::SlidingWindow;
 pub use retry::{Jitter, RetryPolicy};
 pub use run::{Outcome, RunEnd, RunReport};
+pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{JobDefaults, JobSpec, NewJob};

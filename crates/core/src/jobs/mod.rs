@@ -18,6 +18,7 @@ pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod spec;
+pub mod window;
 pub mod wire;
 
 pub use event::Event;
@@ -30,3 +31,4 @@ pub use retry::{Jitter, RetryPolicy};
 pub use run::{Outcome, RunEnd, RunReport};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{JobDefaults, JobSpec, NewJob};
+pub use window::Windows;

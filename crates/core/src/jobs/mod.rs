@@ -6,6 +6,7 @@
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
+pub mod event;
 pub mod job;
 pub mod lifecycle;
 pub mod link;
@@ -17,6 +18,7 @@ pub mod schedule;
 pub mod spec;
 pub mod wire;
 
+pub use event::Event;
 pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Progress};
 pub use lifecycle::{IllegalTransition, Status};
 pub use priority::Priority;

@@ -183,7 +183,7 @@ pub struct Change {
 pub struct InFlightFilter {
     pub worker: Option<WorkerId>,
     pub owner: Option<NodeId>,
-    /// Dispatched before this, and nobody has said a word of it since.
+    /// Dispatched before this, and no worker is known to have picked it up.
     pub unclaimed_before: Option<Timestamp>,
 }
 

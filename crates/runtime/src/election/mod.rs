@@ -1,0 +1,1 @@
+//! Who leads: terms of leadership over any [`Leases`](convoke_core::ports::Leases).

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::ports::store::EpochStore;
 use convoke_core::ports::{Leases, Store};
 use convoke_core::{Error, NodeId, Result};
 use tokio::sync::watch;

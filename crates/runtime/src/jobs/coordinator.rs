@@ -52,7 +52,8 @@ impl Coordinator {
         let (view, leadership) = watch::channel(Leadership::default());
         let node = Arc::new(Node::new(id, ports, settings, leadership).await?);
         beat(&node, NodeState::Active).await?;
-        let inner = Inner { node, tasks: TaskTracker::new(), resign: CancellationToken::new(), stop: CancellationToken::new() };
+        let inner =
+            Inner { node, tasks: TaskTracker::new(), resign: CancellationToken::new(), stop: CancellationToken::new() };
         let coordinator = Coordinator { inner: Arc::new(inner) };
         coordinator.spawn_duties(view);
         coordinator.node().tell(Happening::Node { change: NodeChange::Joined, node_id: coordinator.node_id().clone() });
@@ -232,9 +233,7 @@ async fn hear_cancellations(node: Arc<Node>, stop: CancellationToken) {
             };
             match message {
                 Ok(Some(message)) => match serde_json::from_slice::<Cancel>(&message.body) {
-                    Ok(cancel) => {
-                        node.sessions.cancel(cancel.execution_id);
-                    }
+                    Ok(cancel) => node.sessions.cancel(cancel.execution_id),
                     Err(error) => telemetry::poison(&node, message.channel, message.body, &error).await,
                 },
                 // What was missed is refused when it is reported.

@@ -31,7 +31,8 @@ pub async fn judge(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result
         return Ok(Vec::new());
     }
     let told: Vec<Told> = reports.iter().map(Told::of).collect();
-    let reasons: Vec<Option<String>> = reports.iter().map(|report| report.end.as_ref().map(|end| reason(&end.outcome))).collect();
+    let reasons: Vec<Option<String>> =
+        reports.iter().map(|report| report.end.as_ref().map(|end| reason(&end.outcome))).collect();
     let recorded = telemetry::timed("judge", node.store().judge(fence, reports)).await?;
     for ((told, reason), recorded) in told.iter().zip(reasons).zip(&recorded) {
         if matches!(recorded, Recorded::Applied(_)) {
@@ -44,6 +45,8 @@ pub async fn judge(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result
 
 /// Asks the worker that has a run to stop it. A hint: its reports are refused in any case.
 pub async fn tell_worker(node: &Node, cancel: Cancel) {
+    // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
+    node.sessions.cancel(cancel.execution_id);
     if let Err(error) = node.bus().publish(&node.channels.cancel(), wire::encode(&cancel)).await {
         debug!(%error, job = %cancel.job_id, "a cancellation was not announced");
     }

@@ -27,7 +27,10 @@ use super::{recorder, telemetry};
 pub enum DeadSelection {
     Ids(Vec<JobId>),
     /// Without either, all of them.
-    Filter { queue: Option<QueueName>, job_type: Option<JobType> },
+    Filter {
+        queue: Option<QueueName>,
+        job_type: Option<JobType>,
+    },
 }
 
 const DEAD_BATCH: usize = 500;
@@ -165,7 +168,11 @@ impl Coordinator {
     pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<Schedule> {
         let mut schedule = self.schedule(name).await?;
         if schedule.paused != paused {
-            if paused { schedule.pause() } else { schedule.resume(self.node().now()) }
+            if paused {
+                schedule.pause()
+            } else {
+                schedule.resume(self.node().now())
+            }
             self.store().put_schedule(schedule.clone()).await?;
             self.node().hints.schedules();
         }

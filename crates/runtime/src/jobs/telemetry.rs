@@ -22,7 +22,11 @@ pub fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
     describe_counter!("convoke_jobs_total", "Jobs that were enqueued or whose run ended, by the status that gave");
     describe_gauge!("convoke_queue_depth", "Jobs of a queue in each status");
-    describe_gauge!("convoke_queue_oldest_pending_seconds", Unit::Seconds, "How long the longest waiting job has waited");
+    describe_gauge!(
+        "convoke_queue_oldest_pending_seconds",
+        Unit::Seconds,
+        "How long the longest waiting job has waited"
+    );
     describe_histogram!("convoke_job_wait_seconds", Unit::Seconds, "From when a job could run until it started");
     describe_histogram!("convoke_job_run_seconds", Unit::Seconds, "From a run's start to its end");
     describe_histogram!("convoke_dispatch_batch_size", "Jobs dispatched in one write");

@@ -79,10 +79,6 @@ impl Claims {
         self.inner.lock().claims.remove(execution).is_some_and(|claim| claim.listens)
     }
 
-    pub fn owns(&self, execution: &ExecutionId) -> bool {
-        self.inner.lock().claims.contains_key(execution)
-    }
-
     pub fn len(&self) -> usize {
         self.inner.lock().claims.len()
     }

@@ -34,7 +34,8 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
     info!(%worker, runs = runs.len(), "a worker no longer has runs that it was given");
     let now = node.now();
-    let lost = || Outcome::Lost { error: format!("worker {worker} lost the run: two of its heartbeats did not list it") };
+    let lost =
+        || Outcome::Lost { error: format!("worker {worker} lost the run: two of its heartbeats did not list it") };
     let reports = runs.into_iter().map(|run| {
         let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
         report.worker = Some(worker.clone());

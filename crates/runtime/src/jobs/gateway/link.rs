@@ -70,7 +70,8 @@ impl WorkerLink for Coordinator {
             node.hints.gone(last);
         }
         let back = runs.into_iter();
-        let back = back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
+        let back =
+            back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
         recorder::record(node, back.collect()).await?;
         node.store().remove_workers(None, std::slice::from_ref(&worker)).await?;
         node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });

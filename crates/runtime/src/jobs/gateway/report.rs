@@ -112,7 +112,9 @@ fn check(event: &Event) -> Result<(), Invalid> {
         return Err(Invalid::new("percent", "expected 0 to 100"));
     }
     let message_bytes_max = if kind == Log { LOG_LINE_BYTES_MAX } else { PROGRESS_MESSAGE_BYTES_MAX };
-    for (field, text, bytes_max) in [("message", &event.message, message_bytes_max), ("error", &event.error, ERROR_BYTES_MAX)] {
+    for (field, text, bytes_max) in
+        [("message", &event.message, message_bytes_max), ("error", &event.error, ERROR_BYTES_MAX)]
+    {
         if let Some(text) = text.as_ref().filter(|text| text.len() > bytes_max) {
             let message = format!("expected at most {bytes_max} bytes, got {}", text.len());
             return Err(Invalid::too_large(field, message));

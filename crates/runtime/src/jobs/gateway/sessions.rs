@@ -159,14 +159,15 @@ impl Sessions {
         freed
     }
 
-    /// The worker that has this run must stop it; false where none of ours has it.
-    pub fn cancel(&self, execution: ExecutionId) -> bool {
+    /// The worker that has this run must stop it, where it is one of ours.
+    pub fn cancel(&self, execution: ExecutionId) {
         let mut inner = self.inner.lock();
         let Inner { workers, runs } = &mut *inner;
-        let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else { return false };
-        session.cancel.push(execution);
-        session.wake.notify_waiters();
-        true
+        let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else { return };
+        if !session.cancel.contains(&execution) {
+            session.cancel.push(execution);
+            session.wake.notify_waiters();
+        }
     }
 
     /// Takes note of a heartbeat's list of runs.
@@ -227,10 +228,6 @@ impl Sessions {
     /// Whether it has said by a heartbeat what it runs, since it spoke to this node.
     pub fn has_beaten(&self, worker: &WorkerId) -> bool {
         self.inner.lock().workers.get(worker).is_some_and(|session| session.beaten.is_some())
-    }
-
-    pub fn ids(&self) -> Vec<WorkerId> {
-        self.inner.lock().workers.keys().cloned().collect()
     }
 
     /// Its record, up to the moment.

@@ -134,7 +134,7 @@ impl Dispatcher {
 
     /// Follows a queue's rate limit. What a former leader granted is read back, so that the limit holds across the change.
     async fn configure(&mut self, queue: &Queue) -> Result<()> {
-        let known = self.meters.get(&queue.name).map(SlidingWindow::rate_limit);
+        let known = self.meters.get(&queue.name).map(SlidingWindow::limit);
         if known == queue.rate_limit {
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl Dispatcher {
             }
             let backlog = self.node.bus().backlog(&self.node.channels.dispatch(&queue), WORKERS).await?;
             let mut limit = self.windows.limit(&queue, backlog, now).min(BATCH_MAX - total);
-            let meter = self.meters.get(&queue);
+            let meter = self.meters.get_mut(&queue);
             if let Some(meter) = meter {
                 limit = limit.min(meter.available(now) as usize);
                 if let Some(at) = meter.next_at(now).filter(|_| limit == 0) {
@@ -251,7 +251,7 @@ impl Dispatcher {
             }
             if limit > 0 {
                 total += limit;
-                windows.push(Window { metered: meter.is_some(), queue, limit });
+                windows.push(Window { metered: self.meters.contains_key(&queue), queue, limit });
             }
         }
         Ok(windows)

@@ -27,7 +27,8 @@ async fn expire(node: &Node, term: &Term) -> Result<()> {
     let kept = &node.settings.retention;
     while !term.is_over() {
         let now = node.now();
-        let cutoffs = Cutoffs { completed: now - kept.completed, cancelled: now - kept.cancelled, dead: now - kept.dead };
+        let cutoffs =
+            Cutoffs { completed: now - kept.completed, cancelled: now - kept.cancelled, dead: now - kept.dead };
         if node.store().expire(term.fence(), cutoffs, BATCH_MAX).await? < BATCH_MAX as u64 {
             return Ok(());
         }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::Result;
+use convoke_core::jobs::{Outcome, RunReport};
 use jiff::Timestamp;
 
 use crate::election::Term;

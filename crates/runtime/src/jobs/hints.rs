@@ -65,6 +65,11 @@ impl Hints {
         });
     }
 
+    /// Workers whose slots changed and of whom the topic does not know yet.
+    pub fn changed_slots(&self) -> Vec<WorkerId> {
+        self.gathered.lock().workers.iter().cloned().collect()
+    }
+
     /// A worker has no slots any more.
     pub fn gone(&self, last: WorkerHeartbeat) {
         self.gather(|gathered| gathered.gone.push(last));

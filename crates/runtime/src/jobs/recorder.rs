@@ -65,6 +65,8 @@ struct Told {
     execution: convoke_core::ExecutionId,
     ends: bool,
     starts: bool,
+    /// Only that this node has the run: nobody's late word.
+    is_claim: bool,
     ended_at: Option<jiff::Timestamp>,
 }
 
@@ -75,6 +77,10 @@ impl Told {
             execution: report.execution,
             ends: report.end.is_some(),
             starts: report.started_at.is_some(),
+            is_claim: report.end.is_none()
+                && report.started_at.is_none()
+                && report.progress.is_none()
+                && report.logs.is_empty(),
             ended_at: report.end.as_ref().map(|end| end.at),
         }
     }
@@ -93,7 +99,7 @@ async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
             }
             Recorded::Repeated => over.push((told.job, told.execution)),
             Recorded::Stale => {
-                tally.stale += 1;
+                tally.stale += u64::from(!told.is_claim);
                 over.push((told.job, told.execution));
             }
         }

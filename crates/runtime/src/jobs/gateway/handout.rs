@@ -83,28 +83,34 @@ fn take_now(consumers: &[Arc<dyn Consumer>], max: usize, mut taken: Taken) -> Ta
 }
 
 async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {
-    let mut jobs: Vec<Assignment> = Vec::new();
+    let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
+    let mut unreadable = Vec::new();
+    let mut done = Vec::with_capacity(taken.len());
     for (consumer, deliveries) in taken {
         let mut ids = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {
                 Ok(dispatch) => jobs.push(dispatch.into()),
-                Err(error) => telemetry::poison(node, "job.dispatch".into(), delivery.body, &error).await,
+                Err(error) => unreadable.push((delivery.body, error)),
             }
             ids.push(delivery.id);
         }
-        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it.
-        consumer.ack(&ids).await?;
+        done.push((consumer, ids));
     }
-    if jobs.is_empty() {
-        return Ok(jobs);
-    }
+    // Before anything else: the leader must not take the slots for free.
+    let now = Instant::now();
     let runs: Vec<RunRef> =
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
-    let now = Instant::now();
     node.sessions.hand_out(worker, &runs, now);
     node.claims.handed_out(worker, runs, now);
     node.hints.slots(worker);
+    for (consumer, ids) in done {
+        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it.
+        consumer.ack(&ids).await?;
+    }
+    for (body, error) in unreadable {
+        telemetry::poison(node, "job.dispatch".into(), body, &error).await;
+    }
     Ok(jobs)
 }
 

@@ -201,6 +201,12 @@ impl Dispatcher {
             return Ok(false);
         }
         let now = self.node.now();
+        // What the leader's own workers have just been given may not have come round by the topic yet.
+        for worker in self.node.hints.changed_slots() {
+            if let Some(beat) = self.node.sessions.heartbeat(&worker, now) {
+                self.windows.on_heartbeat(&beat, now);
+            }
+        }
         let windows = self.open_windows(now).await?;
         let total: usize = windows.iter().map(|window| window.limit).sum();
         if total == 0 {

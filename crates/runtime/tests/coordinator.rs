@@ -1,75 +1,16 @@
 //! A whole node on the memory adapters: the life of a job, seen by a client and a worker.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
-use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, Polled, Register, Report, WorkerLink};
-use convoke_core::jobs::{JobSpec, QueuePatch, RetryPolicy, Status};
-use convoke_core::{Error, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
-use convoke_runtime::jobs::{Coordinator, DeadSelection, Ports, Settings};
-
-fn ports() -> Ports {
-    Ports {
-        store: Arc::new(MemoryStore::default()),
-        bus: Arc::new(MemoryBus::default()),
-        leases: Arc::new(MemoryLeases::default()),
-        clock: Arc::new(SystemClock),
-    }
-}
-
-fn quick() -> Settings {
-    let mut settings = Settings::default();
-    settings.worker.heartbeat_interval = Duration::from_millis(50);
-    settings.worker.stale_after = Duration::from_millis(300);
-    settings.retry.retry_policy = RetryPolicy {
-        initial_delay: Duration::from_millis(5),
-        max_delay: Duration::from_millis(20),
-        ..RetryPolicy::default()
-    };
-    settings
-}
-
-async fn start(ports: &Ports) -> Coordinator {
-    let node = NodeId::new("n1").expect("a name");
-    let coordinator = Coordinator::start(node, ports.clone(), quick()).await.expect("it starts");
-    coordinator.ready().await;
-    coordinator
-}
-
-fn worker(id: &str) -> WorkerId {
-    WorkerId::new(id).expect("a name")
-}
-
-async fn register(coordinator: &Coordinator, id: &str, concurrency: u32) {
-    let queues = vec![QueueName::new("default").expect("a name")];
-    let register = Register { worker_id: Some(worker(id)), name: None, queues, concurrency };
-    coordinator.register(register).await.expect("it registers");
-}
-
-async fn poll(coordinator: &Coordinator, id: &str, max: usize) -> Polled {
-    let poll = Poll { worker_id: worker(id), max, wait: Duration::from_secs(5) };
-    coordinator.poll(poll).await.expect("a poll is answered")
-}
-
-async fn one(coordinator: &Coordinator, id: &str) -> (JobId, ExecutionId, u32) {
-    let polled = poll(coordinator, id, 1).await;
-    let job = polled.jobs.first().expect("a job");
-    (job.job_id, job.execution_id, job.attempt)
-}
-
-fn spec() -> JobSpec {
-    JobSpec::new(JobType::new("test").expect("a name"))
-}
-
-async fn report(coordinator: &Coordinator, id: &str, events: Vec<Event>) -> (usize, usize) {
-    let reported = coordinator.report(Report { worker_id: worker(id), events }).await.expect("a report is answered");
-    (reported.accepted, reported.rejected.len())
-}
-
-fn failed(job: JobId, execution: ExecutionId) -> Event {
-    Event { error: Some("no".into()), ..Event::new(job, execution, EventKind::Failed) }
-}
+use common::{failed, one, poll, ports, register, report, spec, start, until, worker};
+use convoke_adapters::memory::MemoryBus;
+use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
+use convoke_core::jobs::{JobSpec, QueuePatch, Status};
+use convoke_core::{Error, QueueName};
+use convoke_runtime::jobs::{DeadSelection, Ports};
 
 #[tokio::test]
 async fn a_job_is_enqueued_run_and_completed() {
@@ -186,9 +127,7 @@ async fn a_restarted_node_gives_back_what_nobody_picked_up_and_keeps_what_a_work
     // A second slot that is never polled for: its run is on the bus when the bus is lost.
     register(&first, "w", 2).await;
     let (lost, _) = first.enqueue(spec()).await.expect("it is enqueued");
-    while first.job(lost.id, None).await.expect("it is there").status != Status::Dispatched {
-        tokio::task::yield_now().await;
-    }
+    until(&first, lost.id, |job| job.status == Status::Dispatched).await;
     first.stop().await;
 
     let ports = Ports { bus: Arc::new(MemoryBus::default()), ..ports };

@@ -12,7 +12,7 @@ use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Outcome, Progress, RunReport};
 use convoke_core::ports::Multiplex;
-use convoke_core::{ExecutionId, JobId, Result};
+use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -36,7 +36,7 @@ pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
 async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
     loop {
         let batch = channels.next().await?;
-        let mut reports = Reports::default();
+        let mut reports = Reports { owner: node.id.clone(), list: Vec::new(), by_run: HashMap::new() };
         let mut done = Vec::with_capacity(batch.len());
         for (queue, deliveries) in batch {
             let mut ids = Vec::with_capacity(deliveries.len());
@@ -70,8 +70,8 @@ async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<()>
     }
 }
 
-#[derive(Default)]
 struct Reports {
+    owner: NodeId,
     list: Vec<RunReport>,
     by_run: HashMap<ExecutionId, usize>,
 }
@@ -91,7 +91,8 @@ impl Reports {
 
     fn of(&mut self, job: JobId, execution: ExecutionId) -> &mut RunReport {
         let index = *self.by_run.entry(execution).or_insert_with(|| {
-            self.list.push(RunReport { by_channel: true, ..RunReport::of(job, execution) });
+            let owner = Some(self.owner.clone());
+            self.list.push(RunReport { owner, by_channel: true, ..RunReport::of(job, execution) });
             self.list.len() - 1
         });
         &mut self.list[index]

@@ -4,6 +4,9 @@ use std::error::Error as StdError;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The field that a refused token is reported under. No request has one of this name.
+const TOKEN_FIELD: &str = "token";
+
 /// What a port answers when it cannot do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,6 +45,15 @@ impl Error {
     /// Whether the same call may succeed later without anything else being changed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unknown { .. })
+    }
+
+    /// The caller was turned away for who it is, not for what it asked: a token is missing, wrong or of another role.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Error::Invalid(Invalid::new(TOKEN_FIELD, message))
+    }
+
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Error::Invalid(invalid) if invalid.field == TOKEN_FIELD)
     }
 }
 

@@ -43,6 +43,11 @@ impl Channels {
         format!("{}.job.{job}.logs", self.prefix)
     }
 
+    /// Both channels of each of `jobs`.
+    pub fn of_jobs(&self, jobs: &[JobId]) -> Vec<String> {
+        jobs.iter().flat_map(|job| [self.status(*job), self.logs(*job)]).collect()
+    }
+
     /// Queue, competing: jobs that look for a new owner.
     pub fn handoff(&self) -> String {
         format!("{}.job.handoff", self.prefix)

@@ -213,13 +213,24 @@ pub enum WorkerState {
     Gone,
 }
 
-/// `job.ready`.
+/// `job.ready`: a hint to the leader.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ready {
     #[serde(default)]
     pub v: V1,
+    /// Queues that have something new to dispatch.
+    #[serde(default)]
     pub queues: Vec<QueueName>,
+    /// Queues that were paused, resumed or given other limits.
+    #[serde(default)]
+    pub configured: Vec<QueueName>,
+    /// When the earliest of the new jobs that wait for their time is due.
+    #[serde(default)]
+    pub due_at: Option<Timestamp>,
+    /// Schedules were added or changed.
+    #[serde(default)]
+    pub schedules: bool,
 }
 
 /// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.

@@ -2,3 +2,5 @@
 
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

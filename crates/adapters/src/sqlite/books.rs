@@ -3,7 +3,7 @@
 //! It is the only one that writes, so that what it remembers is what the file says. Counts change here at once and go to the
 //! file once for a whole transaction, in that transaction. After a rollback everything is forgotten and read again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use convoke_core::jobs::Status;
 use convoke_core::limits::QUEUES_MAX;
@@ -100,14 +100,12 @@ impl Books {
 
     /// Refuses queues beyond the limit, before any is made.
     pub(super) fn admit<'n>(&self, names: impl Iterator<Item = &'n QueueName>) -> Result<()> {
-        let mut fresh: Vec<&QueueName> = Vec::new();
-        for name in names {
-            if !self.queues_by_name.contains_key(name) && !fresh.contains(&name) {
-                fresh.push(name);
-                if self.queues.len() + fresh.len() > QUEUES_MAX {
-                    let message = format!("expected one of the {QUEUES_MAX} queues there are, got {:?}", name.as_str());
-                    return Err(Invalid::new("queue", message).into());
-                }
+        let mut fresh: HashSet<&QueueName> = HashSet::new();
+        for name in names.filter(|name| !self.queues_by_name.contains_key(*name)) {
+            fresh.insert(name);
+            if self.queues.len() + fresh.len() > QUEUES_MAX {
+                let message = format!("expected one of the {QUEUES_MAX} queues there are, got {:?}", name.as_str());
+                return Err(Invalid::new("queue", message).into());
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::{JobId, ScheduleName};
+use convoke_core::{JobId, QueueName, ScheduleName};
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -13,10 +13,21 @@ use super::failure::Result;
 use super::rows::{duration_micros, jitter_code, job_id, micros};
 
 pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
-    ledger.books.admit(jobs.iter().map(|job| &job.queue))?;
     let db = ledger.db;
+    ledger.books.admit(new_queues(ledger, jobs)?.into_iter())?;
     let mut statement = db.prepare_cached(include_str!("sql/insert.sql"))?;
     jobs.iter().map(|job| insert_one(ledger, &mut statement, job)).collect()
+}
+
+/// The queues that `jobs` would open: those of jobs that are there already would not.
+fn new_queues<'j>(ledger: &Ledger<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
+    let mut queues = Vec::new();
+    for job in jobs.iter().filter(|job| ledger.books.find_queue(&job.queue).is_none()) {
+        if in_the_way(ledger.db, job)?.is_none() {
+            queues.push(&job.queue);
+        }
+    }
+    Ok(queues)
 }
 
 pub(super) fn insert_one(
@@ -25,8 +36,9 @@ pub(super) fn insert_one(
     job: &NewJob,
 ) -> Result<Enqueued> {
     let db = ledger.db;
-    if let Some(key) = &job.unique_key
-        && let Some(there) = holder(db, key, job)?
+    // Without a key and with a queue that is known, the insert itself finds out.
+    if (job.unique_key.is_some() || ledger.books.find_queue(&job.queue).is_none())
+        && let Some(there) = in_the_way(db, job)?
     {
         return Ok(Enqueued { id: there, created: false });
     }
@@ -55,7 +67,8 @@ pub(super) fn insert_one(
         job.args.as_str(),
     ])?;
     if inserted == 0 {
-        return Ok(Enqueued { id: already_there(db, job)?, created: false });
+        let there = already_there(db, job)?.unwrap_or(job.id);
+        return Ok(Enqueued { id: there, created: false });
     }
     ledger.books.moved(queue, None, Some(status));
     if let Some(key) = &job.unique_key {
@@ -64,13 +77,12 @@ pub(super) fn insert_one(
     Ok(Enqueued { id: job.id, created: true })
 }
 
-/// Which job is in the way of `job`: itself, or the one that has its key.
-fn holder(db: &Connection, key: &str, job: &NewJob) -> Result<Option<JobId>> {
-    let mut known = db.prepare_cached("select 1 from jobs where id = ?1")?;
-    if known.exists([job.id.0.as_bytes()])? {
-        return Ok(Some(job.id));
+/// Which job is in the way of `job`: itself, its tick's, or the one that has its key.
+fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
+    match (already_there(db, job)?, &job.unique_key) {
+        (None, Some(key)) => key_holder(db, key, job.created_at),
+        (there, _) => Ok(there),
     }
-    key_holder(db, key, job.created_at)
 }
 
 /// Who has a key at `now`: a live job, or whichever had it last until its time is over.
@@ -84,11 +96,12 @@ pub(super) fn take_key(db: &Connection, key: &str, job: JobId, until: Option<Tim
     Ok(())
 }
 
-/// The row because of which `job` was not inserted: by its id or by its tick.
-fn already_there(db: &Connection, job: &NewJob) -> Result<JobId> {
+/// The row because of which `job` cannot be inserted: by its id or by its tick.
+fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
     let mut statement = db.prepare_cached(include_str!("sql/already_there.sql"))?;
     let schedule = job.schedule.as_ref().map(ScheduleName::as_str);
-    Ok(statement.query_row(params![job.id.0.as_bytes(), schedule, job.run_at.map(micros)], |row| job_id(row, 0))?)
+    let key = params![job.id.0.as_bytes(), schedule, job.run_at.map(micros)];
+    Ok(statement.query_row(key, |row| job_id(row, 0)).optional()?)
 }
 
 /// The ids among `ids`, once each.

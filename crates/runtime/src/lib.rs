@@ -1,1 +1,3 @@
+//! Drives the rules over ports, and knows no engine.
 
+pub mod jobs;

@@ -1,0 +1,4 @@
+//! Who runs this work, when, and what if it dies.
+
+pub mod client;
+pub mod worker;

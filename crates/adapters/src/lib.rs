@@ -1,4 +1,8 @@
-//! Adapters: one module and one feature per engine. None names another, nor the runtime.
+//! The ports of `convoke-core` on real engines: one module and one feature an engine. None names another.
 
 #[cfg(feature = "gateway")]
 pub mod gateway;
+#[cfg(feature = "memory")]
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -95,3 +95,33 @@ impl Invalid {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_by_itself_is_transient() {
+        assert!(Error::unavailable("store", "disk full").is_transient());
+        assert!(Error::unknown("store", "timed out").is_transient());
+        assert!(!Error::Fenced { what: "dispatch" }.is_transient());
+        assert!(!Error::Conflict("taken".into()).is_transient());
+        assert!(!Error::not_found("job", 7).is_transient());
+        assert!(!Error::from(Invalid::new("type", "expected a name")).is_transient());
+    }
+
+    #[test]
+    fn an_error_says_what_was_tried_and_why_it_failed() {
+        assert_eq!(Error::unavailable("store", "disk full").to_string(), "store is unavailable: disk full");
+        assert_eq!(Error::not_found("job", 7).to_string(), "job \"7\" does not exist");
+        assert_eq!(Error::from(Invalid::new("type", "expected a name")).to_string(), "type: expected a name");
+        let error = Error::unknown("store", "timed out");
+        assert_eq!(error.source().map(|source| source.to_string()).as_deref(), Some("timed out"));
+    }
+
+    #[test]
+    fn a_complaint_within_a_batch_names_its_place_and_keeps_its_kind() {
+        let inner = Invalid::too_large("args", "expected less");
+        assert_eq!(inner.within("jobs[3]"), Invalid::too_large("jobs[3].args", "expected less"));
+    }
+}

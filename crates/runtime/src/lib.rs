@@ -1,3 +1,4 @@
-//! Drives the rules over ports, and knows no engine.
+//! Drives the rules of `convoke-core` over its ports, and knows no engine.
 
+pub mod election;
 pub mod jobs;

@@ -20,14 +20,16 @@ pub trait Bus: Send + Sync {
 
     /// Appends each entry to its queue, in order, as one batch.
     async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()>;
-    /// Joins `group` on `queue` under `name`. A group begins with everything the queue holds.
+    /// Joins `group` on `queue` under `name`, which no other consumer of the group has or had: a process that starts
+    /// again takes a new one. A group begins with everything the queue holds, and stays when its members have gone.
     async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>>;
-    /// How many entries of `queue` no consumer of `group` has been given yet.
+    /// How many entries of `queue` no consumer of `group` has been given yet: all it holds where there is no such group.
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64>;
     /// One reader for many queues.
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>>;
 
-    /// Forgets queues and all they hold. Not an error where one does not exist.
+    /// Forgets queues and all they hold, pending entries included. Not an error where one does not exist. Those who still
+    /// read one go on with what is pushed afterwards.
     async fn close(&self, queues: &[String]) -> Result<()>;
     /// Whether it answers.
     async fn ping(&self) -> Result<()>;
@@ -41,8 +43,8 @@ pub struct Message {
 
 #[async_trait]
 pub trait Subscription: Send {
-    /// The next message, in order per topic. Messages that came while the subscriber lagged are dropped, and counted
-    /// in the `Ok(None)` that stands in their place: read the state again.
+    /// The next message, in order per topic. Messages that came while the subscriber lagged too far behind are dropped;
+    /// one `Ok(None)` stands in their place, however many they were: read the state again. Safe to cancel.
     async fn next(&mut self) -> Result<Option<Message>>;
 }
 
@@ -59,16 +61,21 @@ pub struct Delivery {
 pub trait Consumer: Send + Sync {
     /// Waits for at least one entry and takes at most `max`. Safe to cancel: what was not returned was not taken.
     async fn take(&self, max: usize) -> Result<Vec<Delivery>>;
+    /// Done with these entries: they are not given to the group again. Ids that mean nothing (any more) are passed over.
     async fn ack(&self, ids: &[String]) -> Result<()>;
     /// Takes over entries that were given to another consumer at least `idle` ago and never acknowledged.
     async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>>;
-    /// Leaves the group. What was given to this consumer and not acknowledged can be taken over at once.
+    /// Leaves the group. What was given to this consumer and not acknowledged can be taken over at once. It takes no
+    /// more afterwards: `NotFound`. One that is dropped without leaving has vanished: others wait until it was idle.
     async fn leave(&self) -> Result<()>;
 }
 
+/// A reader of many queues, meant for queues that have one reader. It needs no group; the multiplexes of a queue count as
+/// one more group of it. Where several read a queue each is given every entry that none has acknowledged.
 #[async_trait]
 pub trait Multiplex: Send + Sync {
-    /// Starts to read these queues; what they hold already arrives too.
+    /// Starts to read these queues; what they hold already arrives too, also what was given before to a multiplex that
+    /// did not acknowledge it. Changes nothing for a queue that it reads already.
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
     /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.

@@ -34,22 +34,24 @@ pub trait EpochStore: Send + Sync {
 /// What clients do.
 #[async_trait]
 pub trait JobStore: Send + Sync {
-    /// All or nothing. A job whose id is known, or whose unique key is taken (by a live job, or until its
-    /// `unique_until`), is not created: the answer names the one that is there. Holds within a batch as well. `Invalid`
-    /// where a queue would be one too many.
+    /// All or nothing. A job whose id is known, or whose unique key is taken (by a live job, or until that job's
+    /// `unique_until`, even if it is gone), or whose schedule's tick has its job, is not created: the answer names the
+    /// one that is there. Holds within a batch as well. `created_at` is the time that `unique_until` is compared with.
+    /// `Invalid` where a queue would be one too many.
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>>;
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>>;
-    /// Newest first. Looks at a bounded number of rows: a page may be short, even empty, and still have a cursor.
+    /// Newest first: the last that was stored. Looks at a bounded number of rows: a page may be short, even empty, and still have a cursor.
     async fn list(&self, query: JobQuery) -> Result<JobPage>;
     /// All runs of a job, oldest first, the present one included; empty where the job is unknown.
     async fn history(&self, id: JobId) -> Result<Vec<Execution>>;
     /// Lines with `seq > after`, in order.
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>>;
-    /// Ends live jobs as cancelled, whatever they are doing.
+    /// Ends live jobs as cancelled, whatever they are doing; the reason becomes the job's error.
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>>;
-    /// Makes ended jobs pending again, at once, with a fresh budget of retries. Their attempts and history go on.
+    /// Makes ended jobs pending again, at once, with a fresh budget of retries. Their attempts and history go on, and
+    /// they take their unique key again.
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>>;
-    /// Deletes dead letters: those of `ids` that are one. Answers how many were.
+    /// Deletes dead letters: those of `ids` that are one, with their history and logs. Answers how many were.
     async fn purge(&self, ids: &[JobId]) -> Result<u64>;
 }
 
@@ -86,7 +88,7 @@ pub enum Cancelled {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Redriven {
     Pending(Job),
-    /// It is live, or completed: nothing to redrive.
+    /// It is live, or completed: nothing to redrive; or another job has its unique key by now.
     Refused(Job),
     Unknown,
 }
@@ -97,18 +99,28 @@ pub trait RunStore: Send + Sync {
     /// Makes scheduled jobs that are due pending: at most `limit`.
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted>;
     /// Gives pending jobs of each queue, at most as many as its window, an execution id each and marks them dispatched.
-    /// Serves by [`Priority::rank`](crate::jobs::Priority::rank); skips paused queues; respects a queue's concurrency.
+    /// Serves by [`Priority::rank`](crate::jobs::Priority::rank), first stored first among equals of one priority; skips
+    /// paused queues; respects a queue's concurrency.
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
     /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
+    ///
+    /// A worker or owner that is named is noted, the owner's job is then owned; `started_at` makes a dispatched job
+    /// running, and the first one stands; the run's time is up its timeout after that. At the end of a run that is to be
+    /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
+    /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits is
+    /// due (of a schedule's job it stays the tick). A job that ends needs no channels cleaned where it was never
+    /// dispatched, or where its first run was its only one and `record` heard all of it by a gateway.
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
-    /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up.
+    /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
+    /// they opened channels.
     async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before.
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
     /// Runs whose time is up, the longest overdue first.
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue>;
-    /// Ended jobs whose channels are not cleaned and that ended before `before`.
+    /// Ended jobs whose channels are not cleaned and that ended before `before`, the longest ended first.
     async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>>;
+    /// Of those that have ended; the rest are passed over.
     async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()>;
     /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs:
     /// at most `limit`. Answers how many.
@@ -159,13 +171,14 @@ pub struct QueueDispatch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
     Applied(Change),
-    /// The run had ended just so: nothing changed.
+    /// The run had ended just so (the same kind of outcome), be it the job's last or one in its history: nothing changed.
     Repeated,
-    /// The job has another run by now, ended otherwise, or is unknown.
+    /// The job has another run by now, or the run ended otherwise, or it ended and the report says nothing of an end, or
+    /// the job is unknown.
     Stale,
 }
 
-/// What a report did to its job.
+/// What a report did to its job; `attempt`, `due_at` and `started_at` are those of the run that was reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub status: Status,
@@ -175,7 +188,7 @@ pub struct Change {
     /// Since when it could have run.
     pub due_at: Timestamp,
     pub started_at: Option<Timestamp>,
-    /// Of a retry: when.
+    /// Where the job is to run again: when.
     pub retry_at: Option<Timestamp>,
 }
 
@@ -183,7 +196,7 @@ pub struct Change {
 pub struct InFlightFilter {
     pub worker: Option<WorkerId>,
     pub owner: Option<NodeId>,
-    /// Dispatched before this, and nobody has said a word of it since.
+    /// Dispatched before this, not running, and no worker is known to have picked it up.
     pub unclaimed_before: Option<Timestamp>,
 }
 
@@ -222,7 +235,7 @@ pub trait QueueStore: Send + Sync {
     /// Changes a queue, and creates it where it is new.
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue>;
     /// What metered windows of a queue were granted since `since`, oldest first: so that a rate limit holds across a
-    /// change of leader.
+    /// change of leader. What is older than the `per` of the queue's rate limit may be forgotten.
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;
 }
 
@@ -237,7 +250,8 @@ pub trait ScheduleStore: Send + Sync {
     /// Schedules whose `next_run_at` has come, the earliest first.
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules>;
     /// Makes one job for each (schedule, tick) and moves the schedule on, where it is still at `expected`. A tick that has
-    /// its job makes no second; with `Overlap::Skip` a tick while a job of the schedule is live makes none.
+    /// its job makes no second; with `skip_overlap` a tick while a job of the schedule is live makes none, be that one of
+    /// the same call. `last_run_at` becomes the last tick that made a job.
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>>;
 }
 
@@ -269,11 +283,13 @@ pub struct Ticked {
 
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
-    /// Adds or refreshes.
+    /// Adds or replaces, by id.
     async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()>;
+    /// All of them, by id.
     async fn workers(&self) -> Result<Vec<WorkerRecord>>;
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>>;
-    async fn remove_workers(&self, ids: &[WorkerId]) -> Result<()>;
+    /// By the leader, which declares them dead, with its fence; without one when they leave by themselves.
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -293,9 +309,12 @@ pub struct WorkerRecord {
 
 #[async_trait]
 pub trait NodeStore: Send + Sync {
+    /// Adds or replaces, by id.
     async fn beat_node(&self, node: NodeRecord) -> Result<()>;
+    /// All of them, by id.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
-    async fn remove_node(&self, id: &NodeId) -> Result<()>;
+    /// By the leader, which declares it dead, with its fence; without one when it leaves by itself.
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

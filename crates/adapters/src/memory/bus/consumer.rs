@@ -1,0 +1,119 @@
+//! A member of a group.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::ports::{Consumer, Delivery};
+use convoke_core::{Error, Result};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Queues;
+use super::queue::Group;
+
+pub(super) struct MemoryConsumer {
+    queues: Arc<Mutex<Queues>>,
+    queue: String,
+    group: String,
+    number: u64,
+    bell: Arc<Notify>,
+    left: AtomicBool,
+}
+
+impl MemoryConsumer {
+    pub(super) fn join(queues: Arc<Mutex<Queues>>, queue: &str, group: &str) -> Self {
+        let mut locked = queues.lock();
+        let number = locked.number();
+        let bell = locked.open(queue).join(group, number);
+        drop(locked);
+        let left = AtomicBool::new(false);
+        MemoryConsumer { queues, queue: queue.into(), group: group.into(), number, bell, left }
+    }
+
+    fn check_member(&self) -> Result<()> {
+        if self.left.load(Ordering::Relaxed) {
+            return Err(Error::not_found("consumer", format!("{} of {}", self.number, self.queue)));
+        }
+        Ok(())
+    }
+
+    fn part(&self, left: bool) {
+        let mut queues = self.queues.lock();
+        if let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) {
+            queue.part(&self.group, self.number, left);
+        }
+        queues.drop_if_idle(&self.queue);
+    }
+
+    fn take_now(&self, max: usize) -> Vec<Delivery> {
+        let mut queues = self.queues.lock();
+        let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) else { return Vec::new() };
+        if !queue.group(&self.group).is_some_and(|group| group.has_member(self.number) && group.has_waiting()) {
+            return Vec::new();
+        }
+        let taken = queue.take(&self.group, self.number, max, Instant::now());
+        // A bell wakes one: whoever leaves something behind passes it on.
+        if queue.group(&self.group).is_some_and(Group::has_waiting) {
+            self.bell.notify_one();
+        }
+        taken
+    }
+}
+
+#[async_trait]
+impl Consumer for MemoryConsumer {
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>> {
+        loop {
+            // Made before anything is looked at, so that no bell that rings meanwhile goes unheard.
+            let rung = self.bell.notified();
+            if let Err(error) = self.check_member() {
+                // It may have been woken for an entry that it can no longer take.
+                self.bell.notify_one();
+                return Err(error);
+            }
+            // Nothing is awaited between taking and returning, so that a dropped future has taken nothing.
+            let taken = self.take_now(max.max(1));
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            rung.await;
+        }
+    }
+
+    async fn ack(&self, ids: &[String]) -> Result<()> {
+        let mut queues = self.queues.lock();
+        if let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) {
+            queue.ack(&self.group, ids);
+        }
+        queues.drop_if_idle(&self.queue);
+        Ok(())
+    }
+
+    async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>> {
+        self.check_member()?;
+        let mut queues = self.queues.lock();
+        let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) else { return Ok(Vec::new()) };
+        Ok(queue.take_over(&self.group, self.number, idle, max, Instant::now()))
+    }
+
+    async fn leave(&self) -> Result<()> {
+        if !self.left.swap(true, Ordering::Relaxed) {
+            self.part(true);
+            // A take of this consumer that still waits must hear of it.
+            self.bell.notify_waiters();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemoryConsumer {
+    /// Without `leave` it vanished: what it was given is taken over once it has been idle.
+    fn drop(&mut self) {
+        if !*self.left.get_mut() {
+            self.part(false);
+        }
+    }
+}

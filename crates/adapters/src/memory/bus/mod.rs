@@ -1,0 +1,155 @@
+//! The bus of one process.
+//!
+//! Queues live under one lock and topics under another; a call takes its lock once, whatever the size of its batch, never
+//! holds it across an await, and wakes those who wait after it has let go. Nobody polls: a consumer sleeps on its group's
+//! bell, a multiplex on its own, and what a multiplex pays for a message does not depend on how many queues it reads.
+//!
+//! All of it is gone when the process ends. That is allowed: the bus is a hint, the store is the truth.
+
+mod consumer;
+mod multiplex;
+mod queue;
+mod topics;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::Result;
+use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use consumer::MemoryConsumer;
+use multiplex::{MemoryMultiplex, Ready};
+use queue::Queue;
+use topics::Topics;
+
+/// A bus within the process. Clones are the same bus.
+#[derive(Clone, Default)]
+pub struct MemoryBus {
+    queues: Arc<Mutex<Queues>>,
+    topics: Arc<Mutex<Topics>>,
+}
+
+/// All queues of a bus, and who reads them.
+#[derive(Default)]
+struct Queues {
+    by_name: HashMap<Arc<str>, Queue>,
+    multiplexes: HashMap<u64, Ready>,
+    /// The last number given out, to a queue, a consumer or a multiplex.
+    last_number: u64,
+}
+
+impl Queues {
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn open(&mut self, name: &str) -> &mut Queue {
+        if !self.by_name.contains_key(name) {
+            let queue = Queue::new(self.number());
+            self.by_name.insert(name.into(), queue);
+        }
+        self.by_name.get_mut(name).expect("it was just put there")
+    }
+
+    /// Appends `bodies` to a queue and adds to `bells` whoever must be woken.
+    fn append(&mut self, name: &str, bodies: impl Iterator<Item = Bytes>, bells: &mut Vec<Arc<Notify>>) {
+        let queue = self.open(name);
+        bodies.for_each(|body| queue.push(body));
+        bells.extend(queue.groups().map(|group| group.bell().clone()));
+        if queue.has_unlisted_reader() {
+            self.list(name, bells);
+        }
+    }
+
+    /// Puts a queue on the ready lists of the multiplexes that read it and do not have it there yet.
+    fn list(&mut self, name: &str, bells: &mut Vec<Arc<Notify>>) {
+        let Some((key, _)) = self.by_name.get_key_value(name) else { return };
+        let key = key.clone();
+        let Some(queue) = self.by_name.get_mut(name) else { return };
+        for reader in queue.list_readers() {
+            let Some(ready) = self.multiplexes.get_mut(&reader) else { continue };
+            ready.queues.push_back(key.clone());
+            if !bells.iter().any(|bell| Arc::ptr_eq(bell, &ready.bell)) {
+                bells.push(ready.bell.clone());
+            }
+        }
+    }
+
+    /// Lets go of a queue that holds nothing, that nobody reads, and whose absence nobody could tell.
+    fn drop_if_idle(&mut self, name: &str) {
+        if self.by_name.get(name).is_some_and(Queue::is_idle) {
+            self.by_name.remove(name);
+        }
+    }
+}
+
+impl MemoryBus {
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+#[async_trait]
+impl Bus for MemoryBus {
+    async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
+        let bells = self.topics.lock().publish(topic, message);
+        bells.iter().for_each(|bell| bell.notify_one());
+        Ok(())
+    }
+
+    async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(topics::subscribe(&self.topics, topics)))
+    }
+
+    async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()> {
+        let mut bells = Vec::new();
+        {
+            let mut queues = self.queues.lock();
+            let mut entries = entries.into_iter().peekable();
+            // Neighbours of one queue share its lookup and its bell; the order within each queue is that of the batch.
+            while let Some((name, first)) = entries.next() {
+                let more = std::iter::from_fn(|| entries.next_if(|(next, _)| *next == name).map(|(_, body)| body));
+                queues.append(&name, std::iter::once(first).chain(more), &mut bells);
+            }
+        }
+        bells.iter().for_each(|bell| bell.notify_one());
+        Ok(())
+    }
+
+    async fn consumer(&self, queue: &str, group: &str, _name: &str) -> Result<Box<dyn Consumer>> {
+        // Names tell consumers apart for those who share a backend; here each call makes one that is like no other.
+        Ok(Box::new(MemoryConsumer::join(self.queues.clone(), queue, group)))
+    }
+
+    async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
+        Ok(self.queues.lock().by_name.get(queue).map_or(0, |queue| queue.backlog(group)))
+    }
+
+    async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {
+        Ok(Box::new(MemoryMultiplex::new(self.queues.clone())))
+    }
+
+    async fn close(&self, names: &[String]) -> Result<()> {
+        let mut queues = self.queues.lock();
+        for name in names {
+            let number = queues.number();
+            if let Some(queue) = queues.by_name.get_mut(name.as_str()) {
+                if queue.has_members() {
+                    queue.clear(number);
+                } else {
+                    queues.by_name.remove(name.as_str());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! One reader for many queues.
+//!
+//! A queue that has something new puts itself on the ready list of each multiplex that reads it, once, however much comes;
+//! `next` empties the list. So a message costs the same with ten queues as with ten thousand.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use convoke_core::Result;
+use convoke_core::ports::{Delivery, Multiplex};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::Queues;
+
+/// Bounds one answer of `next`; the rest comes with the next one.
+const ENTRIES_MAX: usize = 8_192;
+
+/// What a multiplex reads, and which of it has something new.
+#[derive(Default)]
+pub(super) struct Ready {
+    pub(super) queues: VecDeque<Arc<str>>,
+    pub(super) bell: Arc<Notify>,
+    reads: HashSet<Arc<str>>,
+}
+
+pub(super) struct MemoryMultiplex {
+    queues: Arc<Mutex<Queues>>,
+    number: u64,
+    bell: Arc<Notify>,
+}
+
+impl MemoryMultiplex {
+    pub(super) fn new(queues: Arc<Mutex<Queues>>) -> Self {
+        let mut locked = queues.lock();
+        let number = locked.number();
+        let ready = Ready::default();
+        let bell = ready.bell.clone();
+        locked.multiplexes.insert(number, ready);
+        drop(locked);
+        MemoryMultiplex { queues, number, bell }
+    }
+
+    fn next_now(&self) -> Vec<(String, Vec<Delivery>)> {
+        let mut locked = self.queues.lock();
+        let queues = &mut *locked;
+        let Some(ready) = queues.multiplexes.get_mut(&self.number) else { return Vec::new() };
+        let (mut given, mut room) = (Vec::with_capacity(ready.queues.len().min(ENTRIES_MAX)), ENTRIES_MAX);
+        while room > 0 {
+            let Some(name) = ready.queues.pop_front() else { break };
+            // A name may be of a queue that was removed or closed since: then there is nothing to read.
+            let Some(queue) = queues.by_name.get_mut(&name) else { continue };
+            let (deliveries, more) = queue.read(self.number, room);
+            if more {
+                ready.queues.push_front(name.clone());
+            }
+            room -= deliveries.len();
+            if !deliveries.is_empty() {
+                given.push((name.as_ref().to_owned(), deliveries));
+            }
+        }
+        if !ready.queues.is_empty() {
+            self.bell.notify_one();
+        }
+        given
+    }
+
+    fn remove_all(&self, queues: &mut Queues, names: impl Iterator<Item = impl AsRef<str>>) {
+        for name in names {
+            let name = name.as_ref();
+            if let Some(queue) = queues.by_name.get_mut(name) {
+                queue.remove_reader(self.number);
+            }
+            queues.drop_if_idle(name);
+        }
+    }
+}
+
+#[async_trait]
+impl Multiplex for MemoryMultiplex {
+    async fn add(&self, names: &[String]) -> Result<()> {
+        let mut bells = Vec::new();
+        let mut queues = self.queues.lock();
+        for name in names {
+            let queue = queues.open(name);
+            if !queue.add_reader(self.number) {
+                continue;
+            }
+            let has_some = queue.has_unlisted_reader();
+            let key = queues.by_name.get_key_value(name.as_str()).map(|(key, _)| key.clone());
+            if let (Some(ready), Some(key)) = (queues.multiplexes.get_mut(&self.number), key) {
+                ready.reads.insert(key);
+            }
+            if has_some {
+                queues.list(name, &mut bells);
+            }
+        }
+        drop(queues);
+        bells.iter().for_each(|bell| bell.notify_one());
+        Ok(())
+    }
+
+    async fn remove(&self, names: &[String]) -> Result<()> {
+        let mut queues = self.queues.lock();
+        if let Some(ready) = queues.multiplexes.get_mut(&self.number) {
+            names.iter().for_each(|name| {
+                ready.reads.remove(name.as_str());
+            });
+        }
+        self.remove_all(&mut queues, names.iter());
+        Ok(())
+    }
+
+    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>> {
+        loop {
+            let given = self.next_now();
+            if !given.is_empty() {
+                return Ok(given);
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    async fn ack(&self, queue: &str, ids: &[String]) -> Result<()> {
+        let mut queues = self.queues.lock();
+        if let Some(queue) = queues.by_name.get_mut(queue) {
+            queue.ack_read(ids);
+        }
+        queues.drop_if_idle(queue);
+        Ok(())
+    }
+}
+
+impl Drop for MemoryMultiplex {
+    fn drop(&mut self) {
+        let mut queues = self.queues.lock();
+        if let Some(ready) = queues.multiplexes.remove(&self.number) {
+            self.remove_all(&mut queues, ready.reads.iter());
+        }
+    }
+}

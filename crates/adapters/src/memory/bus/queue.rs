@@ -1,0 +1,318 @@
+//! One queue: its entries, the groups that share them out, and the multiplexes that read it.
+//!
+//! An entry is kept until every group that is there has acknowledged it, the multiplexes together counting as one; where
+//! there is no group it is kept until one comes. Entries are numbered without gaps, so that each is found by its place.
+//! The queue's own number is part of every entry's id: the acknowledgement of an entry that was closed away cannot hit one
+//! that came later.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::ports::Delivery;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(super) struct Queue {
+    number: u64,
+    /// The number of the first slot.
+    first: u64,
+    slots: VecDeque<Slot>,
+    /// Slots that are not done.
+    live: u64,
+    groups: Vec<Group>,
+    readers: Option<Vec<Reader>>,
+}
+
+struct Slot {
+    body: Bytes,
+    /// How many groups have not acknowledged it.
+    owed: u32,
+    done: bool,
+    /// How often a multiplex was given it.
+    reads: u32,
+    /// A multiplex has acknowledged it.
+    read: bool,
+}
+
+pub(super) struct Group {
+    name: Arc<str>,
+    /// The first entry that it has not been given.
+    next: u64,
+    /// How many it has not been given.
+    waiting: u64,
+    pending: BTreeMap<u64, Pending>,
+    members: BTreeSet<u64>,
+    bell: Arc<Notify>,
+}
+
+/// An entry that was given to a consumer and not acknowledged.
+struct Pending {
+    /// `None` once the consumer has left.
+    consumer: Option<u64>,
+    since: Instant,
+    deliveries: u32,
+}
+
+/// A multiplex that reads the queue.
+struct Reader {
+    multiplex: u64,
+    next: u64,
+    /// The queue is on its ready list.
+    listed: bool,
+}
+
+impl Group {
+    pub(super) fn bell(&self) -> &Arc<Notify> {
+        &self.bell
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    pub(super) fn has_member(&self, consumer: u64) -> bool {
+        self.members.contains(&consumer)
+    }
+}
+
+impl Queue {
+    pub(super) fn new(number: u64) -> Self {
+        Queue { number, first: 0, slots: VecDeque::new(), live: 0, groups: Vec::new(), readers: None }
+    }
+
+    pub(super) fn push(&mut self, body: Bytes) {
+        let owed = self.groups.len() as u32 + u32::from(self.readers.is_some());
+        self.slots.push_back(Slot { body, owed, done: false, reads: 0, read: false });
+        self.live += 1;
+        self.groups.iter_mut().for_each(|group| group.waiting += 1);
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+
+    pub(super) fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| &*group.name == name)
+    }
+
+    pub(super) fn backlog(&self, group: &str) -> u64 {
+        self.group(group).map_or(self.live, |group| group.waiting)
+    }
+
+    pub(super) fn has_members(&self) -> bool {
+        self.groups.iter().any(|group| !group.members.is_empty())
+            || self.readers.as_ref().is_some_and(|readers| !readers.is_empty())
+    }
+
+    /// With one group at most, a new queue that the group joins again looks the same as the old one.
+    pub(super) fn is_idle(&self) -> bool {
+        self.live == 0 && self.groups.len() + usize::from(self.readers.is_some()) <= 1 && !self.has_members()
+    }
+
+    /// Forgets all entries, under a new number; those who read it stay.
+    pub(super) fn clear(&mut self, number: u64) {
+        self.number = number;
+        self.first = 0;
+        self.slots.clear();
+        self.live = 0;
+        for group in &mut self.groups {
+            group.next = 0;
+            group.waiting = 0;
+            group.pending.clear();
+        }
+        for reader in self.readers.iter_mut().flatten() {
+            reader.next = 0;
+        }
+    }
+
+    /// Joins a group, which begins with everything that is held where it is new.
+    pub(super) fn join(&mut self, group: &str, consumer: u64) -> Arc<Notify> {
+        let place = match self.groups.iter().position(|known| &*known.name == group) {
+            Some(place) => place,
+            None => {
+                self.owe_one_more();
+                self.groups.push(Group {
+                    name: group.into(),
+                    next: self.first,
+                    waiting: self.live,
+                    pending: BTreeMap::new(),
+                    members: BTreeSet::new(),
+                    bell: Arc::default(),
+                });
+                self.groups.len() - 1
+            }
+        };
+        self.groups[place].members.insert(consumer);
+        self.groups[place].bell.clone()
+    }
+
+    fn owe_one_more(&mut self) {
+        self.slots.iter_mut().filter(|slot| !slot.done).for_each(|slot| slot.owed += 1);
+    }
+
+    /// Ends a membership. `left`: what it was given can be taken over at once; else its consumer has vanished, and
+    /// others must wait until it has been idle.
+    pub(super) fn part(&mut self, group: &str, consumer: u64, left: bool) {
+        let Some(group) = self.groups.iter_mut().find(|known| &*known.name == group) else { return };
+        group.members.remove(&consumer);
+        if left {
+            let given = group.pending.values_mut().filter(|pending| pending.consumer == Some(consumer));
+            given.for_each(|pending| pending.consumer = None);
+        }
+    }
+
+    pub(super) fn take(&mut self, group: &str, consumer: u64, max: usize, now: Instant) -> Vec<Delivery> {
+        let Some(group) = self.groups.iter_mut().find(|known| &*known.name == group) else { return Vec::new() };
+        let mut taken = Vec::with_capacity(max.min(group.waiting as usize));
+        group.next = group.next.max(self.first);
+        while taken.len() < max && group.waiting > 0 {
+            let Some(slot) = self.slots.get((group.next - self.first) as usize) else { break };
+            let seq = group.next;
+            group.next += 1;
+            if slot.done {
+                continue;
+            }
+            group.waiting -= 1;
+            group.pending.insert(seq, Pending { consumer: Some(consumer), since: now, deliveries: 1 });
+            taken.push(Delivery { id: entry_id(self.number, seq), body: slot.body.clone(), deliveries: 1 });
+        }
+        taken
+    }
+
+    pub(super) fn take_over(
+        &mut self,
+        group: &str,
+        consumer: u64,
+        idle: Duration,
+        max: usize,
+        now: Instant,
+    ) -> Vec<Delivery> {
+        let Some(group) = self.groups.iter_mut().find(|known| &*known.name == group) else { return Vec::new() };
+        let free = |pending: &Pending| match pending.consumer {
+            None => true,
+            Some(other) => other != consumer && now.duration_since(pending.since) >= idle,
+        };
+        let abandoned = group.pending.iter_mut().filter(|(_, pending)| free(pending)).take(max);
+        abandoned
+            .map(|(seq, pending)| {
+                *pending = Pending { consumer: Some(consumer), since: now, deliveries: pending.deliveries + 1 };
+                let body = self.slots[(seq - self.first) as usize].body.clone();
+                Delivery { id: entry_id(self.number, *seq), body, deliveries: pending.deliveries }
+            })
+            .collect()
+    }
+
+    pub(super) fn ack(&mut self, group: &str, ids: &[String]) {
+        let Some(place) = self.groups.iter().position(|known| &*known.name == group) else { return };
+        let number = self.number;
+        for seq in ids.iter().filter_map(|id| entry_seq(number, id)) {
+            if self.groups[place].pending.remove(&seq).is_some() {
+                self.settle(seq);
+            }
+        }
+        self.trim();
+    }
+
+    /// One group fewer waits for this entry.
+    fn settle(&mut self, seq: u64) {
+        let Some(slot) = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize)) else {
+            return;
+        };
+        slot.owed = slot.owed.saturating_sub(1);
+        if slot.owed == 0 && !slot.done {
+            slot.done = true;
+            slot.body = Bytes::new();
+            self.live -= 1;
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.slots.front().is_some_and(|slot| slot.done) {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Lets a multiplex read it, from the first entry on. False where it does already.
+    pub(super) fn add_reader(&mut self, multiplex: u64) -> bool {
+        if self.readers.is_none() {
+            self.owe_one_more();
+        }
+        let next = self.first;
+        let readers = self.readers.get_or_insert_default();
+        if readers.iter().any(|reader| reader.multiplex == multiplex) {
+            return false;
+        }
+        readers.push(Reader { multiplex, next, listed: false });
+        true
+    }
+
+    pub(super) fn remove_reader(&mut self, multiplex: u64) {
+        if let Some(readers) = &mut self.readers {
+            readers.retain(|reader| reader.multiplex != multiplex);
+        }
+    }
+
+    pub(super) fn has_unlisted_reader(&self) -> bool {
+        self.live > 0 && self.readers.as_ref().is_some_and(|readers| readers.iter().any(|reader| !reader.listed))
+    }
+
+    /// Marks its readers as having it on their lists; gives those that did not.
+    pub(super) fn list_readers(&mut self) -> Vec<u64> {
+        let unlisted = self.readers.iter_mut().flatten().filter(|reader| !reader.listed);
+        unlisted
+            .map(|reader| {
+                reader.listed = true;
+                reader.multiplex
+            })
+            .collect()
+    }
+
+    /// What a multiplex has not been given yet, at most `max`; and whether there is more.
+    pub(super) fn read(&mut self, multiplex: u64, max: usize) -> (Vec<Delivery>, bool) {
+        let reader = self.readers.iter_mut().flatten().find(|reader| reader.multiplex == multiplex);
+        let Some(reader) = reader.filter(|reader| reader.listed) else { return (Vec::new(), false) };
+        let mut given = Vec::new();
+        reader.next = reader.next.max(self.first);
+        while given.len() < max {
+            let Some(slot) = self.slots.get_mut((reader.next - self.first) as usize) else { break };
+            let seq = reader.next;
+            reader.next += 1;
+            if slot.done || slot.read {
+                continue;
+            }
+            slot.reads += 1;
+            given.push(Delivery { id: entry_id(self.number, seq), body: slot.body.clone(), deliveries: slot.reads });
+        }
+        let more = reader.next - self.first < self.slots.len() as u64;
+        reader.listed = more;
+        (given, more)
+    }
+
+    /// A multiplex is done with these entries: for all multiplexes.
+    pub(super) fn ack_read(&mut self, ids: &[String]) {
+        let number = self.number;
+        for seq in ids.iter().filter_map(|id| entry_seq(number, id)) {
+            let slot = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize));
+            if slot.is_some_and(|slot| slot.reads > 0 && !std::mem::replace(&mut slot.read, true)) {
+                self.settle(seq);
+            }
+        }
+        self.trim();
+    }
+}
+
+fn entry_id(queue: u64, seq: u64) -> String {
+    format!("{queue}-{seq}")
+}
+
+/// The entry's number, where the id is one of this queue.
+fn entry_seq(queue: u64, id: &str) -> Option<u64> {
+    let (number, seq) = id.split_once('-')?;
+    if number.parse() != Ok(queue) {
+        return None;
+    }
+    seq.parse().ok()
+}

@@ -1,0 +1,14 @@
+//! Every port in one process's memory: the reference that the conformance suites were written against.
+//!
+//! The bus is also what the embedded coordinator runs on, and is made to be fast; the store is made to be obvious. Nothing
+//! here survives the process, and nothing here fails: what answers an error was asked something it must refuse.
+
+mod bus;
+mod clock;
+mod leases;
+mod store;
+
+pub use bus::MemoryBus;
+pub use clock::{SettableClock, SystemClock};
+pub use leases::MemoryLeases;
+pub use store::MemoryStore;

@@ -1,0 +1,116 @@
+//! What can be set of a coordinator. Every duration can be made small, so that a test of failover takes a second.
+
+use std::time::Duration;
+
+use convoke_core::Invalid;
+use convoke_core::jobs::JobDefaults;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Before every channel's name.
+    pub bus_prefix: String,
+    pub cluster: ClusterSettings,
+    pub channels: ChannelSettings,
+    pub retry: JobDefaults,
+    pub worker: WorkerSettings,
+    pub retention: RetentionSettings,
+}
+
+#[derive(Debug, Clone)]
+pub struct ClusterSettings {
+    pub heartbeat_interval: Duration,
+    pub dead_node_timeout: Duration,
+    pub lease_duration: Duration,
+    pub renew_interval: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct ChannelSettings {
+    /// How long a finished job's channels stay open.
+    pub cleanup_delay: Duration,
+    pub scan_interval: Duration,
+    pub batch_size: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    pub heartbeat_interval: Duration,
+    /// A worker that was silent for so long is dead, and its runs are lost.
+    pub stale_after: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct RetentionSettings {
+    pub completed: Duration,
+    pub cancelled: Duration,
+    pub dead: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Settings {
+            bus_prefix: "convoke".into(),
+            cluster: ClusterSettings {
+                heartbeat_interval: seconds(10),
+                dead_node_timeout: seconds(30),
+                lease_duration: seconds(30),
+                renew_interval: seconds(10),
+            },
+            channels: ChannelSettings { cleanup_delay: seconds(30), scan_interval: seconds(10), batch_size: 100 },
+            retry: JobDefaults::default(),
+            worker: WorkerSettings { heartbeat_interval: seconds(10), stale_after: seconds(30) },
+            retention: RetentionSettings {
+                completed: seconds(24 * 3600),
+                cancelled: seconds(24 * 3600),
+                dead: seconds(30 * 24 * 3600),
+            },
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses what cannot work, by the name of the key.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let positive = [
+            ("cluster.heartbeat_interval", self.cluster.heartbeat_interval),
+            ("cluster.renew_interval", self.cluster.renew_interval),
+            ("channels.scan_interval", self.channels.scan_interval),
+            ("worker.heartbeat_interval", self.worker.heartbeat_interval),
+        ];
+        for (key, value) in positive {
+            if value.is_zero() {
+                return Err(Invalid::new(key, "expected a duration longer than zero"));
+            }
+        }
+        let longer = [
+            (
+                "cluster.lease_duration",
+                self.cluster.lease_duration,
+                "cluster.renew_interval",
+                self.cluster.renew_interval,
+            ),
+            (
+                "cluster.dead_node_timeout",
+                self.cluster.dead_node_timeout,
+                "cluster.heartbeat_interval",
+                self.cluster.heartbeat_interval,
+            ),
+            (
+                "worker.stale_after",
+                self.worker.stale_after,
+                "worker.heartbeat_interval",
+                self.worker.heartbeat_interval,
+            ),
+        ];
+        for (key, value, than, floor) in longer {
+            if value <= floor {
+                return Err(Invalid::senseless(key, format!("expected more than {than}")));
+            }
+        }
+        if self.channels.batch_size == 0 {
+            return Err(Invalid::new("channels.batch_size", "expected at least 1"));
+        }
+        self.retry.retry_policy.check()
+    }
+}

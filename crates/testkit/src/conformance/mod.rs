@@ -14,6 +14,9 @@
 //! Cases know no engine. Where one must let time pass it calls the adapter's `advance`, which may move a paused clock or
 //! really wait.
 
+pub mod bus;
+pub mod clock;
+pub mod leases;
 pub mod store;
 
 use std::any::Any;
@@ -71,28 +74,42 @@ mod tests {
     /// Every case that is written is run: none is missing from its suite's macro.
     #[test]
     fn every_case_is_listed() {
-        let listings = [(
-            include_str!("store/mod.rs"),
-            vec![
-                include_str!("store/cleaning.rs"),
-                include_str!("store/counters.rs"),
-                include_str!("store/dispatch.rs"),
-                include_str!("store/ends.rs"),
-                include_str!("store/epochs.rs"),
-                include_str!("store/in_flight.rs"),
-                include_str!("store/insert.rs"),
-                include_str!("store/list.rs"),
-                include_str!("store/members.rs"),
-                include_str!("store/queues.rs"),
-                include_str!("store/record.rs"),
-                include_str!("store/retry.rs"),
-                include_str!("store/schedules.rs"),
-                include_str!("store/unique.rs"),
-            ],
-        )];
+        let listings = [
+            (include_str!("clock.rs"), vec![include_str!("clock.rs")]),
+            (include_str!("leases.rs"), vec![include_str!("leases.rs")]),
+            (
+                include_str!("bus/mod.rs"),
+                vec![
+                    include_str!("bus/close.rs"),
+                    include_str!("bus/multiplex.rs"),
+                    include_str!("bus/queues.rs"),
+                    include_str!("bus/takeover.rs"),
+                    include_str!("bus/topics.rs"),
+                ],
+            ),
+            (
+                include_str!("store/mod.rs"),
+                vec![
+                    include_str!("store/cleaning.rs"),
+                    include_str!("store/counters.rs"),
+                    include_str!("store/dispatch.rs"),
+                    include_str!("store/ends.rs"),
+                    include_str!("store/epochs.rs"),
+                    include_str!("store/in_flight.rs"),
+                    include_str!("store/insert.rs"),
+                    include_str!("store/list.rs"),
+                    include_str!("store/members.rs"),
+                    include_str!("store/queues.rs"),
+                    include_str!("store/record.rs"),
+                    include_str!("store/retry.rs"),
+                    include_str!("store/schedules.rs"),
+                    include_str!("store/unique.rs"),
+                ],
+            ),
+        ];
         for (listing, sources) in listings {
             for source in sources {
-                let cases = source.split("\npub async fn ").skip(1).filter_map(|text| text.split('(').next());
+                let cases = source.split("\npub async fn ").skip(1).filter_map(|text| text.split(['(', '<']).next());
                 let cases: Vec<_> = cases.collect();
                 assert!(!cases.is_empty(), "a source without cases");
                 for case in cases {

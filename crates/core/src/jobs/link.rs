@@ -224,3 +224,6 @@ pub struct Beaten {
     pub cancel: Vec<ExecutionId>,
     pub drain: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 pub mod channels;
 pub mod cron;
 pub mod event;
+pub mod handoff;
 pub mod job;
 pub mod lifecycle;
 pub mod link;

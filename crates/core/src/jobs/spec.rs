@@ -217,3 +217,6 @@ impl NewJob {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,8 +88,8 @@ fn what_is_no_request_is_refused_by_its_name() {
     for (body, named) in [
         (r#"{"cron":"@daily"}"#, "type"),
         (r#"{"type":"t","cron":"@daily","timezone":"UTC"}"#, "timezone"),
-        (r#"{"type":"t","every":5}"#, "string"),
-        (r#"{"type":"t","every":"-5s"}"#, "expected a duration"),
+        (r#"{"type":"t","every":5}"#, "a duration"),
+        (r#"{"type":"t","every":"-5s"}"#, "a duration"),
         (r#"{"type":"t","every":"1s","missed":"none"}"#, "skip"),
         (r#"{"type":"t","every":"1s","maxRetries":-1}"#, "-1"),
         (r#"{"type":"","every":"1s"}"#, "type"),

@@ -4,3 +4,5 @@
 pub mod gateway;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -193,7 +193,10 @@ fn heartbeats_are_exactly_this() {
 
 #[test]
 fn a_hint_of_readiness_is_exactly_this() {
-    is_exactly(Ready { v: V1, queues: vec![queue()] }, r#"{"v":1,"queues":["email"]}"#);
+    is_exactly(
+        Ready { v: V1, queues: vec![queue()], configured: vec![], due_at: None, schedules: true },
+        r#"{"v":1,"queues":["email"],"configured":[],"dueAt":null,"schedules":true}"#,
+    );
 }
 
 #[test]

@@ -36,6 +36,7 @@ macro_rules! store_conformance {
                 a_former_leader_cannot_mark_channels_cleaned,
                 a_former_leader_cannot_expire,
                 a_former_leader_cannot_tick,
+                a_former_leader_cannot_declare_workers_and_nodes_dead,
             ]
         );
         $crate::conformance_tests!(

@@ -2,17 +2,40 @@
 
 use std::sync::Arc;
 
-use convoke_adapters::gateway::Http;
+use convoke_adapters::gateway::{GatewayLink, Http};
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
-use convoke_core::ports::{Bus, Leases, Store};
+use convoke_core::jobs::link::{ClientLink, WorkerLink};
+use convoke_core::ports::{Bus, Clock, Leases, Store};
 use convoke_core::{Invalid, Result};
 use convoke_runtime::jobs::Ports;
 
 /// A JSON client of a coordinator's HTTP API.
 pub fn http(url: &str, token: Option<String>) -> Result<Http> {
     Http::connect(url, token)
+}
+
+/// A worker's way to a coordinator.
+pub fn worker_link(url: &str, token: Option<String>) -> Result<Arc<dyn WorkerLink>> {
+    Ok(Arc::new(gateway(url, token)?))
+}
+
+/// A client's way to a coordinator.
+pub fn client_link(url: &str, token: Option<String>) -> Result<Arc<dyn ClientLink>> {
+    Ok(Arc::new(gateway(url, token)?))
+}
+
+fn gateway(url: &str, token: Option<String>) -> Result<GatewayLink> {
+    match url.split_once(':') {
+        Some(("redis" | "rediss", _)) => Err(unsupported("url", url, "an http:// or https:// address")),
+        _ => Ok(GatewayLink::new(http(url, token)?)),
+    }
+}
+
+/// Wall time.
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
 }
 
 /// The world of a coordinator. Without `leases` they are the store's, or the bus's where the store is memory.
@@ -22,7 +45,7 @@ pub async fn backends(store: &str, bus: &str, leases: Option<&str>) -> Result<Po
         None => own_leases,
         Some(url) => open_leases(url)?,
     };
-    Ok(Ports { store, bus: open_bus(bus)?, leases, clock: Arc::new(SystemClock) })
+    Ok(Ports { store, bus: open_bus(bus)?, leases, clock: clock() })
 }
 
 fn open_store(url: &str) -> Result<(Arc<dyn Store>, Arc<dyn Leases>)> {

@@ -1,6 +1,7 @@
 //! Workers and nodes that were heard of.
 
 use async_trait::async_trait;
+use convoke_core::election::Fence;
 use convoke_core::ports::store::{NodeRecord, NodeStore, WorkerRecord, WorkerStore};
 use convoke_core::{NodeId, Result, WorkerId};
 
@@ -22,8 +23,8 @@ impl WorkerStore for MemoryStore {
         Ok(self.state().workers.get(id).cloned())
     }
 
-    async fn remove_workers(&self, ids: &[WorkerId]) -> Result<()> {
-        let mut state = self.state();
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+        let mut state = self.fenced_if(fence, "remove_workers")?;
         ids.iter().for_each(|id| {
             state.workers.remove(id);
         });
@@ -42,8 +43,8 @@ impl NodeStore for MemoryStore {
         Ok(self.state().nodes.values().cloned().collect())
     }
 
-    async fn remove_node(&self, id: &NodeId) -> Result<()> {
-        self.state().nodes.remove(id);
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+        self.fenced_if(fence, "remove_node")?.nodes.remove(id);
         Ok(())
     }
 }

@@ -40,6 +40,14 @@ impl MemoryStore {
         let state = self.state.lock();
         if state.sealed == fence.epoch() { Ok(state) } else { Err(Error::Fenced { what }) }
     }
+
+    /// The same where a fence is given; without one, as anybody may.
+    fn fenced_if(&self, fence: Option<Fence>, what: &'static str) -> Result<MutexGuard<'_, State>> {
+        match fence {
+            Some(fence) => self.fenced(fence, what),
+            None => Ok(self.state()),
+        }
+    }
 }
 
 #[async_trait]

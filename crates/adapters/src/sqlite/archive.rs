@@ -1,0 +1,69 @@
+//! Runs that are over and followed by another: they leave the job's row for the history.
+
+use convoke_core::JobId;
+use convoke_core::jobs::Status;
+use convoke_core::jobs::job::{Execution, ExecutionStatus};
+use rusqlite::{Connection, Row, params};
+
+use super::failure::Result;
+use super::rows::{execution_id, execution_status, instant_option, number, status, worker_id_option};
+
+/// Copies the present run of the job at `seq` to the history, as it stands in the job's row.
+pub(super) fn archive(db: &Connection, seq: i64, ended: ExecutionStatus, at: i64, error: Option<&str>) -> Result<()> {
+    let mut statement = db.prepare_cached(include_str!("sql/archive.sql"))?;
+    statement.execute(params![seq, ended.code(), at, error])?;
+    Ok(())
+}
+
+/// How the present run of a job ended, or what it is doing.
+pub(super) fn present_status(state: Status, run_end: Option<ExecutionStatus>) -> ExecutionStatus {
+    run_end.unwrap_or(match state {
+        Status::Running => ExecutionStatus::Running,
+        Status::Completed => ExecutionStatus::Completed,
+        Status::Failed => ExecutionStatus::Failed,
+        Status::TimedOut => ExecutionStatus::TimedOut,
+        Status::Cancelled => ExecutionStatus::Cancelled,
+        Status::Created | Status::Pending | Status::Scheduled | Status::Dispatched => ExecutionStatus::Dispatched,
+    })
+}
+
+pub(super) fn run_end(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ExecutionStatus>> {
+    match row.get::<_, Option<i64>>(column)? {
+        Some(_) => execution_status(row, column).map(Some),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn history(db: &Connection, id: JobId) -> Result<Vec<Execution>> {
+    let mut past = db.prepare_cached(include_str!("sql/history.sql"))?;
+    let mut present = db.prepare_cached(include_str!("sql/present_run.sql"))?;
+    let past = past.query_map([id.0.as_bytes()], |row| {
+        Ok(Execution {
+            execution_id: execution_id(row, 0)?,
+            attempt: number(row, 1)?,
+            worker_id: worker_id_option(row, 2)?,
+            status: execution_status(row, 3)?,
+            error: row.get(4)?,
+            started_at: instant_option(row, 5)?,
+            ended_at: instant_option(row, 6)?,
+        })
+    })?;
+    let mut runs = past.collect::<rusqlite::Result<Vec<_>>>()?;
+    let present = present.query_map([id.0.as_bytes()], |row| {
+        let state = status(row, 3)?;
+        Ok(Execution {
+            execution_id: execution_id(row, 0)?,
+            attempt: number(row, 1)?,
+            worker_id: worker_id_option(row, 2)?,
+            status: present_status(state, run_end(row, 7)?),
+            // While it is in flight, the row has the error of the run before.
+            error: if state.is_live() { None } else { row.get(4)? },
+            started_at: instant_option(row, 5)?,
+            ended_at: instant_option(row, 6)?,
+        })
+    })?;
+    for run in present {
+        runs.push(run?);
+    }
+    Ok(runs)
+}

@@ -1,0 +1,33 @@
+//! The sealed epoch, and the fence that leaders' writes are held against.
+
+use convoke_core::election::Fence;
+use convoke_core::{Epoch, Error};
+use rusqlite::Connection;
+
+use super::books::Ledger;
+use super::failure::Result;
+
+pub(super) fn seal(ledger: &mut Ledger<'_>, epoch: Epoch) -> Result<Fence> {
+    let number = i64::try_from(epoch.0).map_err(|_| Error::Fenced { what: "seal" })?;
+    let sealed = ledger.db.prepare_cached(include_str!("sql/seal.sql"))?.execute([number])?;
+    if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(Error::Fenced { what: "seal" }.into()) }
+}
+
+pub(super) fn sealed(db: &Connection) -> Result<Epoch> {
+    let epoch: i64 = db.prepare_cached("select sealed from cluster where id = 1")?.query_row([], |row| row.get(0))?;
+    Ok(Epoch(epoch.max(0) as u64))
+}
+
+/// Refuses the write of a former leader. Inside the transaction of the write that follows, so that no seal can come between.
+pub(super) fn hold(ledger: &Ledger<'_>, fence: Fence, what: &'static str) -> Result<()> {
+    let fenced = || Error::Fenced { what };
+    let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
+    let holds = ledger.db.prepare_cached(include_str!("sql/fence.sql"))?.exists([number])?;
+    if holds { Ok(()) } else { Err(fenced().into()) }
+}
+
+/// Writes, and changes nothing: the only way to know that a write would be taken.
+pub(super) fn ping(ledger: &mut Ledger<'_>) -> Result<()> {
+    ledger.db.prepare_cached("update cluster set sealed = sealed where id = 1")?.execute([])?;
+    Ok(())
+}

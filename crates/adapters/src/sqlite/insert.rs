@@ -1,0 +1,111 @@
+//! New jobs. The hottest of the verbs: one row and its indexes, nothing read back unless a key asks for it.
+
+use std::collections::HashSet;
+
+use convoke_core::jobs::NewJob;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::{JobId, QueueName, ScheduleName};
+use jiff::Timestamp;
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::books::Ledger;
+use super::failure::Result;
+use super::rows::{duration_micros, jitter_code, job_id, micros};
+
+pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    let db = ledger.db;
+    ledger.books.admit(new_queues(ledger, jobs)?.into_iter())?;
+    let mut statement = db.prepare_cached(include_str!("sql/insert.sql"))?;
+    jobs.iter().map(|job| insert_one(ledger, &mut statement, job)).collect()
+}
+
+/// The queues that `jobs` would open: those of jobs that are there already would not.
+fn new_queues<'j>(ledger: &Ledger<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
+    let mut queues = Vec::new();
+    for job in jobs.iter().filter(|job| ledger.books.find_queue(&job.queue).is_none()) {
+        if in_the_way(ledger.db, job)?.is_none() {
+            queues.push(&job.queue);
+        }
+    }
+    Ok(queues)
+}
+
+pub(super) fn insert_one(
+    ledger: &mut Ledger<'_>,
+    statement: &mut CachedStatement<'_>,
+    job: &NewJob,
+) -> Result<Enqueued> {
+    let db = ledger.db;
+    // Without a key and with a queue that is known, the insert itself finds out.
+    if (job.unique_key.is_some() || ledger.books.find_queue(&job.queue).is_none())
+        && let Some(there) = in_the_way(db, job)?
+    {
+        return Ok(Enqueued { id: there, created: false });
+    }
+    let queue = ledger.books.open_queue(db, &job.queue)?;
+    let job_type = ledger.books.open_type(db, &job.job_type)?;
+    let status = job.status();
+    let policy = &job.retry_policy;
+    let inserted = statement.execute(params![
+        job.id.0.as_bytes(),
+        status.code(),
+        queue.0,
+        job_type,
+        job.priority.code(),
+        micros(job.due_at()),
+        job.max_retries,
+        job.timeout.map(duration_micros),
+        duration_micros(policy.initial_delay),
+        policy.multiplier,
+        duration_micros(policy.max_delay),
+        jitter_code(policy.jitter),
+        micros(job.created_at),
+        job.run_at.map(micros),
+        job.correlation_id,
+        job.unique_key,
+        job.schedule.as_ref().map(ScheduleName::as_str),
+        job.args.as_str(),
+    ])?;
+    if inserted == 0 {
+        let there = already_there(db, job)?.unwrap_or(job.id);
+        return Ok(Enqueued { id: there, created: false });
+    }
+    ledger.books.moved(queue, None, Some(status));
+    if let Some(key) = &job.unique_key {
+        take_key(db, key, job.id, job.unique_until)?;
+    }
+    Ok(Enqueued { id: job.id, created: true })
+}
+
+/// Which job is in the way of `job`: itself, its tick's, or the one that has its key.
+fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
+    match (already_there(db, job)?, &job.unique_key) {
+        (None, Some(key)) => key_holder(db, key, job.created_at),
+        (there, _) => Ok(there),
+    }
+}
+
+/// Who has a key at `now`: a live job, or whichever had it last until its time is over.
+pub(super) fn key_holder(db: &Connection, key: &str, now: Timestamp) -> Result<Option<JobId>> {
+    let mut statement = db.prepare_cached(include_str!("sql/key_holder.sql"))?;
+    Ok(statement.query_row(params![key, micros(now)], |row| job_id(row, 0)).optional()?)
+}
+
+pub(super) fn take_key(db: &Connection, key: &str, job: JobId, until: Option<Timestamp>) -> Result<()> {
+    db.prepare_cached(include_str!("sql/take_key.sql"))?.execute(params![key, job.0.as_bytes(), until.map(micros)])?;
+    Ok(())
+}
+
+/// The row because of which `job` cannot be inserted: by its id or by its tick.
+fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
+    let mut statement = db.prepare_cached(include_str!("sql/already_there.sql"))?;
+    let schedule = job.schedule.as_ref().map(ScheduleName::as_str);
+    let key = params![job.id.0.as_bytes(), schedule, job.run_at.map(micros)];
+    Ok(statement.query_row(key, |row| job_id(row, 0)).optional()?)
+}
+
+/// The ids among `ids`, once each.
+pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
+    let mut seen = HashSet::with_capacity(ids.len());
+    ids.iter().copied().filter(|id| seen.insert(*id)).collect()
+}

@@ -1,0 +1,133 @@
+//! Leases in a SQLite file, for the processes of one machine.
+//!
+//! On a file of its own, or of another process, it has a connection of its own and waits its turn to write. On the file of
+//! a [`SqliteStore`](super::SqliteStore) it goes through that store's writer: a busy store would otherwise keep a
+//! renewal waiting until the lease is lost.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Lease;
+use convoke_core::{Epoch, Error, Result};
+use parking_lot::Mutex;
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::failure::{self, unavailable};
+use super::store::Engine;
+use super::{schema, terms};
+
+const CACHE_KIB: u32 = 256;
+
+#[derive(Clone)]
+pub struct SqliteLeases {
+    way: Way,
+}
+
+#[derive(Clone)]
+enum Way {
+    Own(Arc<Mutex<Connection>>),
+    Store(Arc<Engine>),
+}
+
+impl SqliteLeases {
+    /// Opens or creates the file; a store need not be open, and if one is, in whichever process, it is not hindered.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let connection = schema::open_writable(path, CACHE_KIB)?;
+        // Alone with the file, nobody else would shorten its log.
+        connection.pragma_update(None, "wal_autocheckpoint", 1_000).map_err(unavailable)?;
+        Ok(SqliteLeases { way: Way::Own(Arc::new(Mutex::new(connection))) })
+    }
+
+    pub(super) fn of(engine: Arc<Engine>) -> Self {
+        SqliteLeases { way: Way::Store(engine) }
+    }
+
+    async fn write<T, F>(&self, mut verb: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> failure::Result<T> + Send + 'static,
+    {
+        match &self.way {
+            Way::Store(engine) => engine.writer.call(1, move |ledger| verb(ledger.db)).await,
+            Way::Own(connection) => {
+                let connection = Arc::clone(connection);
+                off_the_runtime(move || write_alone(&mut connection.lock(), verb)).await
+            }
+        }
+    }
+
+    async fn read_only<T, F>(&self, verb: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> failure::Result<T> + Send + 'static,
+    {
+        match &self.way {
+            Way::Store(engine) => engine.readers.call(verb).await,
+            Way::Own(connection) => {
+                let connection = Arc::clone(connection);
+                off_the_runtime(move || Ok(verb(&connection.lock())?)).await
+            }
+        }
+    }
+}
+
+async fn off_the_runtime<T: Send + 'static>(verb: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(verb).await;
+    done.map_err(|error| Error::unknown("leases", error))?
+}
+
+fn write_alone<T>(db: &mut Connection, mut verb: impl FnMut(&Connection) -> failure::Result<T>) -> Result<T> {
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unavailable)?;
+    let answer = verb(&transaction)?;
+    match transaction.commit() {
+        Ok(()) => Ok(answer),
+        Err(error) if failure::is_undone(&error) => Err(unavailable(error)),
+        Err(error) => Err(Error::unknown("leases", error)),
+    }
+}
+
+#[async_trait]
+impl Leases for SqliteLeases {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        let (namespace, member) = (namespace.to_owned(), member.to_owned());
+        self.write(move |db| terms::enroll(db, &namespace, &member, ttl)).await
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        let (namespace, member) = (namespace.to_owned(), member.to_owned());
+        self.write(move |db| terms::withdraw(db, &namespace, &member)).await
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        let namespace = namespace.to_owned();
+        self.read_only(move |db| terms::roster(db, &namespace)).await
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        let namespace = namespace.to_owned();
+        self.read_only(move |db| terms::read(db, &namespace)).await
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        let (namespace, candidate) = (namespace.to_owned(), candidate.to_owned());
+        self.write(move |db| terms::elect(db, &namespace, &candidate, ttl, floor)).await
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        let (namespace, holder) = (namespace.to_owned(), holder.to_owned());
+        self.write(move |db| terms::renew(db, &namespace, &holder, epoch, ttl)).await
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        let (namespace, holder) = (namespace.to_owned(), holder.to_owned());
+        self.write(move |db| terms::resign(db, &namespace, &holder, epoch)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.write(terms::ping).await
+    }
+}

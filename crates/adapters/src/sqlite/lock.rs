@@ -1,0 +1,61 @@
+//! One process at a time: a lock on a file beside the database.
+//!
+//! The operating system frees it when its holder dies, however it dies. So a free lock proves that the predecessor is
+//! gone, and a taken one names who is there.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use convoke_core::{Error, Result};
+
+/// Held for as long as it lives.
+#[derive(Debug)]
+pub(super) struct StoreLock {
+    _file: File,
+}
+
+impl StoreLock {
+    pub(super) fn take(database: &Path) -> Result<Self> {
+        let path = beside(database, ".lock");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(|error| {
+                Error::unavailable("store", format!("cannot open the lock file {}: {error}", path.display()))
+            })?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(database, &path, &mut file)),
+            Err(TryLockError::Error(error)) => {
+                let message = format!("cannot lock {}: {error}", path.display());
+                return Err(Error::unavailable("store", message));
+            }
+        }
+        // Only for people who read the file: that it could not be written is no reason not to serve.
+        if let Err(error) = note_pid(&mut file) {
+            tracing::warn!(path = %path.display(), %error, "could not write the process id into the lock file");
+        }
+        Ok(StoreLock { _file: file })
+    }
+}
+
+fn note_pid(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn held(database: &Path, lock: &Path, file: &mut File) -> Error {
+    let mut text = String::new();
+    let holder = match file.take(32).read_to_string(&mut text) {
+        Ok(_) if !text.trim().is_empty() => format!("process {}", text.trim()),
+        _ => "another process".into(),
+    };
+    Error::Conflict(format!("{} is in use by {holder}, which holds {}", database.display(), lock.display()))
+}
+
+/// The path of a file that accompanies the database, as SQLite names its own.
+pub(super) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}

@@ -1,0 +1,177 @@
+-- Instants and durations are microseconds, leases' milliseconds. Codes are those of the core's enums.
+
+create table cluster (
+    id     integer primary key check (id = 1),
+    sealed integer not null
+);
+insert into cluster (id, sealed) values (1, 0);
+
+-- A queue with the number of its jobs in each state: one row to rewrite for a whole group of changes.
+create table queues (
+    id          integer primary key,
+    name        text    not null unique,
+    paused      integer not null default 0,
+    rate_limit  integer,
+    rate_per    integer,
+    concurrency integer,
+    pending     integer not null default 0,
+    scheduled   integer not null default 0,
+    dispatched  integer not null default 0,
+    running     integer not null default 0,
+    completed   integer not null default 0,
+    failed      integer not null default 0,
+    timed_out   integer not null default 0,
+    cancelled   integer not null default 0
+);
+
+create table grants (
+    queue_id integer not null,
+    at       integer not null,
+    count    integer not null
+);
+create index grants_by_time on grants (queue_id, at);
+
+create table types (
+    id   integer primary key,
+    name text not null unique
+);
+
+-- A job and its present run. `seq` is the order in which jobs came. What a run rewrites comes first, so that reading it
+-- does not walk over the arguments.
+create table jobs (
+    seq              integer primary key,
+    id               blob    not null,
+    execution_id     blob,
+    state            integer not null,
+    queue_id         integer not null,
+    type_id          integer not null,
+    priority         integer not null,
+    due_at           integer not null,
+    attempt          integer not null default 0,
+    -- The attempt at which it was last redriven: the budget of retries counts from there.
+    attempt_base     integer not null default 0,
+    -- How many of its runs are in `executions`.
+    superseded       integer not null default 0,
+    -- Whether its present run said that it started: what a final write must know for the counters.
+    running          integer not null default 0,
+    by_channel       integer not null default 0,
+    channels_cleaned integer not null default 0,
+    -- How its present run ended, where the job's state does not say: a lost run of a failed job.
+    run_end          integer,
+    dispatched_at    integer,
+    started_at       integer,
+    completed_at     integer,
+    deadline         integer,
+    worker           text,
+    owner            text,
+    ownership        integer not null default 0,
+    progress         integer,
+    progress_message text,
+    log_seq          integer not null default 0,
+    max_retries      integer not null,
+    timeout          integer,
+    retry_initial    integer not null,
+    retry_multiplier real    not null,
+    retry_max        integer not null,
+    retry_jitter     integer not null,
+    created_at       integer not null,
+    scheduled_at     integer,
+    correlation_id   text,
+    unique_key       text,
+    schedule         text,
+    error            text,
+    result           text,
+    args             text    not null
+);
+create unique index jobs_id on jobs (id);
+create index jobs_pending on jobs (queue_id, priority, due_at) where state = 1;
+create index jobs_scheduled on jobs (due_at) where state = 2;
+create index jobs_in_flight on jobs (id) where state in (3, 4);
+create index jobs_deadline on jobs (deadline) where deadline is not null;
+-- Lists, newest first: each of these ends in `seq`.
+create index jobs_of_queue on jobs (queue_id);
+create index jobs_of_type on jobs (type_id);
+create index jobs_finished on jobs (state, queue_id) where state >= 5;
+create index jobs_correlated on jobs (correlation_id) where correlation_id is not null;
+-- A finished job is in one of these two.
+create index jobs_uncleaned on jobs (completed_at) where state >= 5 and channels_cleaned = 0;
+create index jobs_cleaned on jobs (state, completed_at) where state >= 5 and channels_cleaned = 1;
+create unique index jobs_tick on jobs (schedule, scheduled_at) where schedule is not null;
+create index jobs_live_of_schedule on jobs (schedule) where schedule is not null and state < 5;
+
+-- Runs that another has superseded; the present one is in `jobs`.
+create table executions (
+    job          integer not null,
+    number       integer not null,
+    execution_id blob    not null,
+    attempt      integer not null,
+    status       integer not null,
+    worker       text,
+    started_at   integer,
+    ended_at     integer,
+    error        text,
+    primary key (job, number)
+) without rowid;
+
+create table logs (
+    job          integer not null,
+    seq          integer not null,
+    at           integer not null,
+    level        integer not null,
+    execution_id blob    not null,
+    message      text    not null,
+    primary key (job, seq)
+) without rowid;
+
+create table unique_keys (
+    key    text primary key,
+    job_id blob not null,
+    until  integer
+) without rowid;
+create index unique_keys_until on unique_keys (until) where until is not null;
+
+create table schedules (
+    name        text primary key,
+    next_run_at integer,
+    last_run_at integer,
+    paused      integer not null,
+    document    text    not null
+) without rowid;
+create index schedules_due on schedules (next_run_at) where next_run_at is not null and paused = 0;
+
+create table workers (
+    id                text primary key,
+    name              text    not null,
+    queues            text    not null,
+    concurrency       integer not null,
+    running           integer not null,
+    state             integer not null,
+    registered_at     integer not null,
+    last_heartbeat_at integer not null,
+    via               text
+) without rowid;
+
+create table nodes (
+    id                text primary key,
+    role              integer not null,
+    state             integer not null,
+    job_count         integer not null,
+    started_at        integer not null,
+    last_heartbeat_at integer not null,
+    version           text    not null
+) without rowid;
+
+-- An expired or resigned lease stays, so that its epoch is never given out again.
+create table leases (
+    namespace  text primary key,
+    holder     text    not null,
+    epoch      integer not null,
+    expires_at integer not null
+) without rowid;
+
+create table members (
+    namespace  text    not null,
+    member     text    not null,
+    expires_at integer not null,
+    primary key (namespace, member)
+) without rowid;

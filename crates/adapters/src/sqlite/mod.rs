@@ -1,0 +1,89 @@
+//! One file on disk: the store and the leases of an embedded coordinator.
+//!
+//! What is acknowledged is in the file and flushed. One thread writes, in transactions that hold all that waits; a few
+//! connections read beside it; a third party copies the log into the database. One process at a time has the store open,
+//! which a lock on `<path>.lock` makes sure of.
+//!
+//! A full disk or a failing one is answered with `Unavailable` for as long as it lasts. A crash at any moment loses nothing
+//! that was acknowledged: SQLite's log is replayed when the file is next opened.
+
+mod archive;
+mod books;
+mod cancel;
+mod checkpoint;
+mod dispatch;
+mod epoch;
+mod failure;
+mod fleet;
+mod insert;
+mod leases;
+mod list;
+mod lock;
+mod logs;
+mod queues;
+mod readers;
+mod record;
+mod retention;
+mod rows;
+mod runs;
+mod schedules;
+mod schema;
+mod store;
+mod terms;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use convoke_core::Result;
+
+use checkpoint::Checkpoints;
+pub use leases::SqliteLeases;
+use lock::StoreLock;
+use readers::Readers;
+use store::Engine;
+use writer::Writer;
+
+/// The namespace of a coordinator's own leadership.
+const COORDINATOR: &str = "coordinator";
+
+const WRITER_CACHE_KIB: u32 = 16 << 10;
+
+/// A store in a SQLite file. Clones are the same store; the file is closed when the last of them, and of their leases, is
+/// dropped.
+#[derive(Clone)]
+pub struct SqliteStore {
+    engine: Arc<Engine>,
+    path: PathBuf,
+}
+
+impl SqliteStore {
+    /// Opens the file, creating or migrating it. `Conflict` where another process has it, naming that process; where it is
+    /// not a database of ours; where a newer version has written it. Must not be called where blocking is forbidden.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let lock = StoreLock::take(path)?;
+        let mut writer = schema::open_writable(path, WRITER_CACHE_KIB)?;
+        // The lock was free: whoever led from this file is dead, and need not be waited for.
+        terms::end_term(&writer, COORDINATOR)?;
+        let checkpoints = Checkpoints::start(path, &mut writer)?;
+        let readers = Readers::open(path)?;
+        let writer = Writer::start(writer, checkpoints, lock)?;
+        Ok(SqliteStore { engine: Arc::new(Engine { readers, writer }), path: path.into() })
+    }
+
+    /// Leases in the same file.
+    pub fn leases(&self) -> SqliteLeases {
+        SqliteLeases::of(Arc::clone(&self.engine))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}

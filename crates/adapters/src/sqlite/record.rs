@@ -1,0 +1,285 @@
+//! What is said of runs: claims, starts, progress, logs and ends.
+//!
+//! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. A run that simply
+//! completes is one such statement. Everything else reads the run first and asks the core what follows.
+
+use convoke_core::election::Fence;
+use convoke_core::jobs::job::{ExecutionStatus, Ownership};
+use convoke_core::jobs::lifecycle::{self, Budget, Next};
+use convoke_core::jobs::run::RunEnd;
+use convoke_core::jobs::{Outcome, Progress, RetryPolicy, RunReport, Status};
+use convoke_core::ports::store::{Change, Recorded};
+use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
+use jiff::Timestamp;
+use rusqlite::{CachedStatement, OptionalExtension, Row, params};
+
+use super::archive::{archive, present_status, run_end};
+use super::books::{Ledger, QueueId};
+use super::epoch;
+use super::failure::Result;
+use super::rows::{duration_micros, duration_option, instant, instant_option, micros, number, retry_policy, status};
+
+pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
+    epoch::hold(ledger, fence, "judge")?;
+    record_all(ledger, reports, Source::Leader)
+}
+
+pub(super) fn record(ledger: &mut Ledger<'_>, reports: &[RunReport]) -> Result<Vec<Recorded>> {
+    record_all(ledger, reports, Source::Run)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Run,
+    /// Cannot know whether the run opened channels.
+    Leader,
+}
+
+impl Source {
+    /// Whether, after this report, the job may have channels to be closed.
+    fn may_have_channels(self, report: &RunReport) -> bool {
+        report.by_channel || self == Source::Leader
+    }
+}
+
+fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) -> Result<Vec<Recorded>> {
+    let db = ledger.db;
+    let mut complete = db.prepare_cached(include_str!("sql/complete.sql"))?;
+    let mut recorded = Vec::with_capacity(reports.len());
+    for report in reports {
+        let done = match &report.end {
+            Some(RunEnd { at, outcome: Outcome::Completed { result }, .. }) if report.logs.is_empty() => {
+                record_completed(ledger, &mut complete, report, source, *at, result.as_ref())?
+            }
+            _ => None,
+        };
+        recorded.push(match done {
+            Some(change) => Recorded::Applied(change),
+            None => record_one(ledger, report, source)?,
+        });
+    }
+    Ok(recorded)
+}
+
+/// The fast path: `None` where the run is not in flight.
+fn record_completed(
+    ledger: &mut Ledger<'_>,
+    statement: &mut CachedStatement<'_>,
+    report: &RunReport,
+    source: Source,
+    at: Timestamp,
+    result: Option<&Json>,
+) -> Result<Option<Change>> {
+    let progress = report.progress.as_ref();
+    let mut rows = statement.query(params![
+        report.job.0.as_bytes(),
+        report.execution.0.as_bytes(),
+        micros(at),
+        result.map(Json::as_str),
+        report.worker.as_ref().map(WorkerId::as_str),
+        report.owner.as_ref().map(NodeId::as_str),
+        report.started_at.map(micros),
+        progress.map(|progress| progress.percent),
+        progress.and_then(|progress| progress.message.as_deref()),
+        source.may_have_channels(report),
+    ])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let queue = QueueId(row.get(0)?);
+    let from = if row.get(5)? { Status::Running } else { Status::Dispatched };
+    let change = Change {
+        status: Status::Completed,
+        job_type: ledger.books.job_type(ledger.db, row.get(1)?)?,
+        queue: ledger.books.queue(queue).name.clone(),
+        attempt: number(row, 2)?,
+        due_at: instant(row, 3)?,
+        started_at: instant_option(row, 4)?,
+        retry_at: None,
+    };
+    ledger.books.moved(queue, Some(from), Some(Status::Completed));
+    Ok(Some(change))
+}
+
+/// A job's present run, as far as a report needs it.
+struct Run {
+    seq: i64,
+    execution: Option<[u8; 16]>,
+    state: Status,
+    run_end: Option<ExecutionStatus>,
+    queue: QueueId,
+    job_type: i64,
+    attempt: u32,
+    attempt_base: u32,
+    due_at: Timestamp,
+    started_at: Option<Timestamp>,
+    timeout: Option<std::time::Duration>,
+    max_retries: u32,
+    policy: RetryPolicy,
+    log_seq: i64,
+}
+
+fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
+    Ok(Run {
+        seq: row.get(0)?,
+        execution: row.get(1)?,
+        state: status(row, 2)?,
+        run_end: run_end(row, 3)?,
+        queue: QueueId(row.get(4)?),
+        job_type: row.get(5)?,
+        attempt: number(row, 6)?,
+        attempt_base: number(row, 7)?,
+        due_at: instant(row, 8)?,
+        started_at: instant_option(row, 9)?,
+        timeout: duration_option(row, 10)?,
+        max_retries: number(row, 11)?,
+        policy: retry_policy(row, 12)?,
+        log_seq: row.get(16)?,
+    })
+}
+
+fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
+    let mut statement = ledger.db.prepare_cached(include_str!("sql/run.sql"))?;
+    let run = statement.query_row([report.job.0.as_bytes()], read_run).optional()?;
+    let Some(run) = run else { return Ok(Recorded::Stale) };
+    if run.execution != Some(*report.execution.0.as_bytes()) || !run.state.is_in_flight() {
+        return refuse(ledger, report, &run);
+    }
+    let started_at = run.started_at.or(report.started_at);
+    let mut change = Change {
+        status: run.state,
+        job_type: ledger.books.job_type(ledger.db, run.job_type)?,
+        queue: ledger.books.queue(run.queue).name.clone(),
+        attempt: run.attempt,
+        due_at: run.due_at,
+        started_at,
+        retry_at: None,
+    };
+    note(ledger, report, &run, started_at, source)?;
+    append_logs(ledger, report, &run)?;
+    match &report.end {
+        None if started_at.is_some() => change.status = Status::Running,
+        None => {}
+        Some(end) => (change.status, change.retry_at) = finish(ledger, end, &run)?,
+    }
+    ledger.books.moved(run.queue, Some(run.state), Some(change.status));
+    Ok(Recorded::Applied(change))
+}
+
+/// A run that is not in flight: said again, or too late.
+fn refuse(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<Recorded> {
+    let Some(end) = &report.end else { return Ok(Recorded::Stale) };
+    let ended_as = if run.execution == Some(*report.execution.0.as_bytes()) {
+        Some(present_status(run.state, run.run_end))
+    } else {
+        archived_status(ledger, run.seq, report.execution)?
+    };
+    Ok(if ended_as == Some(kind(&end.outcome)) { Recorded::Repeated } else { Recorded::Stale })
+}
+
+fn archived_status(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId) -> Result<Option<ExecutionStatus>> {
+    let mut statement =
+        ledger.db.prepare_cached("select status from executions where job = ?1 and execution_id = ?2")?;
+    let found = statement.query_row(params![seq, execution.0.as_bytes()], |row| super::rows::execution_status(row, 0));
+    Ok(found.optional()?)
+}
+
+/// Writes down what the report says of a run that goes on, or is about to end.
+fn note(
+    ledger: &Ledger<'_>,
+    report: &RunReport,
+    run: &Run,
+    started_at: Option<Timestamp>,
+    source: Source,
+) -> Result<()> {
+    // A run that ends in the same breath never had a deadline to watch.
+    let deadline = match (started_at, run.timeout) {
+        (Some(started), Some(timeout)) if report.end.is_none() => {
+            Some(micros(started).saturating_add(duration_micros(timeout)))
+        }
+        _ => None,
+    };
+    let state = if started_at.is_some() { Status::Running } else { run.state };
+    ledger.db.prepare_cached(include_str!("sql/note.sql"))?.execute(params![
+        run.seq,
+        report.execution.0.as_bytes(),
+        state.code(),
+        report.worker.as_ref().map(WorkerId::as_str),
+        report.owner.as_ref().map(NodeId::as_str),
+        report.owner.as_ref().map(|_| Ownership::Owned.code()),
+        started_at.map(micros),
+        deadline,
+        report.progress.as_ref().map(|progress| progress.percent),
+        report.progress.as_ref().and_then(|Progress { message, .. }| message.as_deref()),
+        source.may_have_channels(report) && (report.by_channel || report.end.is_some()),
+        run.log_seq.saturating_add(report.logs.len() as i64),
+    ])?;
+    Ok(())
+}
+
+fn append_logs(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<()> {
+    if report.logs.is_empty() {
+        return Ok(());
+    }
+    let mut statement = ledger.db.prepare_cached(include_str!("sql/append_log.sql"))?;
+    for (seq, line) in (run.log_seq + 1..).zip(&report.logs) {
+        let execution = report.execution.0.as_bytes();
+        statement.execute(params![run.seq, seq, micros(line.at), line.level.code(), execution, line.message])?;
+    }
+    Ok(())
+}
+
+/// Ends the run: the job's new state and, where it is to run again, when.
+fn finish(ledger: &Ledger<'_>, end: &RunEnd, run: &Run) -> Result<(Status, Option<Timestamp>)> {
+    let tries = run.attempt.saturating_sub(run.attempt_base);
+    let budget = Budget { tries, max_retries: run.max_retries, policy: &run.policy };
+    let error = error_of(&end.outcome);
+    match lifecycle::after(&end.outcome, budget, end.at, end.roll) {
+        Next::Final(status) => {
+            let run_end = Some(kind(&end.outcome)).filter(|kind| *kind != present_status(status, None));
+            let result = match &end.outcome {
+                Outcome::Completed { result } => result.as_ref().map(Json::as_str),
+                _ => None,
+            };
+            ledger.db.prepare_cached(include_str!("sql/finish.sql"))?.execute(params![
+                run.seq,
+                status.code(),
+                micros(end.at),
+                error,
+                result,
+                run_end.map(ExecutionStatus::code)
+            ])?;
+            Ok((status, None))
+        }
+        Next::Again { due_at, counted } => {
+            archive(ledger.db, run.seq, kind(&end.outcome), micros(end.at), error)?;
+            let status = if due_at > end.at { Status::Scheduled } else { Status::Pending };
+            let attempt = if counted { run.attempt } else { run.attempt.saturating_sub(1) };
+            ledger.db.prepare_cached(include_str!("sql/again.sql"))?.execute(params![
+                run.seq,
+                status.code(),
+                micros(due_at),
+                attempt,
+                error
+            ])?;
+            Ok((status, Some(due_at)))
+        }
+    }
+}
+
+fn kind(outcome: &Outcome) -> ExecutionStatus {
+    match outcome {
+        Outcome::Completed { .. } => ExecutionStatus::Completed,
+        Outcome::Failed { .. } => ExecutionStatus::Failed,
+        Outcome::TimedOut { .. } => ExecutionStatus::TimedOut,
+        Outcome::Cancelled { .. } => ExecutionStatus::Cancelled,
+        Outcome::Lost { .. } => ExecutionStatus::Lost,
+        Outcome::Released => ExecutionStatus::Released,
+    }
+}
+
+fn error_of(outcome: &Outcome) -> Option<&str> {
+    match outcome {
+        Outcome::Failed { error, .. } | Outcome::TimedOut { error } | Outcome::Lost { error } => Some(error),
+        Outcome::Cancelled { reason } => reason.as_deref(),
+        Outcome::Completed { .. } | Outcome::Released => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! Runs as the leader watches them: which are due, in flight, overdue.
+
+use convoke_core::election::Fence;
+use convoke_core::jobs::Status;
+use convoke_core::ports::store::{InFlight, InFlightFilter, Overdue, Promoted};
+use convoke_core::{JobId, NodeId, QueueName, WorkerId};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::books::{Ledger, QueueId};
+use super::epoch;
+use super::failure::Result;
+use super::rows::{
+    execution_id, instant, instant_option, job_id, job_type, micros, node_id_option, number, queue_name, status,
+    worker_id_option,
+};
+
+pub(super) fn promote(ledger: &mut Ledger<'_>, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
+    epoch::hold(ledger, fence, "promote")?;
+    let db = ledger.db;
+    let mut statement = db.prepare_cached(include_str!("sql/promote.sql"))?;
+    let mut rows = statement.query(params![micros(now), limit as i64])?;
+    let mut promoted = Promoted::default();
+    let mut queues: Vec<QueueId> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let queue = QueueId(row.get(0)?);
+        ledger.books.moved(queue, Some(Status::Scheduled), Some(Status::Pending));
+        promoted.count += 1;
+        queues.push(queue);
+    }
+    queues.sort_unstable_by_key(|queue| queue.0);
+    queues.dedup();
+    promoted.queues =
+        queues.into_iter().map(|queue| ledger.books.queue(queue).name.clone()).collect::<Vec<QueueName>>();
+    let mut next = db.prepare_cached("select min(due_at) from jobs indexed by jobs_scheduled where state = 2")?;
+    promoted.next_due_at = next.query_row([], |row| instant_option(row, 0))?;
+    Ok(promoted)
+}
+
+pub(super) fn in_flight(
+    db: &Connection,
+    filter: &InFlightFilter,
+    after: Option<JobId>,
+    limit: usize,
+) -> Result<Vec<InFlight>> {
+    let mut statement = db.prepare_cached(include_str!("sql/in_flight.sql"))?;
+    // Nothing sorts before the empty blob.
+    let after = after.map(|id| id.0.into_bytes().to_vec()).unwrap_or_default();
+    let runs = statement.query_map(
+        params![
+            after,
+            filter.worker.as_ref().map(WorkerId::as_str),
+            filter.owner.as_ref().map(NodeId::as_str),
+            filter.unclaimed_before.map(micros),
+            limit as i64
+        ],
+        read_run,
+    )?;
+    Ok(runs.collect::<rusqlite::Result<_>>()?)
+}
+
+fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
+    Ok(InFlight {
+        job: job_id(row, 0)?,
+        execution: execution_id(row, 1)?,
+        job_type: job_type(row, 2)?,
+        queue: queue_name(row, 3)?,
+        attempt: number(row, 4)?,
+        status: status(row, 5)?,
+        worker: worker_id_option(row, 6)?,
+        owner: node_id_option(row, 7)?,
+        dispatched_at: instant(row, 8)?,
+    })
+}
+
+pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<Overdue> {
+    let mut statement = db.prepare_cached(include_str!("sql/overdue.sql"))?;
+    let mut rows = statement.query([limit as i64 + 1])?;
+    let mut overdue = Overdue::default();
+    while let Some(row) = rows.next()? {
+        let deadline = instant(row, 9)?;
+        if deadline > now || overdue.runs.len() == limit {
+            overdue.next_at = Some(deadline);
+            break;
+        }
+        overdue.runs.push(read_run(row)?);
+    }
+    Ok(overdue)
+}

@@ -1,0 +1,101 @@
+//! Schedules, and the jobs their ticks make.
+
+use convoke_core::election::Fence;
+use convoke_core::jobs::schedule::Schedule;
+use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
+use convoke_core::{Error, ScheduleName};
+use jiff::Timestamp;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::books::Ledger;
+use super::epoch;
+use super::failure::Result;
+use super::insert::insert_one;
+use super::rows::{instant_option, micros};
+
+pub(super) fn put_schedule(ledger: &mut Ledger<'_>, schedule: &Schedule) -> Result<bool> {
+    let name = schedule.name.as_str();
+    let known = ledger.db.prepare_cached("select 1 from schedules where name = ?1")?.exists([name])?;
+    let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
+    ledger.db.prepare_cached(include_str!("sql/put_schedule.sql"))?.execute(params![
+        name,
+        schedule.next_run_at.map(micros),
+        schedule.last_run_at.map(micros),
+        schedule.paused,
+        document
+    ])?;
+    Ok(!known)
+}
+
+fn read_schedule(row: &Row<'_>) -> rusqlite::Result<Schedule> {
+    let mut schedule: Schedule = serde_json::from_str(row.get_ref(0)?.as_str()?)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))?;
+    schedule.next_run_at = instant_option(row, 1)?;
+    schedule.last_run_at = instant_option(row, 2)?;
+    Ok(schedule)
+}
+
+pub(super) fn schedule(db: &Connection, name: &ScheduleName) -> Result<Option<Schedule>> {
+    let mut statement =
+        db.prepare_cached("select document, next_run_at, last_run_at from schedules where name = ?1")?;
+    Ok(statement.query_row([name.as_str()], read_schedule).optional()?)
+}
+
+pub(super) fn schedules(db: &Connection) -> Result<Vec<Schedule>> {
+    let mut statement = db.prepare_cached("select document, next_run_at, last_run_at from schedules order by name")?;
+    Ok(statement.query_map([], read_schedule)?.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn remove_schedule(ledger: &mut Ledger<'_>, name: &ScheduleName) -> Result<bool> {
+    Ok(ledger.db.prepare_cached("delete from schedules where name = ?1")?.execute([name.as_str()])? == 1)
+}
+
+pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Result<DueSchedules> {
+    let mut statement = db.prepare_cached(include_str!("sql/due_schedules.sql"))?;
+    let mut rows = statement.query([limit as i64 + 1])?;
+    let mut answer = DueSchedules::default();
+    while let Some(row) = rows.next()? {
+        let schedule = read_schedule(row)?;
+        if schedule.next_run_at.is_some_and(|at| at > now) || answer.due.len() == limit {
+            answer.next_at = schedule.next_run_at;
+            break;
+        }
+        answer.due.push(schedule);
+    }
+    Ok(answer)
+}
+
+pub(super) fn tick(ledger: &mut Ledger<'_>, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {
+    epoch::hold(ledger, fence, "tick")?;
+    ledger.books.admit(ticks.iter().flat_map(|tick| &tick.jobs).map(|job| &job.queue))?;
+    ticks.iter().map(|tick| tick_one(ledger, tick)).collect()
+}
+
+fn tick_one(ledger: &mut Ledger<'_>, tick: &Tick) -> Result<Ticked> {
+    let db = ledger.db;
+    let name = tick.schedule.as_str();
+    let mut moved = db.prepare_cached(include_str!("sql/move_schedule.sql"))?;
+    if moved.execute(params![name, micros(tick.expected), tick.next_run_at.map(micros)])? == 0 {
+        return Ok(Ticked::default());
+    }
+    let mut live = db.prepare_cached(include_str!("sql/live_of_schedule.sql"))?;
+    let mut insert = db.prepare_cached(include_str!("sql/insert.sql"))?;
+    let mut made = Vec::new();
+    let mut last_run_at = None;
+    for job in &tick.jobs {
+        if tick.skip_overlap && live.exists([name])? {
+            continue;
+        }
+        let enqueued = insert_one(ledger, &mut insert, job)?;
+        if enqueued.created {
+            made.push(enqueued.id);
+            last_run_at = job.run_at.or(last_run_at);
+        }
+    }
+    if let Some(at) = last_run_at {
+        db.prepare_cached("update schedules set last_run_at = ?2 where name = ?1")?
+            .execute(params![name, micros(at)])?;
+    }
+    Ok(Ticked { made, moved: true })
+}

@@ -1,0 +1,12 @@
+update jobs
+set state = 5, completed_at = ?3, result = ?4, error = null, deadline = null,
+    worker = coalesce(?5, worker),
+    owner = coalesce(?6, owner),
+    ownership = case when ?6 is null then ownership else 1 end,
+    started_at = coalesce(started_at, ?7),
+    progress = coalesce(?8, progress),
+    progress_message = case when ?8 is null then progress_message else ?9 end,
+    by_channel = max(by_channel, ?10),
+    channels_cleaned = (superseded = 0 and by_channel = 0 and ?10 = 0)
+where id = ?1 and execution_id = ?2 and state in (3, 4)
+returning queue_id, type_id, attempt, due_at, started_at, running

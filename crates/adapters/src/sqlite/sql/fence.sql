@@ -1,0 +1,1 @@
+select 1 from cluster where id = 1 and sealed = ?1

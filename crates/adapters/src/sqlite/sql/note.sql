@@ -1,0 +1,12 @@
+update jobs
+set state = ?3, running = (?3 = 4),
+    worker = coalesce(?4, worker),
+    owner = coalesce(?5, owner),
+    ownership = coalesce(?6, ownership),
+    started_at = ?7,
+    deadline = ?8,
+    progress = coalesce(?9, progress),
+    progress_message = case when ?9 is null then progress_message else ?10 end,
+    by_channel = max(by_channel, ?11),
+    log_seq = ?12
+where seq = ?1 and execution_id = ?2 and state in (3, 4)

@@ -1,0 +1,1 @@
+select seq from jobs where seq < ?1 order by seq desc

@@ -1,0 +1,1 @@
+select id, name, queues, concurrency, running, state, registered_at, last_heartbeat_at, via from workers where id = ?1

@@ -1,0 +1,210 @@
+//! The ports' verbs, each handed to the writer or to a reader.
+
+use async_trait::async_trait;
+use convoke_core::election::Fence;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
+use jiff::Timestamp;
+
+use super::readers::Readers;
+use super::writer::Writer;
+use super::{
+    SqliteStore, archive, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, runs,
+    schedules,
+};
+
+/// Who writes and who reads.
+pub(super) struct Engine {
+    // Before the writer, so that the last connection to close is the one that can tidy up.
+    pub(super) readers: Readers,
+    pub(super) writer: Writer,
+}
+
+#[async_trait]
+impl EpochStore for SqliteStore {
+    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
+        self.engine.writer.call(1, move |ledger| epoch::seal(ledger, epoch)).await
+    }
+
+    async fn sealed(&self) -> Result<Epoch> {
+        self.engine.readers.call(epoch::sealed).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.engine.writer.call(1, epoch::ping).await
+    }
+}
+
+#[async_trait]
+impl JobStore for SqliteStore {
+    async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.engine.writer.call(jobs.len(), move |ledger| insert::insert(ledger, &jobs)).await
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
+        let ids = ids.to_vec();
+        self.engine.readers.call(move |db| cancel::get(db, &ids)).await
+    }
+
+    async fn list(&self, query: JobQuery) -> Result<JobPage> {
+        self.engine.readers.call(move |db| list::list(db, &query)).await
+    }
+
+    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
+        self.engine.readers.call(move |db| archive::history(db, id)).await
+    }
+
+    async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
+        self.engine.readers.call(move |db| logs::logs(db, id, after, limit)).await
+    }
+
+    async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
+        let (ids, reason) = (ids.to_vec(), reason.map(str::to_owned));
+        let verb = move |ledger: &mut super::books::Ledger<'_>| cancel::cancel(ledger, &ids, reason.as_deref(), now);
+        self.engine.writer.call(1, verb).await
+    }
+
+    async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
+        let ids = ids.to_vec();
+        self.engine.writer.call(ids.len(), move |ledger| cancel::redrive(ledger, &ids, now)).await
+    }
+
+    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+        let ids = ids.to_vec();
+        self.engine.writer.call(ids.len(), move |ledger| cancel::purge(ledger, &ids)).await
+    }
+}
+
+#[async_trait]
+impl RunStore for SqliteStore {
+    async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
+        self.engine.writer.call(limit, move |ledger| runs::promote(ledger, fence, now, limit)).await
+    }
+
+    async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
+        let rows = order.windows.iter().map(|window| window.limit).sum::<usize>().min(order.executions.len());
+        self.engine.writer.call(rows, move |ledger| dispatch::dispatch(ledger, fence, &order)).await
+    }
+
+    async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.engine.writer.call(reports.len(), move |ledger| record::record(ledger, &reports)).await
+    }
+
+    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.engine.writer.call(reports.len(), move |ledger| record::judge(ledger, fence, &reports)).await
+    }
+
+    async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
+        self.engine.readers.call(move |db| runs::in_flight(db, &filter, after, limit)).await
+    }
+
+    async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
+        self.engine.readers.call(move |db| runs::overdue(db, now, limit)).await
+    }
+
+    async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
+        self.engine.readers.call(move |db| retention::uncleaned(db, before, limit)).await
+    }
+
+    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
+        let ids = ids.to_vec();
+        self.engine.writer.call(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, &ids)).await
+    }
+
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
+        self.engine.writer.call(limit, move |ledger| retention::expire(ledger, fence, cutoffs, limit)).await
+    }
+}
+
+#[async_trait]
+impl QueueStore for SqliteStore {
+    async fn queues(&self) -> Result<Vec<Queue>> {
+        self.engine.readers.call(queues::queues).await
+    }
+
+    async fn queue(&self, name: &QueueName) -> Result<Option<Queue>> {
+        let name = name.clone();
+        self.engine.readers.call(move |db| queues::queue(db, &name)).await
+    }
+
+    async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
+        let name = name.clone();
+        self.engine.writer.call(1, move |ledger| queues::configure(ledger, &name, patch)).await
+    }
+
+    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        let name = name.clone();
+        self.engine.readers.call(move |db| queues::grants(db, &name, since)).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for SqliteStore {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<bool> {
+        self.engine.writer.call(1, move |ledger| schedules::put_schedule(ledger, &schedule)).await
+    }
+
+    async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
+        let name = name.clone();
+        self.engine.readers.call(move |db| schedules::schedule(db, &name)).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.engine.readers.call(schedules::schedules).await
+    }
+
+    async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool> {
+        let name = name.clone();
+        self.engine.writer.call(1, move |ledger| schedules::remove_schedule(ledger, &name)).await
+    }
+
+    async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules> {
+        self.engine.readers.call(move |db| schedules::due_schedules(db, now, limit)).await
+    }
+
+    async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
+        let rows = ticks.iter().map(|tick| tick.jobs.len() + 1).sum();
+        self.engine.writer.call(rows, move |ledger| schedules::tick(ledger, fence, &ticks)).await
+    }
+}
+
+#[async_trait]
+impl WorkerStore for SqliteStore {
+    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
+        let workers = workers.to_vec();
+        self.engine.writer.call(workers.len(), move |ledger| fleet::beat_workers(ledger, &workers)).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>> {
+        self.engine.readers.call(fleet::workers).await
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>> {
+        let id = id.clone();
+        self.engine.readers.call(move |db| fleet::worker(db, &id)).await
+    }
+
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+        let ids = ids.to_vec();
+        self.engine.writer.call(ids.len(), move |ledger| fleet::remove_workers(ledger, fence, &ids)).await
+    }
+}
+
+#[async_trait]
+impl NodeStore for SqliteStore {
+    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
+        self.engine.writer.call(1, move |ledger| fleet::beat_node(ledger, &node)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        self.engine.readers.call(fleet::nodes).await
+    }
+
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+        let id = id.clone();
+        self.engine.writer.call(1, move |ledger| fleet::remove_node(ledger, fence, &id)).await
+    }
+}

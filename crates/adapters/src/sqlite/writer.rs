@@ -1,0 +1,229 @@
+//! The one writer: a thread that takes every verb that waits into one transaction.
+//!
+//! A verb is answered once its transaction is committed and flushed. While one transaction is being flushed the next
+//! verbs gather, so that a thousand callers who wait cost one flush, not a thousand.
+//!
+//! A verb that refuses has changed nothing and leaves its neighbours alone. Where the database fails, the transaction is
+//! rolled back, and each verb of it is tried again in a transaction of its own: one bad verb cannot fail another. A full disk,
+//! a lock or an I/O error is answered with `Unavailable` and the thread goes on, so that it recovers by itself. Only when a
+//! commit fails in a way that does not tell whether it is in the file is the answer `Unknown`.
+
+use std::panic::AssertUnwindSafe;
+use std::thread::JoinHandle;
+
+use convoke_core::{Error, Result};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::books::{Books, Ledger};
+use super::checkpoint::Checkpoints;
+use super::failure::{self, Failure, is_undone};
+use super::lock::StoreLock;
+
+/// Verbs that wait: beyond this many, callers wait to be let in.
+const WAITING_MAX: usize = 8_192;
+
+/// A transaction takes no further verb once it has this many rows, so that nobody waits long for the commit.
+const GROUP_ROWS_MAX: usize = 4_000;
+
+pub(super) struct Writer {
+    requests: Option<mpsc::Sender<Box<dyn Request>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(db: Connection, checkpoints: Checkpoints, lock: StoreLock) -> Result<Self> {
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        let desk = Desk { db, books: None, checkpoints };
+        let thread = std::thread::Builder::new()
+            .name("sqlite-writer".into())
+            .spawn(move || {
+                desk.serve(waiting);
+                // Only now may another process open the file.
+                drop(lock);
+            })
+            .map_err(|error| Error::unavailable("store", format!("cannot start the writer's thread: {error}")))?;
+        Ok(Writer { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Runs `verb`, perhaps more than once, never committed more than once. `rows` is about how many it writes.
+    pub(super) async fn call<T, F>(&self, rows: usize, verb: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let request = Box::new(Verb { rows, run: verb, outcome: None, reply });
+        let stopped = || Error::unavailable("store", "its writer has stopped");
+        self.requests.as_ref().ok_or_else(stopped)?.send(request).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| Error::unknown("store", "its writer stopped before it answered"))?
+    }
+}
+
+impl Drop for Writer {
+    /// Waits until what was asked for is committed and the file is closed: whoever opens it next finds it free.
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer's thread panicked");
+        }
+    }
+}
+
+trait Request: Send {
+    fn rows(&self) -> usize;
+    fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken>;
+    fn answer(self: Box<Self>);
+    fn fail(self: Box<Self>, error: Error);
+}
+
+struct Verb<F, T> {
+    rows: usize,
+    run: F,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+/// Why a transaction cannot be committed as it is.
+#[derive(Debug)]
+enum Broken {
+    Database(rusqlite::Error),
+    /// The commit failed, and may be in the file all the same.
+    Doubtful(rusqlite::Error),
+    /// A verb refused although it had written: what it wrote must go.
+    RefusedLate,
+    Panicked,
+}
+
+impl From<rusqlite::Error> for Broken {
+    fn from(error: rusqlite::Error) -> Self {
+        Broken::Database(error)
+    }
+}
+
+impl<F, T> Request for Verb<F, T>
+where
+    T: Send,
+    F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send,
+{
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken> {
+        let changes = ledger.db.total_changes();
+        let run = AssertUnwindSafe(|| (self.run)(ledger));
+        match std::panic::catch_unwind(run).map_err(|_| Broken::Panicked)? {
+            Ok(value) => {
+                self.outcome = Some(Ok(value));
+                Ok(())
+            }
+            Err(Failure::Database(error)) => Err(Broken::Database(error)),
+            Err(Failure::Refused(error)) => {
+                self.outcome = Some(Err(error));
+                if ledger.db.total_changes() == changes { Ok(()) } else { Err(Broken::RefusedLate) }
+            }
+        }
+    }
+
+    fn answer(self: Box<Self>) {
+        let outcome = self.outcome.unwrap_or_else(|| Err(Error::unknown("store", "a verb was not run")));
+        // Whoever asked may have gone: the verb stands all the same.
+        let _ = self.reply.send(outcome);
+    }
+
+    fn fail(self: Box<Self>, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// Where the thread works.
+struct Desk {
+    db: Connection,
+    /// `None` after a rollback, until they are read again.
+    books: Option<Books>,
+    checkpoints: Checkpoints,
+}
+
+impl Desk {
+    fn serve(mut self, mut waiting: mpsc::Receiver<Box<dyn Request>>) {
+        let mut group = Vec::new();
+        while let Some(first) = waiting.blocking_recv() {
+            let mut rows = first.rows();
+            group.push(first);
+            while rows < GROUP_ROWS_MAX
+                && let Ok(next) = waiting.try_recv()
+            {
+                rows += next.rows();
+                group.push(next);
+            }
+            self.commit(&mut group);
+            self.checkpoints.after_commit(&self.db);
+        }
+    }
+
+    /// Commits what is in the group and answers it, leaving it empty.
+    fn commit(&mut self, group: &mut Vec<Box<dyn Request>>) {
+        match self.attempt(group) {
+            Ok(()) => group.drain(..).for_each(|request| request.answer()),
+            Err(Broken::Doubtful(error)) => {
+                tracing::error!(%error, verbs = group.len(), "a commit failed without saying whether it happened");
+                let message = error.to_string();
+                group.drain(..).for_each(|request| request.fail(Error::unknown("store", message.as_str())));
+            }
+            Err(broken) if group.len() > 1 => {
+                tracing::warn!(
+                    ?broken,
+                    verbs = group.len(),
+                    "a transaction was rolled back; its verbs are run one by one"
+                );
+                let mut alone = Vec::with_capacity(1);
+                for request in group.drain(..) {
+                    alone.push(request);
+                    self.commit(&mut alone);
+                }
+            }
+            Err(broken) => group.drain(..).for_each(|request| match &broken {
+                Broken::RefusedLate => request.answer(),
+                Broken::Panicked => request.fail(Error::unavailable("store", "the verb panicked and was rolled back")),
+                Broken::Database(error) | Broken::Doubtful(error) => {
+                    request.fail(Error::unavailable("store", error.to_string()))
+                }
+            }),
+        }
+    }
+
+    fn attempt(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
+        let outcome = self.transact(group);
+        if outcome.is_err() {
+            self.books = None;
+            // Some errors have rolled back by themselves.
+            if !self.db.is_autocommit()
+                && let Err(error) = self.db.execute_batch("rollback")
+            {
+                tracing::error!(%error, "a rollback failed");
+            }
+        }
+        outcome
+    }
+
+    fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
+        self.db.prepare_cached("begin immediate")?.execute([])?;
+        let books = match &mut self.books {
+            Some(books) => books,
+            none => none.insert(Books::read(&self.db)?),
+        };
+        let mut ledger = Ledger { db: &self.db, books };
+        for request in group.iter_mut() {
+            request.run(&mut ledger)?;
+        }
+        ledger.books.settle(&self.db)?;
+        match self.db.prepare_cached("commit")?.execute([]) {
+            Ok(_) => Ok(()),
+            Err(error) if is_undone(&error) => Err(Broken::Database(error)),
+            Err(error) => Err(Broken::Doubtful(error)),
+        }
+    }
+}

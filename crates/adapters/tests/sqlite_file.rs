@@ -1,0 +1,317 @@
+//! What is particular to a store in a file: crashes, locks, migrations, errors of the disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, RunReport, Status};
+use convoke_core::ports::Leases;
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, Json, QueueName};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).expect("in range")
+}
+
+fn queue() -> QueueName {
+    QueueName::new("default").expect("a name")
+}
+
+fn new_job() -> NewJob {
+    let spec = JobSpec::new(JobType::new("test").expect("a name"));
+    spec.into_job(JobId(Uuid::now_v7()), at(0), &JobDefaults::default()).expect("valid")
+}
+
+fn job_with_args(bytes: usize) -> NewJob {
+    NewJob { args: Json::of(&"x".repeat(bytes)).expect("JSON"), ..new_job() }
+}
+
+fn order(limit: usize) -> DispatchOrder {
+    DispatchOrder {
+        now: at(1),
+        windows: vec![Window { queue: queue(), limit, metered: false }],
+        executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
+    }
+}
+
+/// The files of a store as a crash at this moment would leave them.
+fn copy_as_after_a_crash(from: &Path, to: &Path) {
+    for suffix in ["", "-wal"] {
+        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        std::fs::copy(with(from), with(to)).expect("copied");
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_crash() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("live.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let jobs: Vec<NewJob> = (0..100).map(|_| new_job()).collect();
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    store.insert(jobs).await.expect("inserted");
+    let fence = store.seal(Epoch(1)).await.expect("sealed");
+    let runs = store.dispatch(fence, order(50)).await.expect("dispatched").runs;
+    let ends = runs
+        .iter()
+        .take(20)
+        .map(|run| RunReport::of(run.job_id, run.execution_id).ended(at(2), Outcome::Completed { result: None }, 0.0));
+    store.record(ends.collect()).await.expect("recorded");
+
+    let crashed = directory.path().join("crashed.db");
+    copy_as_after_a_crash(&path, &crashed);
+    let again = SqliteStore::open(&crashed).expect("opens again");
+    let found = again.get(&ids).await.expect("read");
+    let count = |status| found.iter().flatten().filter(|job| job.status == status).count();
+    assert_eq!((count(Status::Completed), count(Status::Dispatched), count(Status::Pending)), (20, 30, 50));
+    let counts = again.queue(&queue()).await.expect("read").expect("there").counts;
+    assert_eq!((counts.get(Status::Completed), counts.in_flight(), counts.get(Status::Pending)), (20, 30, 50));
+    assert_eq!(again.sealed().await.expect("read"), Epoch(1));
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_who_has_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let first = SqliteStore::open(&path).expect("opens");
+    let refused = SqliteStore::open(&path).expect_err("locked");
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Conflict(_)), "{text}");
+    assert!(text.contains(&std::process::id().to_string()) && text.contains("convoke.db.lock"), "{text}");
+
+    drop(first);
+    SqliteStore::open(&path).expect("free once it is closed");
+}
+
+#[tokio::test]
+async fn opening_ends_the_term_of_a_dead_predecessor_and_the_epoch_rises() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let hour = Duration::from_secs(3_600);
+    let store = SqliteStore::open(&path).expect("opens");
+    let first = store.leases().elect("coordinator", "a", hour, Epoch(0)).await.expect("elected");
+    store.leases().elect("another", "a", hour, Epoch(0)).await.expect("elected");
+    drop(store);
+
+    let leases = SqliteStore::open(&path).expect("opens again").leases();
+    assert_eq!(leases.read("coordinator").await.expect("read"), None);
+    let second = leases.elect("coordinator", "b", hour, Epoch(0)).await.expect("elected at once");
+    assert!(second.epoch > first.epoch);
+    let other = leases.read("another").await.expect("read").expect("somebody else's term is left alone");
+    assert_eq!(other.holder, "a");
+}
+
+#[tokio::test]
+async fn leases_are_shared_with_whoever_opens_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let outside = SqliteLeases::open(&path).expect("needs no lock");
+    let hour = Duration::from_secs(3_600);
+    let lease = outside.elect("n", "outside", hour, Epoch(0)).await.expect("elected");
+    let refused = store.leases().elect("n", "inside", hour, Epoch(0)).await.expect_err("taken");
+    assert!(matches!(refused, Error::Conflict(_)), "{refused}");
+    outside.resign("n", "outside", lease.epoch).await.expect("resigned");
+    let next = store.leases().elect("n", "inside", hour, Epoch(0)).await.expect("elected");
+    assert!(next.epoch > lease.epoch);
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    raw.pragma_update(None, "user_version", 999).expect("set");
+    drop(raw);
+    let refused = SqliteStore::open(&path).expect_err("newer");
+    assert!(refused.to_string().contains("newer version") && refused.to_string().contains("999"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_ours_is_refused_with_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let missing = directory.path().join("no/such/convoke.db");
+    let refused = SqliteStore::open(&missing).expect_err("no directory");
+    assert!(refused.to_string().contains("no/such/convoke.db"), "{refused}");
+
+    let text = directory.path().join("text.db");
+    std::fs::write(&text, "this is not a database, however long it is. ".repeat(100)).expect("written");
+    let refused = SqliteStore::open(&text).expect_err("not a database");
+    assert!(refused.to_string().contains("is not a SQLite database"), "{refused}");
+
+    let foreign = directory.path().join("foreign.db");
+    let raw = rusqlite::Connection::open(&foreign).expect("opens");
+    raw.execute_batch("create table theirs (x)").expect("made");
+    drop(raw);
+    let refused = SqliteStore::open(&foreign).expect_err("somebody else's");
+    assert!(refused.to_string().contains("another program"), "{refused}");
+    let raw = rusqlite::Connection::open(&foreign).expect("opens");
+    let mode: String = raw.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("read");
+    assert_eq!(mode, "delete", "it was left as it was");
+}
+
+/// Limits how large a store may grow, as a disk that fills up would, by a setting of its file that SQLite itself obeys.
+struct SmallDisk {
+    directory: PathBuf,
+}
+
+impl SmallDisk {
+    /// `None` where this machine does not let us mount.
+    fn mount(directory: &Path) -> Option<SmallDisk> {
+        let done = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+            .arg(directory)
+            .output()
+            .ok()?;
+        done.status.success().then(|| SmallDisk { directory: directory.into() })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.directory).output();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_unavailable_while_it_lasts_and_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(_disk) = SmallDisk::mount(directory.path()) else {
+        eprintln!("skipped: this machine does not let us mount a small disk");
+        return;
+    };
+    let ballast = directory.path().join("ballast");
+    std::fs::write(&ballast, vec![0u8; 2 << 20]).expect("fits");
+    let store = SqliteStore::open(directory.path().join("convoke.db")).expect("opens");
+    let mut acknowledged = Vec::new();
+    let refused = loop {
+        let job = job_with_args(64 << 10);
+        let id = job.id;
+        match store.insert(vec![job]).await {
+            Ok(_) => acknowledged.push(id),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    assert!(!acknowledged.is_empty());
+    let read = store.get(&acknowledged).await.expect("reads go on");
+    assert!(read.iter().all(Option::is_some));
+
+    std::fs::remove_file(&ballast).expect("removed");
+    let late = job_with_args(64 << 10);
+    let id = late.id;
+    store.insert(vec![late]).await.expect("recovers without a restart");
+    acknowledged.push(id);
+    assert!(store.get(&acknowledged).await.expect("read").iter().all(Option::is_some));
+    let counts = store.queue(&queue()).await.expect("read").expect("there").counts;
+    assert_eq!(counts.get(Status::Pending), acknowledged.len() as u64);
+}
+
+#[tokio::test]
+async fn one_verb_that_the_database_fails_does_not_fail_its_neighbours() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    store.insert(vec![new_job()]).await.expect("inserted");
+    // A trigger that fails one kind of job stands for whatever the database may stumble over.
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    raw.execute_batch(
+        "create trigger stumble before insert on jobs when new.correlation_id = 'bad'
+         begin select raise(abort, 'stumbled'); end",
+    )
+    .expect("made");
+
+    let insert = |job: NewJob| {
+        let store = store.clone();
+        tokio::spawn(async move { store.insert(vec![job]).await })
+    };
+    let good: Vec<NewJob> = (0..50).map(|_| new_job()).collect();
+    let ids: Vec<JobId> = good.iter().map(|job| job.id).collect();
+    let mut waiting = Vec::new();
+    let mut bad = Vec::new();
+    for job in good {
+        waiting.push(insert(job));
+        bad.push(insert(NewJob { correlation_id: Some("bad".into()), ..new_job() }));
+    }
+    for answer in waiting {
+        answer.await.expect("no panic").expect("inserted");
+    }
+    for answer in bad {
+        let error = answer.await.expect("no panic").expect_err("stumbled");
+        assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("stumbled"), "{error}");
+    }
+    assert!(store.get(&ids).await.expect("read").iter().all(Option::is_some));
+    let counts = store.queue(&queue()).await.expect("read").expect("there").counts;
+    assert_eq!(counts.get(Status::Pending), 51, "the counts follow what was committed");
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_the_verbs_committed_with_it_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(directory.path().join("convoke.db")).expect("opens");
+    let stale = store.seal(Epoch(1)).await.expect("sealed");
+    store.seal(Epoch(2)).await.expect("sealed");
+    let mut waiting = Vec::new();
+    for _ in 0..50 {
+        let inserting = store.clone();
+        waiting.push(tokio::spawn(async move { inserting.insert(vec![new_job()]).await.map(drop) }));
+        let dispatching = store.clone();
+        waiting.push(tokio::spawn(async move {
+            match dispatching.dispatch(stale, order(10)).await {
+                Err(Error::Fenced { .. }) => Ok(()),
+                other => panic!("a former leader dispatched: {other:?}"),
+            }
+        }));
+    }
+    for answer in waiting {
+        answer.await.expect("no panic").expect("answered as it should");
+    }
+    let counts = store.queue(&queue()).await.expect("read").expect("there").counts;
+    assert_eq!((counts.get(Status::Pending), counts.in_flight()), (50, 0));
+}
+
+/// Every verb of a leader is refused to a former one: taking the comparison out of any of them fails here.
+#[tokio::test]
+async fn a_former_leader_can_write_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(directory.path().join("convoke.db")).expect("opens");
+    let job = new_job();
+    let id = job.id;
+    let later = NewJob { run_at: Some(at(60)), ..new_job() };
+    store.insert(vec![job, later]).await.expect("inserted");
+    let former = store.seal(Epoch(1)).await.expect("sealed");
+    let run = store.dispatch(former, order(1)).await.expect("dispatched").runs.remove(0);
+    store.seal(Epoch(2)).await.expect("sealed");
+
+    fn check<T: std::fmt::Debug>(what: &str, answer: convoke_core::Result<T>) {
+        assert!(matches!(answer, Err(Error::Fenced { .. })), "{what}: {answer:?}");
+    }
+    let lost = RunReport::of(run.job_id, run.execution_id).ended(at(9), Outcome::Lost { error: "gone".into() }, 0.0);
+    let cutoffs = Cutoffs { completed: at(99), cancelled: at(99), dead: at(99) };
+    check("promote", store.promote(former, at(99), 10).await);
+    check("dispatch", store.dispatch(former, order(1)).await);
+    check("judge", store.judge(former, vec![lost]).await);
+    check("mark_cleaned", store.mark_cleaned(former, &[id]).await);
+    check("expire", store.expire(former, cutoffs, 10).await);
+    check("tick", store.tick(former, Vec::new()).await);
+    check("seal", store.seal(Epoch(2)).await);
+    let counts = store.queue(&queue()).await.expect("read").expect("there").counts;
+    assert_eq!((counts.get(Status::Dispatched), counts.get(Status::Scheduled)), (1, 1), "nothing moved");
+}
+
+#[tokio::test]
+async fn the_log_starts_over_while_writers_go_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let mut largest = 0;
+    for _ in 0..300 {
+        store.insert(vec![job_with_args(1 << 20)]).await.expect("inserted");
+        let wal = std::fs::metadata(format!("{}-wal", path.display())).expect("there").len();
+        largest = largest.max(wal);
+    }
+    assert!(largest < 200 << 20, "the log grew to {largest} bytes");
+}

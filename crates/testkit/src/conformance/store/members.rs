@@ -6,7 +6,7 @@ use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 
 use super::stage::*;
 
-pub(super) fn worker_record(name: &str) -> WorkerRecord {
+pub fn worker_record(name: &str) -> WorkerRecord {
     WorkerRecord {
         worker_id: worker(name),
         name: format!("worker {name}"),
@@ -20,7 +20,7 @@ pub(super) fn worker_record(name: &str) -> WorkerRecord {
     }
 }
 
-pub(super) fn node_record(name: &str) -> NodeRecord {
+pub fn node_record(name: &str) -> NodeRecord {
     NodeRecord {
         node_id: node(name),
         role: NodeRole::Leader,

@@ -1,5 +1,7 @@
-//! One module and one feature for each engine that can stand behind a port. No module names another.
+//! The ports of `convoke-core` on real engines: one module and one feature an engine. None names another.
 
+#[cfg(feature = "gateway")]
+pub mod gateway;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "sqlite")]

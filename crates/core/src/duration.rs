@@ -58,8 +58,22 @@ pub fn serialize<S: serde::Serializer>(duration: &Duration, serializer: S) -> Re
 }
 
 pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
-    parse(&text).map_err(serde::de::Error::custom)
+    deserializer.deserialize_str(Text)
+}
+
+/// Says what was expected also where it is given a number.
+struct Text;
+
+impl serde::de::Visitor<'_> for Text {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a duration such as \"250ms\", \"30s\" or \"1h30m\"")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+        parse(text).map_err(E::custom)
+    }
 }
 
 /// The same for a duration that may be absent.
@@ -74,8 +88,29 @@ pub mod option {
     }
 
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        let text = <Option<std::borrow::Cow<'de, str>> as serde::Deserialize>::deserialize(deserializer)?;
-        text.map(|text| parse(&text).map_err(serde::de::Error::custom)).transpose()
+        deserializer.deserialize_option(Optional)
+    }
+
+    struct Optional;
+
+    impl<'de> serde::de::Visitor<'de> for Optional {
+        type Value = Option<Duration>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            Text.expecting(f)
+        }
+
+        fn visit_none<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
     }
 }
 
@@ -108,6 +143,50 @@ mod tests {
         for ms in [0, 1, 999, 1_000, 61_001, 90_061_007, 2_592_000_000] {
             let duration = Duration::from_millis(ms);
             assert_eq!(parse(&format(duration)), Ok(duration));
+        }
+    }
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Waits {
+        #[serde(with = "super")]
+        wait: Duration,
+        #[serde(with = "super::option", default)]
+        timeout: Option<Duration>,
+    }
+
+    #[test]
+    fn json_has_them_as_text_and_an_absent_one_as_null() {
+        let (wait, timeout) = (Duration::from_millis(1_500), Some(Duration::from_secs(90)));
+        for (waits, text) in [
+            (Waits { wait, timeout }, r#"{"wait":"1s500ms","timeout":"1m30s"}"#),
+            (Waits { wait, timeout: None }, r#"{"wait":"1s500ms","timeout":null}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&waits).expect("serialises"), text);
+            assert_eq!(serde_json::from_str::<Waits>(text).expect("reads"), waits);
+        }
+        let silent: Waits = serde_json::from_str(r#"{"wait":"0"}"#).expect("reads");
+        assert_eq!(silent, Waits { wait: Duration::ZERO, timeout: None });
+        let escaped: Waits = serde_json::from_str(r#"{"wait":"\u0035s"}"#).expect("reads");
+        assert_eq!(escaped.wait, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn json_that_is_no_duration_is_told_what_was_expected() {
+        for wrong in ["5", "-5", "1.5", "1e999", "true", "[]", "{}", r#""5""#, r#""-5s""#, r#""99999999999d""#] {
+            for body in [format!(r#"{{"wait":{wrong}}}"#), format!(r#"{{"wait":"1s","timeout":{wrong}}}"#)] {
+                let error = serde_json::from_str::<Waits>(&body).expect_err(&body).to_string();
+                assert!(error.contains("a duration") || error.contains("number out of range"), "{error}");
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_can_do_worse_than_be_refused(text in "[0-9dhms]{0,30}|.{0,20}") {
+            if let Ok(duration) = parse(&text) {
+                proptest::prop_assert!(duration <= DURATION_MAX);
+                proptest::prop_assert_eq!(parse(&format(duration)), Ok(duration));
+            }
         }
     }
 }

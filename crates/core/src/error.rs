@@ -4,6 +4,9 @@ use std::error::Error as StdError;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The field that a refused token is reported under. No request has one of this name.
+const TOKEN_FIELD: &str = "token";
+
 /// What a port answers when it cannot do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -43,6 +46,15 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unknown { .. })
     }
+
+    /// The caller was turned away for who it is, not for what it asked: a token is missing, wrong or of another role.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Error::Invalid(Invalid::new(TOKEN_FIELD, message))
+    }
+
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Error::Invalid(invalid) if invalid.field == TOKEN_FIELD)
+    }
 }
 
 /// A value that was refused: which field, and what was expected of it.
@@ -81,5 +93,35 @@ impl Invalid {
     pub fn within(mut self, outer: impl std::fmt::Display) -> Self {
         self.field = format!("{outer}.{}", self.field);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_by_itself_is_transient() {
+        assert!(Error::unavailable("store", "disk full").is_transient());
+        assert!(Error::unknown("store", "timed out").is_transient());
+        assert!(!Error::Fenced { what: "dispatch" }.is_transient());
+        assert!(!Error::Conflict("taken".into()).is_transient());
+        assert!(!Error::not_found("job", 7).is_transient());
+        assert!(!Error::from(Invalid::new("type", "expected a name")).is_transient());
+    }
+
+    #[test]
+    fn an_error_says_what_was_tried_and_why_it_failed() {
+        assert_eq!(Error::unavailable("store", "disk full").to_string(), "store is unavailable: disk full");
+        assert_eq!(Error::not_found("job", 7).to_string(), "job \"7\" does not exist");
+        assert_eq!(Error::from(Invalid::new("type", "expected a name")).to_string(), "type: expected a name");
+        let error = Error::unknown("store", "timed out");
+        assert_eq!(error.source().map(|source| source.to_string()).as_deref(), Some("timed out"));
+    }
+
+    #[test]
+    fn a_complaint_within_a_batch_names_its_place_and_keeps_its_kind() {
+        let inner = Invalid::too_large("args", "expected less");
+        assert_eq!(inner.within("jobs[3]"), Invalid::too_large("jobs[3].args", "expected less"));
     }
 }

@@ -151,3 +151,64 @@ impl fmt::Display for Epoch {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "0198c0de-0000-7000-8000-0000000000ff";
+
+    #[test]
+    fn an_id_is_shown_and_read_as_a_hyphenated_uuid() {
+        let id: JobId = TEXT.parse().expect("an id");
+        assert_eq!(id.to_string(), TEXT);
+        assert_eq!(serde_json::to_string(&id).expect("serialises"), format!("\"{TEXT}\""));
+        assert_eq!(serde_json::from_str::<JobId>(&format!("\"{TEXT}\"")).expect("reads"), id);
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_by_its_field() {
+        for text in ["", "1", "0198c0de", "0198c0de-0000-7000-8000-0000000000fg", "../../etc"] {
+            let refused = text.parse::<ExecutionId>().expect_err(text);
+            assert_eq!(refused.field, "executionId");
+            assert!(refused.message.contains("expected a UUID"), "{refused}");
+            assert!(serde_json::from_value::<JobId>(text.into()).is_err());
+        }
+    }
+
+    #[test]
+    fn a_name_has_1_to_255_bytes_and_no_control_characters() {
+        for fine in ["a", "email.send", "größe:✓ 1", &"x".repeat(255)] {
+            assert_eq!(QueueName::new(fine).expect("a name").as_str(), fine);
+        }
+        for bad in ["", "a\nb", "\0", "tab\t", "\u{7f}", "\u{85}", &"x".repeat(256), &"ü".repeat(128)] {
+            let refused = QueueName::new(bad).expect_err("no name");
+            assert_eq!(refused.field, "queue");
+            assert!(refused.message.contains("expected a name"), "{refused}");
+            let error = serde_json::from_value::<QueueName>(bad.into()).expect_err("no name").to_string();
+            assert!(error.starts_with("queue: expected a name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_name_is_refused_as_what_it_is() {
+        let fields = [
+            NodeId::new("").expect_err("empty").field,
+            WorkerId::new("").expect_err("empty").field,
+            QueueName::new("").expect_err("empty").field,
+            JobType::new("").expect_err("empty").field,
+            ScheduleName::new("").expect_err("empty").field,
+        ];
+        assert_eq!(fields, ["nodeId", "workerId", "queue", "type", "name"]);
+    }
+
+    #[test]
+    fn an_epoch_only_rises() {
+        assert!(Epoch(7).next() > Epoch(7));
+        assert_eq!(
+            (Epoch(7).to_string(), serde_json::to_string(&Epoch(7)).expect("serialises")),
+            ("7".into(), "7".into())
+        );
+        assert!(serde_json::from_str::<Epoch>("-1").is_err());
+    }
+}

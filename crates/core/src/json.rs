@@ -137,4 +137,39 @@ mod tests {
         let text = r#"{"n": 1.0, "big": 123456789012345678901234567890}"#;
         assert_eq!(serde_json::to_string(&json(text)).expect("serialises"), text);
     }
+
+    #[test]
+    fn what_is_no_single_value_is_refused() {
+        for text in ["", " ", "{", "[1,]", "nul", "1 2", "{'a':1}", "\"\u{1}\"", "NaN", "01"] {
+            assert!(Json::parse(text.into()).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_as_such() {
+        let text = format!("\"{}\"", "x".repeat(98));
+        assert_eq!(json(&text).check("result", 100), Ok(()));
+        let refused = json(&text).check("result", 99).expect_err("too large");
+        assert_eq!((refused.field.as_str(), refused.kind), ("result", crate::error::InvalidKind::TooLarge));
+    }
+
+    #[test]
+    fn nesting_that_would_overflow_a_stack_is_measured_without_one() {
+        let deep = format!("{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+        assert!(json(&deep).check("args", usize::MAX).is_err());
+        #[derive(Deserialize)]
+        struct Body {
+            args: Json,
+        }
+        let body: Body = serde_json::from_str(&format!(r#"{{"args":{deep}}}"#)).expect("carried, not looked into");
+        assert!(body.args.check("args", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn a_value_goes_in_and_comes_out() {
+        let value = vec![(1, "a".to_string())];
+        assert_eq!(Json::of(&value).expect("serialises").to::<Vec<(i32, String)>>().expect("reads"), value);
+        assert!(Json::default().is_null() && !json("[null]").is_null());
+        assert!(json("1").to::<String>().is_err());
+    }
 }

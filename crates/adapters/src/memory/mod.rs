@@ -6,7 +6,9 @@
 mod bus;
 mod clock;
 mod leases;
+mod store;
 
 pub use bus::MemoryBus;
 pub use clock::{SettableClock, SystemClock};
 pub use leases::MemoryLeases;
+pub use store::MemoryStore;

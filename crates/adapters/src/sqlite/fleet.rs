@@ -1,5 +1,6 @@
 //! Workers and nodes that have been heard of.
 
+use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 use convoke_core::{Error, NodeId, QueueName, WorkerId};
@@ -7,6 +8,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::books::Ledger;
+use super::epoch::hold;
 use super::failure::Result;
 use super::rows::{code, instant, micros, node_id, node_id_option, number, worker_id};
 
@@ -68,7 +70,8 @@ pub(super) fn worker(db: &Connection, id: &WorkerId) -> Result<Option<WorkerReco
     Ok(statement.query_row([id.as_str()], read_worker).optional()?)
 }
 
-pub(super) fn remove_workers(ledger: &mut Ledger<'_>, ids: &[WorkerId]) -> Result<()> {
+pub(super) fn remove_workers(ledger: &mut Ledger<'_>, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+    fence.map_or(Ok(()), |fence| hold(ledger, fence, "remove_workers"))?;
     let mut statement = ledger.db.prepare_cached("delete from workers where id = ?1")?;
     for id in ids {
         statement.execute([id.as_str()])?;
@@ -105,7 +108,8 @@ pub(super) fn nodes(db: &Connection) -> Result<Vec<NodeRecord>> {
     Ok(nodes.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn remove_node(ledger: &mut Ledger<'_>, id: &NodeId) -> Result<()> {
+pub(super) fn remove_node(ledger: &mut Ledger<'_>, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+    fence.map_or(Ok(()), |fence| hold(ledger, fence, "remove_node"))?;
     ledger.db.prepare_cached("delete from nodes where id = ?1")?.execute([id.as_str()])?;
     Ok(())
 }

@@ -187,9 +187,9 @@ impl WorkerStore for SqliteStore {
         self.engine.readers.call(move |db| fleet::worker(db, &id)).await
     }
 
-    async fn remove_workers(&self, ids: &[WorkerId]) -> Result<()> {
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
         let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| fleet::remove_workers(ledger, &ids)).await
+        self.engine.writer.call(ids.len(), move |ledger| fleet::remove_workers(ledger, fence, &ids)).await
     }
 }
 
@@ -203,8 +203,8 @@ impl NodeStore for SqliteStore {
         self.engine.readers.call(fleet::nodes).await
     }
 
-    async fn remove_node(&self, id: &NodeId) -> Result<()> {
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
         let id = id.clone();
-        self.engine.writer.call(1, move |ledger| fleet::remove_node(ledger, &id)).await
+        self.engine.writer.call(1, move |ledger| fleet::remove_node(ledger, fence, &id)).await
     }
 }

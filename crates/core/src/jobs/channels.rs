@@ -43,6 +43,11 @@ impl Channels {
         format!("{}.job.{job}.logs", self.prefix)
     }
 
+    /// Both channels of each of `jobs`.
+    pub fn of_jobs(&self, jobs: &[JobId]) -> Vec<String> {
+        jobs.iter().flat_map(|job| [self.status(*job), self.logs(*job)]).collect()
+    }
+
     /// Queue, competing: jobs that look for a new owner.
     pub fn handoff(&self) -> String {
         format!("{}.job.handoff", self.prefix)
@@ -74,5 +79,48 @@ impl Channels {
     /// Queue: what could not be read, with the reason.
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_named_as_promised() {
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        let job: JobId = id.parse().expect("an id");
+        let (queue, node) = (QueueName::new("email").expect("a name"), NodeId::new("node-1").expect("a name"));
+        for prefix in ["convoke", "orchestrix"] {
+            let channels = Channels::new(prefix);
+            let names = [
+                (channels.enqueue(), "job.enqueue"),
+                (channels.dispatch(&queue), "job.dispatch.email"),
+                (channels.cancel(), "job.cancel"),
+                (channels.assigned(), "job.assigned"),
+                (channels.status(job), "job.0198c0de-0000-7000-8000-000000000001.status"),
+                (channels.logs(job), "job.0198c0de-0000-7000-8000-000000000001.logs"),
+                (channels.handoff(), "job.handoff"),
+                (channels.handoff_ack(&node), "job.handoff.ack.node-1"),
+                (channels.worker_heartbeat(), "worker.heartbeat"),
+                (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
+                (channels.bell(), "job.bell"),
+                (channels.ready(), "job.ready"),
+                (channels.poison(), "poison"),
+            ];
+            for (name, expected) in names {
+                assert_eq!(name, format!("{prefix}.{expected}"));
+            }
+        }
+    }
+
+    #[test]
+    fn no_queue_can_take_the_name_of_another_channel() {
+        let channels = Channels::new("convoke");
+        for name in ["enqueue", "../assigned", "a.b", "dispatch.email"] {
+            let queue = QueueName::new(name).expect("a name");
+            assert!(channels.dispatch(&queue).starts_with("convoke.job.dispatch."));
+        }
+        assert_ne!(channels.handoff_ack(&NodeId::new("x").expect("a name")), channels.handoff());
     }
 }

@@ -214,7 +214,7 @@ pub enum RejectedCode {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Heartbeat {
     pub worker_id: WorkerId,
-    #[serde(default)]
+    /// All that it has: a run that is missing from two heartbeats is lost.
     pub running: Vec<ExecutionId>,
 }
 
@@ -224,3 +224,6 @@ pub struct Beaten {
     pub cancel: Vec<ExecutionId>,
     pub drain: bool,
 }
+
+#[cfg(test)]
+mod tests;

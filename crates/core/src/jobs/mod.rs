@@ -6,16 +6,20 @@
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
+pub mod cron;
 pub mod event;
+pub mod handoff;
 pub mod job;
 pub mod lifecycle;
 pub mod link;
 pub mod priority;
 pub mod queue;
+pub mod rate_limit;
 pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod spec;
+pub mod window;
 pub mod wire;
 
 pub use event::Event;
@@ -23,6 +27,9 @@ pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Pro
 pub use lifecycle::{IllegalTransition, Status};
 pub use priority::Priority;
 pub use queue::{Queue, QueueCounts, QueuePatch, RateLimit};
+pub use rate_limit::SlidingWindow;
 pub use retry::{Jitter, RetryPolicy};
 pub use run::{Outcome, RunEnd, RunReport};
+pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{JobDefaults, JobSpec, NewJob};
+pub use window::Windows;

@@ -80,3 +80,48 @@ pub struct QueuePatch {
     pub rate_limit: Option<Option<RateLimit>>,
     pub concurrency: Option<Option<u32>>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_limit_is_read_as_promised_and_checked() {
+        let read = |text| serde_json::from_str::<RateLimit>(text);
+        let limit = read(r#"{"limit":100,"per":"1s"}"#).expect("reads");
+        assert_eq!(limit, RateLimit { limit: 100, per: Duration::from_secs(1) });
+        assert_eq!(serde_json::to_string(&limit).expect("serialises"), r#"{"limit":100,"per":"1s"}"#);
+        assert_eq!(limit.check(), Ok(()));
+        for (text, field) in [
+            (r#"{"limit":0,"per":"1s"}"#, "rateLimit.limit"),
+            (r#"{"limit":1000001,"per":"1s"}"#, "rateLimit.limit"),
+            (r#"{"limit":1,"per":"0s"}"#, "rateLimit.per"),
+        ] {
+            assert_eq!(read(text).expect("reads").check().expect_err(text).field, field);
+        }
+        for text in [
+            r#"{"limit":1}"#,
+            r#"{"limit":-1,"per":"1s"}"#,
+            r#"{"limit":1,"per":1}"#,
+            r#"{"limit":1,"per":"1s","burst":2}"#,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_are_shown_by_the_name_of_the_status() {
+        let mut counts = QueueCounts::default();
+        for (count, status) in (1..).zip(Status::ALL) {
+            counts.set(status, count);
+        }
+        assert_eq!((counts.get(Status::Running), counts.in_flight()), (5, 4 + 5));
+        assert_eq!(
+            serde_json::to_string(&counts).expect("serialises"),
+            concat!(
+                r#"{"created":1,"pending":2,"scheduled":3,"dispatched":4,"running":5,"completed":6,"failed":7,"#,
+                r#""timedOut":8,"cancelled":9}"#
+            )
+        );
+    }
+}

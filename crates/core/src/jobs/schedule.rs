@@ -1,13 +1,41 @@
 //! Work that comes again: cron expressions and intervals.
+//!
+//! A tick is an instant in UTC, and one job is made for each (schedule, tick), whoever leads. Ticks follow from the schedule
+//! alone, never from when somebody looked: an interval counts from the schedule's creation. So a leader that starts
+//! where another stopped goes on from the stored `next_run_at` and makes the same ticks, each once.
+//!
+//! [`plan`] decides about ticks that were missed. A tick is due once its time has come. It is *missed* when a later one is due as
+//! well: whoever should have made it was not there. `all` makes up for the missed ones, the newest [`MISSED_TICKS_MAX`] of
+//! them; `latest` makes only the newest due tick, however late; `skip` makes that one too, but only if it is no later than
+//! [`SKIP_TOLERANCE`], which is room for a busy scanner and not for a restart.
 
+mod spec;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::cron::Cron;
 use super::priority::Priority;
-use crate::ids::{JobType, QueueName, ScheduleName};
+use super::spec::{JobDefaults, NewJob};
+use crate::ids::{JobId, JobType, QueueName, ScheduleName};
 use crate::json::Json;
+
+pub use spec::ScheduleSpec;
+
+/// How many missed ticks `all` makes up for at once: the newest.
+pub const MISSED_TICKS_MAX: usize = 1_000;
+
+/// How late a tick may be for `skip` to make it nevertheless.
+pub const SKIP_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// The shortest interval.
+pub const EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// Up to here dropped ticks of a cron schedule are counted one by one.
+const COUNTED_TICKS_MAX: u64 = 100_000;
 
 /// A schedule as it is stored and shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,3 +85,174 @@ pub enum Overlap {
     Skip,
     Allow,
 }
+
+impl Schedule {
+    /// The first tick after `at`. `None` where none will come: a stored schedule that this version cannot read has none.
+    pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        match self.rhythm()? {
+            Rhythm::Cron(cron) => cron.next_after(at),
+            Rhythm::Every(every) => every.next_after(at),
+        }
+    }
+
+    /// No ticks from now on.
+    pub fn pause(&mut self) {
+        self.paused = true;
+        self.next_run_at = None;
+    }
+
+    /// Ticks again. Those that passed while it was paused were not missed: nobody wanted them.
+    pub fn resume(&mut self, now: Timestamp) {
+        self.paused = false;
+        self.next_run_at = self.next_after(now);
+    }
+
+    fn rhythm(&self) -> Option<Rhythm> {
+        match (&self.cron, self.every) {
+            (Some(cron), None) => {
+                Cron::parse(cron, self.tz.as_deref().unwrap_or("UTC")).ok().map(Box::new).map(Rhythm::Cron)
+            }
+            (None, Some(every)) => Interval::new(self.created_at, every).map(Rhythm::Every),
+            _ => None,
+        }
+    }
+}
+
+enum Rhythm {
+    Cron(Box<Cron>),
+    Every(Interval),
+}
+
+/// Ticks at `anchor + k * every`, for k from 1.
+#[derive(Clone, Copy)]
+struct Interval {
+    anchor_ns: i128,
+    every_ns: i128,
+}
+
+impl Interval {
+    fn new(anchor: Timestamp, every: Duration) -> Option<Interval> {
+        let every_ns = i128::try_from(every.as_nanos()).ok()?;
+        (every_ns > 0).then_some(Interval { anchor_ns: anchor.as_nanosecond(), every_ns })
+    }
+
+    /// How many ticks there were up to an instant, itself included.
+    fn count(self, at_ns: i128) -> i128 {
+        (at_ns - self.anchor_ns).div_euclid(self.every_ns).max(0)
+    }
+
+    fn tick(self, k: i128) -> Option<Timestamp> {
+        Timestamp::from_nanosecond(self.anchor_ns.checked_add(k.checked_mul(self.every_ns)?)?).ok()
+    }
+
+    fn next_after(self, at: Timestamp) -> Option<Timestamp> {
+        self.tick(self.count(at.as_nanosecond()) + 1)
+    }
+}
+
+/// What to do about a schedule now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Ticks that get a job, oldest first.
+    pub ticks: Vec<Timestamp>,
+    /// Where the schedule goes on: the first tick after now.
+    pub next_run_at: Option<Timestamp>,
+    /// Due ticks that get no job. Beyond some 100,000 of a cron schedule it is a floor: a year of seconds is not counted.
+    pub dropped: u64,
+}
+
+/// Which ticks of `schedule` get a job at `now`, counted from its `next_run_at`.
+pub fn plan(schedule: &Schedule, now: Timestamp) -> Plan {
+    let nothing = Plan { ticks: Vec::new(), next_run_at: schedule.next_run_at, dropped: 0 };
+    let (Some(first), Some(rhythm)) = (schedule.next_run_at, schedule.rhythm()) else {
+        return nothing;
+    };
+    if first > now {
+        return nothing;
+    }
+    let keep = if schedule.missed == Missed::All { MISSED_TICKS_MAX } else { 1 };
+    let Due { mut newest, count } = match &rhythm {
+        Rhythm::Cron(cron) => due_of_cron(cron, first, now, keep),
+        Rhythm::Every(every) => due_of_interval(*every, first, now, keep),
+    };
+    if schedule.missed == Missed::Skip {
+        newest.retain(|tick| now.duration_since(*tick).unsigned_abs() <= SKIP_TOLERANCE);
+    }
+    Plan {
+        dropped: count - newest.len() as u64,
+        ticks: newest.into(),
+        next_run_at: match &rhythm {
+            Rhythm::Cron(cron) => cron.next_after(now),
+            Rhythm::Every(every) => every.next_after(now),
+        },
+    }
+}
+
+/// The ticks from a first one to now.
+struct Due {
+    newest: VecDeque<Timestamp>,
+    count: u64,
+}
+
+fn due_of_cron(cron: &Cron, first: Timestamp, now: Timestamp, keep: usize) -> Due {
+    let mut due = Due { newest: VecDeque::new(), count: 0 };
+    let mut next = Some(first);
+    while let Some(tick) = next.filter(|tick| *tick <= now) {
+        if due.count == COUNTED_TICKS_MAX {
+            // Too many to walk through. The newest are found from the other end.
+            let late = last_of_cron(cron, tick, now, keep);
+            due.count += late.len() as u64;
+            due.newest.extend(late);
+            break;
+        }
+        due.count += 1;
+        due.newest.push_back(tick);
+        if due.newest.len() > keep {
+            due.newest.pop_front();
+        }
+        next = cron.next_after(tick);
+    }
+    let surplus = due.newest.len().saturating_sub(keep);
+    due.newest.drain(..surplus);
+    due
+}
+
+/// The newest ticks from `first` to `now`, oldest first.
+fn last_of_cron(cron: &Cron, first: Timestamp, now: Timestamp, keep: usize) -> Vec<Timestamp> {
+    let end = cron.next_after(now).unwrap_or(Timestamp::MAX);
+    let back = std::iter::successors(cron.last_before(end), |tick| cron.last_before(*tick));
+    let mut ticks: Vec<Timestamp> = back.take_while(|tick| *tick >= first).take(keep).collect();
+    ticks.reverse();
+    ticks
+}
+
+fn due_of_interval(every: Interval, first: Timestamp, now: Timestamp, keep: usize) -> Due {
+    let (start, end) = (every.count(first.as_nanosecond() - 1) + 1, every.count(now.as_nanosecond()));
+    let count = u64::try_from(end - start + 1).unwrap_or(0);
+    let kept = i128::try_from(keep).unwrap_or(i128::MAX).min(end - start + 1);
+    Due { newest: (end - kept + 1..=end).filter_map(|k| every.tick(k)).collect(), count }
+}
+
+/// The job of a tick. It is due as soon as it is stored.
+pub fn job_for_tick(schedule: &Schedule, id: JobId, tick: Timestamp, now: Timestamp, defaults: &JobDefaults) -> NewJob {
+    NewJob {
+        id,
+        job_type: schedule.job_type.clone(),
+        queue: schedule.queue.clone(),
+        args: schedule.args.clone(),
+        priority: schedule.priority,
+        max_retries: schedule.max_retries.unwrap_or(defaults.max_retries),
+        retry_policy: defaults.retry_policy,
+        timeout: schedule.timeout,
+        correlation_id: None,
+        unique_key: None,
+        unique_until: None,
+        // Not before its tick, even where the clock that planned it was ahead of the one that stores it.
+        created_at: now.max(tick),
+        run_at: Some(tick),
+        schedule: Some(schedule.name.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -115,14 +115,10 @@ impl JobSpec {
         let args = self.args.unwrap_or_default();
         args.check("args", ARGS_BYTES_MAX)?;
         let max_retries = self.max_retries.unwrap_or(defaults.max_retries);
-        if max_retries > RETRIES_MAX {
-            return Err(Invalid::new("maxRetries", format!("expected 0 to {RETRIES_MAX}, got {max_retries}")));
-        }
+        check_max_retries(max_retries)?;
         let retry_policy = self.retry_policy.unwrap_or(defaults.retry_policy);
         retry_policy.check()?;
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(Invalid::new("timeout", "expected a duration longer than zero; leave it out for no timeout"));
-        }
+        check_timeout(self.timeout)?;
         check_key("correlationId", self.correlation_id.as_deref())?;
         check_key("uniqueKey", self.unique_key.as_deref())?;
         if self.unique_for.is_some() && self.unique_key.is_none() {
@@ -148,6 +144,20 @@ impl JobSpec {
             schedule: None,
         })
     }
+}
+
+pub(super) fn check_max_retries(max_retries: u32) -> Result<(), Invalid> {
+    if max_retries > RETRIES_MAX {
+        return Err(Invalid::new("maxRetries", format!("expected 0 to {RETRIES_MAX}, got {max_retries}")));
+    }
+    Ok(())
+}
+
+pub(super) fn check_timeout(timeout: Option<Duration>) -> Result<(), Invalid> {
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(Invalid::new("timeout", "expected a duration longer than zero; leave it out for no timeout"));
+    }
+    Ok(())
 }
 
 fn check_key(field: &str, key: Option<&str>) -> Result<(), Invalid> {
@@ -207,3 +217,6 @@ impl NewJob {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

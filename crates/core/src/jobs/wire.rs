@@ -1,12 +1,20 @@
 //! Messages on the bus: JSON, camelCase, `v` = 1.
+//!
+//! A message without `v` is taken for version 1; one of another version is not read. Fields that are not known are passed over,
+//! so that a newer node can say more without a new version; except in an enqueue, where a misspelt field would be a
+//! wish that nobody hears.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use serde_json::value::RawValue;
+
 use super::job::LogLevel;
+use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use crate::json::Json;
 
@@ -26,6 +34,42 @@ impl<'de> Deserialize<'de> for V1 {
             1 => Ok(V1),
             other => Err(serde::de::Error::custom(format!("expected v 1, got {other}"))),
         }
+    }
+}
+
+/// `job.enqueue`: a job, as `POST /v1/jobs` takes it. The client makes its id: the bus may deliver it twice.
+#[derive(Debug, Clone)]
+pub struct Enqueue {
+    pub spec: JobSpec,
+}
+
+impl Serialize for Enqueue {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat<'a> {
+            v: V1,
+            #[serde(flatten)]
+            spec: &'a JobSpec,
+        }
+        Flat { v: V1, spec: &self.spec }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Enqueue {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        // Flattening would buffer the arguments, lose their text and let unknown fields pass; so the version is taken
+        // out and the rest is read as what it is.
+        let mut fields = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        if let Some(v) = fields.remove("v") {
+            serde_json::from_str::<V1>(v.get()).map_err(D::Error::custom)?;
+        }
+        let text = serde_json::to_string(&fields).map_err(D::Error::custom)?;
+        let spec: JobSpec = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        if spec.id.is_none() {
+            return Err(D::Error::missing_field("id"));
+        }
+        Ok(Enqueue { spec })
     }
 }
 
@@ -240,3 +284,6 @@ pub fn encode(message: &impl Serialize) -> Bytes {
         Err(error) => unreachable!("a wire message did not serialise: {error}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

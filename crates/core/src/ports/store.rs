@@ -288,7 +288,8 @@ pub trait WorkerStore: Send + Sync {
     /// All of them, by id.
     async fn workers(&self) -> Result<Vec<WorkerRecord>>;
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>>;
-    async fn remove_workers(&self, ids: &[WorkerId]) -> Result<()>;
+    /// By the leader, which declares them dead, with its fence; without one when they leave by themselves.
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -312,7 +313,8 @@ pub trait NodeStore: Send + Sync {
     async fn beat_node(&self, node: NodeRecord) -> Result<()>;
     /// All of them, by id.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
-    async fn remove_node(&self, id: &NodeId) -> Result<()>;
+    /// By the leader, which declares it dead, with its fence; without one when it leaves by itself.
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,1 +1,26 @@
-//! The coordinator: a node that owns jobs' events, hands runs to workers, and leads when it is elected.
+//! The coordinator: a node that hands runs to workers, records what becomes of them, and leads when it is elected.
+//!
+//! One node is leader and follower at once. [`leader`] has the duties of the one that leads, all fenced by its term;
+//! [`follower`] those of every node: who records which run; [`gateway`] speaks with workers; [`requests`] with clients.
+//! All that is said of runs is committed by [`recorder`], whoever heard it. Nothing here is the truth: a node can be
+//! killed between any two lines, and what it knew is read back from the store.
+
+mod coordinator;
+mod follower;
+mod gateway;
+mod hints;
+mod leader;
+mod node;
+mod recorder;
+mod requests;
+mod settings;
+mod telemetry;
+mod views;
+
+pub use coordinator::{Check, Coordinator};
+pub use node::Ports;
+pub use requests::DeadSelection;
+pub use settings::{ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings};
+pub use views::QueueView;
+
+pub use crate::election::Leadership;

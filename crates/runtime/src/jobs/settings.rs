@@ -84,9 +84,24 @@ impl Settings {
             }
         }
         let longer = [
-            ("cluster.lease_duration", self.cluster.lease_duration, "cluster.renew_interval", self.cluster.renew_interval),
-            ("cluster.dead_node_timeout", self.cluster.dead_node_timeout, "cluster.heartbeat_interval", self.cluster.heartbeat_interval),
-            ("worker.stale_after", self.worker.stale_after, "worker.heartbeat_interval", self.worker.heartbeat_interval),
+            (
+                "cluster.lease_duration",
+                self.cluster.lease_duration,
+                "cluster.renew_interval",
+                self.cluster.renew_interval,
+            ),
+            (
+                "cluster.dead_node_timeout",
+                self.cluster.dead_node_timeout,
+                "cluster.heartbeat_interval",
+                self.cluster.heartbeat_interval,
+            ),
+            (
+                "worker.stale_after",
+                self.worker.stale_after,
+                "worker.heartbeat_interval",
+                self.worker.heartbeat_interval,
+            ),
         ];
         for (key, value, than, floor) in longer {
             if value <= floor {

@@ -1,0 +1,93 @@
+//! The address of a coordinator, checked once.
+
+use convoke_core::{Invalid, Result};
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+const EXPECTED: &str = "expected an address such as http://127.0.0.1:3000 or https://convoke.example.com";
+
+/// Scheme and authority of every request, and the path that comes before its own.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    scheme: Scheme,
+    authority: Authority,
+    prefix: String,
+}
+
+impl Base {
+    pub fn parse(url: &str) -> Result<Self> {
+        let refuse = |why: &str| Invalid::new("url", format!("{EXPECTED}, {why}"));
+        // A password must not reach a log by way of the error.
+        if url.contains('@') {
+            Err(refuse("got one with a user name in it: give a token instead"))?;
+        }
+        let uri: Uri = url.trim().parse().map_err(|error| refuse(&format!("got {url:?}: {error}")))?;
+        let parts = uri.into_parts();
+        let scheme = parts.scheme.ok_or_else(|| refuse(&format!("got {url:?} without http:// or https://")))?;
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            Err(refuse(&format!("got the scheme {:?}", scheme.as_str())))?;
+        }
+        let authority = parts.authority.ok_or_else(|| refuse(&format!("got {url:?} without a host")))?;
+        if authority.host().is_empty() {
+            Err(refuse(&format!("got {url:?} without a host")))?;
+        }
+        let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if path.query().is_some() || url.contains('#') {
+            Err(refuse(&format!("got {url:?} with a query or a fragment")))?;
+        }
+        Ok(Base { scheme, authority, prefix: path.path().trim_end_matches('/').to_owned() })
+    }
+
+    /// The address of `path`, which begins with a slash and is encoded already.
+    pub fn join(&self, path: &str) -> Result<Uri> {
+        let uri = if self.prefix.is_empty() { path.to_owned() } else { format!("{}{path}", self.prefix) };
+        let refuse = |error: &dyn std::fmt::Display| Invalid::new("path", format!("{path:?} is no path: {error}"));
+        let path_and_query = PathAndQuery::try_from(uri).map_err(|error| refuse(&error))?;
+        let built = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path_and_query)
+            .build();
+        Ok(built.map_err(|error| refuse(&error))?)
+    }
+}
+
+impl std::fmt::Display for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_a_path_and_a_closing_slash() {
+        for (url, job) in [
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000/v1/jobs?limit=1"),
+            ("http://localhost:3000/", "http://localhost:3000/v1/jobs?limit=1"),
+            ("https://example.com/convoke/", "https://example.com/convoke/v1/jobs?limit=1"),
+            ("http://[::1]:3000", "http://[::1]:3000/v1/jobs?limit=1"),
+        ] {
+            let base = Base::parse(url).expect(url);
+            assert_eq!(base.join("/v1/jobs?limit=1").expect("joins").to_string(), job);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_what_was_expected() {
+        for url in
+            ["", "localhost", "127.0.0.1:3000", "redis://localhost", "/v1", "http://", "http://a/?b", "http://a b"]
+        {
+            let error = Base::parse(url).expect_err(url).to_string();
+            assert!(error.starts_with("url: expected an address such as http://127.0.0.1:3000"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_repeated() {
+        let error = Base::parse("http://user:secret@host").expect_err("refused").to_string();
+        assert!(error.contains("token") && !error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! The worker gateway and the job API, spoken over [`Http`].
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::jobs::link::{
+    Beaten, ClientLink, Enqueued, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+};
+use convoke_core::jobs::{Job, JobSpec};
+use convoke_core::{JobId, Result, WorkerId, duration};
+use http::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::Http;
+
+/// How much longer than the server a caller waits, so that the server's answer to a long poll has time to arrive.
+const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+/// Beats are short and come often: one that hangs must make room for the next.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Clone)]
+pub struct GatewayLink {
+    http: Http,
+}
+
+impl GatewayLink {
+    pub fn new(http: Http) -> Self {
+        GatewayLink { http }
+    }
+
+    async fn beat<T: serde::de::DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.http.json_within(BEAT_TIMEOUT, Method::POST, path, Some(body)).await.map(|(_, answer)| answer)
+    }
+}
+
+#[async_trait]
+impl WorkerLink for GatewayLink {
+    async fn register(&self, worker: Register) -> Result<Registered> {
+        self.beat("/v1/worker/register", &worker).await
+    }
+
+    async fn poll(&self, poll: Poll) -> Result<Polled> {
+        let limit = poll.wait + ANSWER_MARGIN;
+        let (_, polled) = self.http.json_within(limit, Method::POST, "/v1/worker/poll", Some(&poll)).await?;
+        Ok(polled)
+    }
+
+    async fn report(&self, report: Report) -> Result<Reported> {
+        self.http.json(Method::POST, "/v1/worker/report", Some(&report)).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+        self.beat("/v1/worker/heartbeat", &beat).await
+    }
+
+    async fn leave(&self, worker_id: WorkerId) -> Result<()> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Leave {
+            worker_id: WorkerId,
+        }
+        let _: serde::de::IgnoredAny = self.beat("/v1/worker/leave", &Leave { worker_id }).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ClientLink for GatewayLink {
+    /// One job is a request of its own, because the server can answer it with less; many are one batch, all or nothing.
+    async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
+        match jobs.as_slice() {
+            [] => Ok(Vec::new()),
+            [job] => {
+                #[derive(Deserialize)]
+                struct Made {
+                    id: JobId,
+                }
+                let made = self.http.json_within::<Made>(BEAT_TIMEOUT, Method::POST, "/v1/jobs", Some(job)).await;
+                made.map(|(status, made)| vec![Enqueued { id: made.id, created: status == StatusCode::CREATED }])
+            }
+            jobs => {
+                #[derive(Serialize)]
+                struct Batch<'a> {
+                    jobs: &'a [JobSpec],
+                }
+                #[derive(Deserialize)]
+                struct Made {
+                    jobs: Vec<Enqueued>,
+                }
+                let batch = Some(&Batch { jobs });
+                let made = self.http.json_within(BATCH_TIMEOUT, Method::POST, "/v1/jobs/batch", batch).await;
+                made.map(|(_, made): (_, Made)| made.jobs)
+            }
+        }
+    }
+
+    async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
+        let (path, limit) = match wait {
+            Some(wait) => (format!("/v1/jobs/{id}?wait={}", duration::format(wait)), wait + ANSWER_MARGIN),
+            None => (format!("/v1/jobs/{id}"), BEAT_TIMEOUT),
+        };
+        let (_, job) = self.http.json_within(limit, Method::GET, &path, None::<&()>).await?;
+        Ok(job)
+    }
+
+    async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
+        #[derive(Serialize)]
+        struct Cancel {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            reason: Option<String>,
+        }
+        self.http.json(Method::POST, &format!("/v1/jobs/{id}/cancel"), Some(&Cancel { reason })).await
+    }
+
+    async fn retry(&self, id: JobId) -> Result<Job> {
+        self.http.json(Method::POST, &format!("/v1/jobs/{id}/retry"), None::<&()>).await
+    }
+}

@@ -1,0 +1,90 @@
+//! Which jobs of a batch are new.
+//!
+//! A batch is first planned and only then stored, so that one that must be refused has changed nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use convoke_core::error::Invalid;
+use convoke_core::jobs::NewJob;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::limits::QUEUES_MAX;
+use convoke_core::{JobId, Result, ScheduleName};
+use jiff::Timestamp;
+
+use super::state::State;
+
+/// What the jobs of the batch so far would take.
+#[derive(Default)]
+struct Planned<'a> {
+    ids: BTreeSet<JobId>,
+    keys: BTreeMap<&'a str, JobId>,
+    ticks: BTreeMap<(&'a ScheduleName, Timestamp), JobId>,
+}
+
+impl State {
+    pub(super) fn insert(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let answers = self.plan(&jobs);
+        let created = jobs.iter().zip(&answers).filter(|(_, answer)| answer.created);
+        self.check_queues(created.map(|(job, _)| job))?;
+        for (job, answer) in jobs.into_iter().zip(&answers) {
+            if answer.created {
+                self.store(job);
+            }
+        }
+        Ok(answers)
+    }
+
+    fn plan(&self, jobs: &[NewJob]) -> Vec<Enqueued> {
+        let mut planned = Planned::default();
+        let answer = |job| {
+            let there = self.there_already(job).or_else(|| planned.there_already(job));
+            if there.is_none() {
+                planned.add(job);
+            }
+            Enqueued { id: there.unwrap_or(job.id), created: there.is_none() }
+        };
+        jobs.iter().map(answer).collect()
+    }
+
+    /// The job that stands in the way of this one.
+    pub(super) fn there_already(&self, job: &NewJob) -> Option<JobId> {
+        if self.ids.contains_key(&job.id) {
+            return Some(job.id);
+        }
+        let tick = job.schedule.clone().zip(job.run_at).and_then(|tick| self.ticks.get(&tick).copied());
+        tick.or_else(|| self.key_holder(job.unique_key.as_deref()?, job.created_at))
+    }
+
+    /// Refuses jobs that would open more queues than there may be.
+    pub(super) fn check_queues<'a>(&self, jobs: impl Iterator<Item = &'a NewJob>) -> Result<(), Invalid> {
+        let new: BTreeSet<_> = jobs.map(|job| &job.queue).filter(|queue| !self.queues.contains_key(*queue)).collect();
+        if new.is_empty() || self.queues.len() + new.len() <= QUEUES_MAX {
+            return Ok(());
+        }
+        Err(too_many_queues())
+    }
+}
+
+pub(super) fn too_many_queues() -> Invalid {
+    Invalid::new("queue", format!("expected at most {QUEUES_MAX} queues; name one that exists"))
+}
+
+impl<'a> Planned<'a> {
+    fn there_already(&self, job: &'a NewJob) -> Option<JobId> {
+        if self.ids.contains(&job.id) {
+            return Some(job.id);
+        }
+        let tick = job.schedule.as_ref().zip(job.run_at).and_then(|tick| self.ticks.get(&tick).copied());
+        tick.or_else(|| self.keys.get(job.unique_key.as_deref()?).copied())
+    }
+
+    fn add(&mut self, job: &'a NewJob) {
+        self.ids.insert(job.id);
+        if let Some(key) = &job.unique_key {
+            self.keys.insert(key, job.id);
+        }
+        if let Some(tick) = job.schedule.as_ref().zip(job.run_at) {
+            self.ticks.insert(tick, job.id);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What clients do.
+
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use convoke_core::error::Invalid;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Status};
+use convoke_core::limits::PAGE_MAX;
+use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, JobStore, Redriven};
+use convoke_core::{JobId, Result};
+use jiff::Timestamp;
+
+use super::MemoryStore;
+use super::state::{State, UniqueKey};
+
+/// How many rows one page looks at.
+const ROWS_MAX: usize = 10_000;
+
+#[async_trait]
+impl JobStore for MemoryStore {
+    async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.state().insert(jobs)
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
+        let state = self.state();
+        Ok(ids.iter().map(|id| state.row(*id).map(|row| row.job.clone())).collect())
+    }
+
+    async fn list(&self, query: JobQuery) -> Result<JobPage> {
+        let before = query.cursor.as_deref().map(parse_cursor).transpose()?;
+        Ok(self.state().list(&query, before))
+    }
+
+    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
+        let state = self.state();
+        let Some(row) = state.row(id) else { return Ok(Vec::new()) };
+        Ok(row.history.iter().cloned().chain(row.present_run()).collect())
+    }
+
+    async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
+        let state = self.state();
+        let lines = state.row(id).map_or(&[][..], |row| &row.logs);
+        // Lines are numbered from 1 without gaps.
+        Ok(lines.iter().skip(usize::try_from(after).unwrap_or(usize::MAX)).take(limit).cloned().collect())
+    }
+
+    async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
+        let mut state = self.state();
+        Ok(ids.iter().map(|id| state.cancel(*id, reason, now)).collect())
+    }
+
+    async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
+        let mut state = self.state();
+        Ok(ids.iter().map(|id| state.redrive(*id, now)).collect())
+    }
+
+    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+        let mut state = self.state();
+        let mut purged = 0;
+        for id in ids {
+            let dead = state.row(*id).filter(|row| row.job.status.is_dead_letter()).map(|row| row.seq);
+            if let Some(seq) = dead {
+                state.delete(seq);
+                purged += 1;
+            }
+        }
+        Ok(purged)
+    }
+}
+
+fn parse_cursor(text: &str) -> Result<u64, Invalid> {
+    text.parse().map_err(|_| Invalid::new("cursor", format!("expected the cursor of an earlier page, got {text:?}")))
+}
+
+fn matches(job: &Job, query: &JobQuery) -> bool {
+    query.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+        && query.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
+        && (query.statuses.is_empty() || query.statuses.contains(&job.status))
+        && query.correlation_id.as_ref().is_none_or(|id| job.correlation_id.as_ref() == Some(id))
+}
+
+impl State {
+    fn list(&self, query: &JobQuery, before: Option<u64>) -> JobPage {
+        let limit = query.limit.clamp(1, PAGE_MAX);
+        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rows = self.rows.range((Bound::Unbounded, end)).rev();
+        let mut page = JobPage::default();
+        let mut last = None;
+        for (seq, row) in rows.by_ref().take(ROWS_MAX) {
+            last = Some(seq.to_string());
+            if matches(&row.job, query) {
+                page.jobs.push(row.job.clone());
+            }
+            if page.jobs.len() == limit {
+                break;
+            }
+        }
+        page.next_cursor = last.filter(|_| rows.next().is_some());
+        page
+    }
+
+    fn cancel(&mut self, id: JobId, reason: Option<&str>, now: Timestamp) -> Cancelled {
+        let Some(row) = self.row(id) else { return Cancelled::Unknown };
+        if !row.job.status.is_live() {
+            return Cancelled::Before(row.job.clone());
+        }
+        let run = row.job.execution_id;
+        let job = self.change(row.seq, |row| {
+            row.cancel(reason, now);
+            row.job.clone()
+        });
+        Cancelled::Now { job, run }
+    }
+
+    fn redrive(&mut self, id: JobId, now: Timestamp) -> Redriven {
+        let Some(row) = self.row(id) else { return Redriven::Unknown };
+        let key = row.job.unique_key.clone();
+        let key_taken = key.as_deref().is_some_and(|key| self.key_holder(key, now).is_some_and(|holder| holder != id));
+        if row.job.status.is_live() || row.job.status.to(Status::Pending).is_err() || key_taken {
+            return Redriven::Refused(row.job.clone());
+        }
+        let (seq, until) = (row.seq, row.unique_until);
+        if let Some(key) = key {
+            self.hold_key(key, UniqueKey { job: id, until });
+        }
+        Redriven::Pending(self.change(seq, |row| {
+            row.redrive(now);
+            row.job.clone()
+        }))
+    }
+}

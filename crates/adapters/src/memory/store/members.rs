@@ -1,0 +1,50 @@
+//! Workers and nodes that were heard of.
+
+use async_trait::async_trait;
+use convoke_core::election::Fence;
+use convoke_core::ports::store::{NodeRecord, NodeStore, WorkerRecord, WorkerStore};
+use convoke_core::{NodeId, Result, WorkerId};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl WorkerStore for MemoryStore {
+    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
+        let beaten = workers.iter().map(|worker| (worker.worker_id.clone(), worker.clone()));
+        self.state().workers.extend(beaten);
+        Ok(())
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>> {
+        Ok(self.state().workers.values().cloned().collect())
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>> {
+        Ok(self.state().workers.get(id).cloned())
+    }
+
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+        let mut state = self.fenced_if(fence, "remove_workers")?;
+        ids.iter().for_each(|id| {
+            state.workers.remove(id);
+        });
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl NodeStore for MemoryStore {
+    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
+        self.state().nodes.insert(node.node_id.clone(), node);
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        Ok(self.state().nodes.values().cloned().collect())
+    }
+
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+        self.fenced_if(fence, "remove_node")?.nodes.remove(id);
+        Ok(())
+    }
+}

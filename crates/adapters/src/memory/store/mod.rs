@@ -1,0 +1,71 @@
+//! The store, in memory: what each verb means, as plainly as it can be said.
+//!
+//! One lock around everything makes every verb a transaction. A verb that refuses does so before it changes anything.
+//! There is no clock, no random source and no map without an order, so that a simulation that runs on it can be repeated.
+
+mod insert;
+mod jobs;
+mod members;
+mod queues;
+mod row;
+mod runs;
+mod schedules;
+mod state;
+
+use async_trait::async_trait;
+use convoke_core::election::Fence;
+use convoke_core::ports::store::EpochStore;
+use convoke_core::{Epoch, Error, Result};
+use parking_lot::{Mutex, MutexGuard};
+
+use state::State;
+
+#[derive(Default)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For those who need no fence.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The only way to the state for what a leader does: compares the fence under the lock of the write itself.
+    fn fenced(&self, fence: Fence, what: &'static str) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        if state.sealed == fence.epoch() { Ok(state) } else { Err(Error::Fenced { what }) }
+    }
+
+    /// The same where a fence is given; without one, as anybody may.
+    fn fenced_if(&self, fence: Option<Fence>, what: &'static str) -> Result<MutexGuard<'_, State>> {
+        match fence {
+            Some(fence) => self.fenced(fence, what),
+            None => Ok(self.state()),
+        }
+    }
+}
+
+#[async_trait]
+impl EpochStore for MemoryStore {
+    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
+        let mut state = self.state();
+        if epoch <= state.sealed {
+            return Err(Error::Fenced { what: "seal" });
+        }
+        state.sealed = epoch;
+        Ok(Fence::sealed(epoch))
+    }
+
+    async fn sealed(&self) -> Result<Epoch> {
+        Ok(self.state().sealed)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+}

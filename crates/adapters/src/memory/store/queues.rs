@@ -1,0 +1,68 @@
+//! Queues: their settings, counters and what was granted of their rate.
+
+use async_trait::async_trait;
+use convoke_core::jobs::{Queue, QueuePatch};
+use convoke_core::limits::QUEUES_MAX;
+use convoke_core::ports::store::QueueStore;
+use convoke_core::{QueueName, Result};
+use jiff::Timestamp;
+
+use super::MemoryStore;
+use super::insert::too_many_queues;
+use super::state::{QueueSettings, State};
+
+#[async_trait]
+impl QueueStore for MemoryStore {
+    async fn queues(&self) -> Result<Vec<Queue>> {
+        let state = self.state();
+        Ok(state.queues.iter().map(|(name, settings)| state.show(name, settings)).collect())
+    }
+
+    async fn queue(&self, name: &QueueName) -> Result<Option<Queue>> {
+        let state = self.state();
+        Ok(state.queues.get(name).map(|settings| state.show(name, settings)))
+    }
+
+    async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
+        let mut state = self.state();
+        if !state.queues.contains_key(name) && state.queues.len() >= QUEUES_MAX {
+            return Err(too_many_queues().into());
+        }
+        let settings = state.queues.entry(name.clone()).or_default();
+        settings.paused = patch.paused.unwrap_or(settings.paused);
+        settings.rate_limit = patch.rate_limit.unwrap_or(settings.rate_limit);
+        settings.concurrency = patch.concurrency.unwrap_or(settings.concurrency);
+        Ok(state.show(name, &state.queues[name]))
+    }
+
+    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        let state = self.state();
+        let grants = state.queues.get(name).map(|settings| settings.grants.iter());
+        Ok(grants.into_iter().flatten().filter(|(at, _)| *at >= since).copied().collect())
+    }
+}
+
+impl State {
+    fn show(&self, name: &QueueName, settings: &QueueSettings) -> Queue {
+        Queue {
+            name: name.clone(),
+            paused: settings.paused,
+            rate_limit: settings.rate_limit,
+            concurrency: settings.concurrency,
+            counts: self.indexes.counts(name),
+            oldest_pending_at: self.indexes.oldest_pending_at(name),
+        }
+    }
+}
+
+impl QueueSettings {
+    /// Notes what was granted, and forgets what no window can still hold.
+    pub(super) fn grant(&mut self, now: Timestamp, count: u32) {
+        self.grants.push_back((now, count));
+        let Some(limit) = self.rate_limit else { return };
+        let Ok(horizon) = now.checked_sub(limit.per) else { return };
+        while self.grants.front().is_some_and(|(at, _)| *at < horizon) {
+            self.grants.pop_front();
+        }
+    }
+}

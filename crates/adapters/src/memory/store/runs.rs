@@ -1,0 +1,182 @@
+//! A job's runs, from dispatch to cleaning up.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use convoke_core::election::Fence;
+use convoke_core::jobs::wire::{Dispatch, V1};
+use convoke_core::jobs::{RunReport, Status};
+use convoke_core::ports::store::{
+    Cutoffs, DispatchOrder, Dispatched, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Recorded, RunStore,
+    Window,
+};
+use convoke_core::{Epoch, ExecutionId, JobId, Result};
+use jiff::Timestamp;
+
+use super::MemoryStore;
+use super::row::Row;
+use super::state::{Kind, State};
+
+#[async_trait]
+impl RunStore for MemoryStore {
+    async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
+        Ok(self.fenced(fence, "promote")?.promote(now, limit))
+    }
+
+    async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
+        let mut state = self.fenced(fence, "dispatch")?;
+        let mut executions = order.executions.into_iter();
+        let mut dispatched = Dispatched::default();
+        for window in order.windows {
+            let runs = state.dispatch(&window, &mut executions, order.now, fence.epoch());
+            let pending = state.indexes.counts(&window.queue).get(Status::Pending);
+            dispatched.queues.push(QueueDispatch { queue: window.queue, taken: runs.len(), pending });
+            dispatched.runs.extend(runs);
+        }
+        Ok(dispatched)
+    }
+
+    async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        let mut state = self.state();
+        Ok(reports.into_iter().map(|report| state.record(report, false)).collect())
+    }
+
+    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        let mut state = self.fenced(fence, "judge")?;
+        Ok(reports.into_iter().map(|report| state.record(report, true)).collect())
+    }
+
+    async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = state.indexes.in_flight.range((from, Bound::Unbounded)).filter_map(|id| state.row(*id));
+        Ok(rows.filter_map(Row::in_flight).filter(|run| matches(run, &filter)).take(limit).collect())
+    }
+
+    async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
+        let state = self.state();
+        let mut deadlines = state.indexes.deadlines.iter().peekable();
+        let mut runs = Vec::new();
+        while runs.len() < limit
+            && let Some((_, seq)) = deadlines.next_if(|(at, _)| *at <= now)
+        {
+            runs.extend(state.rows.get(seq).and_then(Row::in_flight));
+        }
+        Ok(Overdue { runs, next_at: deadlines.next().map(|(at, _)| *at) })
+    }
+
+    async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
+        let state = self.state();
+        let ended = state.indexes.uncleaned.iter().take_while(|(at, _)| *at < before).take(limit);
+        Ok(ended.filter_map(|(_, seq)| state.rows.get(seq)).map(|row| row.job.id).collect())
+    }
+
+    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
+        let mut state = self.fenced(fence, "mark_cleaned")?;
+        for id in ids {
+            let ended = state.row(*id).filter(|row| !row.job.status.is_live()).map(|row| row.seq);
+            if let Some(seq) = ended {
+                state.change(seq, |row| row.job.channels_cleaned = true);
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
+        let mut state = self.fenced(fence, "expire")?;
+        let kinds =
+            [(Kind::Completed, cutoffs.completed), (Kind::Cancelled, cutoffs.cancelled), (Kind::Dead, cutoffs.dead)];
+        let ended = kinds.into_iter().flat_map(|(kind, cutoff)| {
+            let range = (kind, Timestamp::MIN, 0)..(kind, cutoff, 0);
+            state.indexes.expiring.range(range).map(|(_, _, seq)| *seq)
+        });
+        let expired: Vec<u64> = ended.take(limit).collect();
+        expired.iter().for_each(|seq| state.delete(*seq));
+        Ok(expired.len() as u64)
+    }
+}
+
+fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
+    let unclaimed = |before| run.status == Status::Dispatched && run.worker.is_none() && run.dispatched_at < before;
+    filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))
+        && filter.owner.as_ref().is_none_or(|owner| run.owner.as_ref() == Some(owner))
+        && filter.unclaimed_before.is_none_or(unclaimed)
+}
+
+impl State {
+    fn promote(&mut self, now: Timestamp, limit: usize) -> Promoted {
+        let due = self.indexes.scheduled.iter().take_while(|(at, _)| *at <= now).take(limit);
+        let due: Vec<u64> = due.map(|(_, seq)| *seq).collect();
+        let mut queues = BTreeSet::new();
+        for seq in &due {
+            queues.insert(self.change(*seq, |row| {
+                row.become_status(Status::Pending);
+                row.job.queue.clone()
+            }));
+        }
+        Promoted {
+            count: due.len(),
+            queues: queues.into_iter().collect(),
+            next_due_at: self.indexes.scheduled.first().map(|(at, _)| *at),
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        window: &Window,
+        executions: &mut impl Iterator<Item = ExecutionId>,
+        now: Timestamp,
+        epoch: Epoch,
+    ) -> Vec<Dispatch> {
+        let Some(settings) = self.queues.get(&window.queue).filter(|settings| !settings.paused) else {
+            return Vec::new();
+        };
+        let in_flight = self.indexes.counts(&window.queue).in_flight();
+        let free = settings.concurrency.map(|most| u64::from(most).saturating_sub(in_flight) as usize);
+        let limit = window.limit.min(free.unwrap_or(usize::MAX));
+        let mut runs = Vec::new();
+        while runs.len() < limit
+            && let Some(seq) = self.indexes.next_pending(&window.queue)
+            && let Some(execution) = executions.next()
+        {
+            runs.push(self.change(seq, |row| dispatch_row(row, execution, now, epoch)));
+        }
+        if window.metered
+            && !runs.is_empty()
+            && let Some(settings) = self.queues.get_mut(&window.queue)
+        {
+            settings.grant(now, runs.len() as u32);
+        }
+        runs
+    }
+
+    fn record(&mut self, report: RunReport, judged: bool) -> Recorded {
+        let Some(row) = self.row(report.job) else { return Recorded::Stale };
+        if !row.hears(&report) {
+            return row.answer_late(&report);
+        }
+        Recorded::Applied(self.change(row.seq, |row| row.hear(report, judged)))
+    }
+}
+
+fn dispatch_row(row: &mut Row, execution: ExecutionId, now: Timestamp, epoch: Epoch) -> Dispatch {
+    row.become_status(Status::Dispatched);
+    row.set_attempt(row.job.attempt + 1);
+    row.job.execution_id = Some(execution);
+    row.job.dispatched_at = Some(now);
+    let job = &row.job;
+    Dispatch {
+        v: V1,
+        job_id: job.id,
+        execution_id: execution,
+        job_type: job.job_type.clone(),
+        queue: job.queue.clone(),
+        args: job.args.clone(),
+        attempt: job.attempt,
+        max_retries: job.max_retries,
+        timeout: job.timeout,
+        correlation_id: job.correlation_id.clone(),
+        epoch,
+    }
+}

@@ -1,0 +1,209 @@
+//! All that the store holds, and the indexes over its jobs.
+//!
+//! An index is a function of the rows: a row is taken out of all of them, changed, and put back. So no verb can forget
+//! one, and counters cannot drift from what they count.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::{Job, NewJob, Priority, QueueCounts, RateLimit, Status};
+use convoke_core::ports::store::{NodeRecord, WorkerRecord};
+use convoke_core::{Epoch, JobId, NodeId, QueueName, ScheduleName, WorkerId};
+use jiff::Timestamp;
+
+use super::row::Row;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) sealed: Epoch,
+    /// By the order in which they were stored.
+    pub(super) rows: BTreeMap<u64, Row>,
+    pub(super) ids: BTreeMap<JobId, u64>,
+    pub(super) indexes: Indexes,
+    pub(super) queues: BTreeMap<QueueName, QueueSettings>,
+    pub(super) keys: BTreeMap<String, UniqueKey>,
+    /// Keys of jobs that are gone, by when they become free.
+    spent_keys: BTreeSet<(Timestamp, String)>,
+    /// The job of each tick.
+    pub(super) ticks: BTreeMap<(ScheduleName, Timestamp), JobId>,
+    pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
+    pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
+    pub(super) nodes: BTreeMap<NodeId, NodeRecord>,
+    last_seq: u64,
+}
+
+#[derive(Default)]
+pub(super) struct QueueSettings {
+    pub(super) paused: bool,
+    pub(super) rate_limit: Option<RateLimit>,
+    pub(super) concurrency: Option<u32>,
+    pub(super) grants: VecDeque<(Timestamp, u32)>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct UniqueKey {
+    pub(super) job: JobId,
+    pub(super) until: Option<Timestamp>,
+}
+
+/// A time and a row: in order of time, first stored first.
+type When = (Timestamp, u64);
+
+/// Which cutoff applies to an ended job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Completed,
+    Cancelled,
+    Dead,
+}
+
+#[derive(Default)]
+pub(super) struct Indexes {
+    counts: BTreeMap<QueueName, QueueCounts>,
+    /// One for each priority.
+    pending: BTreeMap<QueueName, [BTreeSet<When>; Priority::ALL.len()]>,
+    pub(super) scheduled: BTreeSet<When>,
+    pub(super) in_flight: BTreeSet<JobId>,
+    pub(super) deadlines: BTreeSet<When>,
+    pub(super) uncleaned: BTreeSet<When>,
+    /// Ended and cleaned.
+    pub(super) expiring: BTreeSet<(Kind, Timestamp, u64)>,
+    pub(super) live_of_schedule: BTreeMap<ScheduleName, BTreeSet<u64>>,
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, there: bool) {
+    if there {
+        set.insert(value);
+    } else {
+        set.remove(&value);
+    }
+}
+
+impl Indexes {
+    /// Puts a row into every index it belongs to, or takes it out of them.
+    fn set(&mut self, row: &Row, there: bool) {
+        let job = &row.job;
+        let counts = self.counts.entry(job.queue.clone()).or_default();
+        let count = counts.get(job.status);
+        counts.set(job.status, if there { count + 1 } else { count - 1 });
+        match (job.status, job.completed_at) {
+            (Status::Pending, _) => {
+                let pending = self.pending.entry(job.queue.clone()).or_default();
+                put(&mut pending[usize::from(job.priority.code())], (row.due_at, row.seq), there);
+            }
+            (Status::Scheduled, _) => put(&mut self.scheduled, (row.due_at, row.seq), there),
+            (Status::Dispatched | Status::Running, _) => put(&mut self.in_flight, job.id, there),
+            (_, Some(ended_at)) if job.channels_cleaned => {
+                put(&mut self.expiring, (kind(job), ended_at, row.seq), there)
+            }
+            (_, Some(ended_at)) => put(&mut self.uncleaned, (ended_at, row.seq), there),
+            _ => {}
+        }
+        if let Some(deadline) = row.deadline {
+            put(&mut self.deadlines, (deadline, row.seq), there);
+        }
+        if let Some(schedule) = job.schedule.as_ref().filter(|_| job.status.is_live()) {
+            put(self.live_of_schedule.entry(schedule.clone()).or_default(), row.seq, there);
+        }
+    }
+
+    pub(super) fn counts(&self, queue: &QueueName) -> QueueCounts {
+        self.counts.get(queue).copied().unwrap_or_default()
+    }
+
+    pub(super) fn oldest_pending_at(&self, queue: &QueueName) -> Option<Timestamp> {
+        self.pending.get(queue)?.iter().filter_map(|pending| pending.first()).map(|(due_at, _)| *due_at).min()
+    }
+
+    /// Whom to serve next.
+    pub(super) fn next_pending(&self, queue: &QueueName) -> Option<u64> {
+        let heads = self
+            .pending
+            .get(queue)?
+            .iter()
+            .zip(Priority::ALL)
+            .filter_map(|(pending, priority)| pending.first().map(|(due_at, seq)| (priority.rank(*due_at), *seq)));
+        heads.min().map(|(_, seq)| seq)
+    }
+}
+
+fn kind(job: &Job) -> Kind {
+    match job.status {
+        Status::Completed => Kind::Completed,
+        Status::Cancelled => Kind::Cancelled,
+        _ => Kind::Dead,
+    }
+}
+
+impl State {
+    pub(super) fn row(&self, id: JobId) -> Option<&Row> {
+        self.rows.get(self.ids.get(&id)?)
+    }
+
+    /// The only way to change a row.
+    pub(super) fn change<T>(&mut self, seq: u64, act: impl FnOnce(&mut Row) -> T) -> T {
+        let row = self.rows.get_mut(&seq).expect("indexes name only rows that are there");
+        self.indexes.set(row, false);
+        let answer = act(row);
+        self.indexes.set(row, true);
+        answer
+    }
+
+    pub(super) fn store(&mut self, new: NewJob) {
+        self.last_seq += 1;
+        self.queues.entry(new.queue.clone()).or_default();
+        if let (Some(schedule), Some(tick)) = (&new.schedule, new.run_at) {
+            self.ticks.insert((schedule.clone(), tick), new.id);
+        }
+        self.free_keys(new.created_at);
+        if let Some(key) = &new.unique_key {
+            self.hold_key(key.clone(), UniqueKey { job: new.id, until: new.unique_until });
+        }
+        let row = Row::new(self.last_seq, new);
+        self.indexes.set(&row, true);
+        self.ids.insert(row.job.id, row.seq);
+        self.rows.insert(row.seq, row);
+    }
+
+    pub(super) fn delete(&mut self, seq: u64) {
+        let Some(row) = self.rows.remove(&seq) else { return };
+        self.indexes.set(&row, false);
+        self.ids.remove(&row.job.id);
+        if let (Some(schedule), Some(tick)) = (&row.job.schedule, row.job.scheduled_at) {
+            self.ticks.remove(&(schedule.clone(), tick));
+        }
+        let Some(key) = row.job.unique_key else { return };
+        let Some(held) = self.keys.get(&key).filter(|held| held.job == row.job.id) else { return };
+        match held.until {
+            Some(until) => {
+                self.spent_keys.insert((until, key));
+            }
+            None => {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// Whose the key is: a live job's, or one's for which it is reserved.
+    pub(super) fn key_holder(&self, key: &str, now: Timestamp) -> Option<JobId> {
+        let held = self.keys.get(key)?;
+        let reserved = held.until.is_some_and(|until| until > now);
+        let live = self.row(held.job).is_some_and(|row| row.job.status.is_live());
+        (reserved || live).then_some(held.job)
+    }
+
+    pub(super) fn hold_key(&mut self, key: String, held: UniqueKey) {
+        if let Some(UniqueKey { until: Some(until), .. }) = self.keys.get(&key) {
+            self.spent_keys.remove(&(*until, key.clone()));
+        }
+        self.keys.insert(key, held);
+    }
+
+    fn free_keys(&mut self, now: Timestamp) {
+        while self.spent_keys.first().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, key)) = self.spent_keys.pop_first()
+        {
+            self.keys.remove(&key);
+        }
+    }
+}

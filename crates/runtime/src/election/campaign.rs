@@ -1,0 +1,143 @@
+//! Runs for the leadership of a namespace, and holds it: first come, first served.
+//!
+//! A term begins with three steps: the lease is won, its epoch is sealed in the store, and only then does anything act on
+//! it. It ends by the first of: a renewal that is refused, a write that comes back fenced, a clean stop, or the moment
+//! before which the last successful attempt guarantees the lease. That moment is anchored *before* the request was sent,
+//! on the monotonic clock, so that neither a slow answer nor a jump of the wall clock can stretch a term.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::ports::{Leases, Store};
+use convoke_core::{Error, NodeId, Result};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::term::{Leadership, Term};
+
+pub struct Campaign {
+    pub namespace: &'static str,
+    pub candidate: NodeId,
+    pub leases: Arc<dyn Leases>,
+    pub store: Arc<dyn Store>,
+    pub ttl: Duration,
+    pub renew_interval: Duration,
+    pub view: watch::Sender<Leadership>,
+}
+
+impl Campaign {
+    /// Campaigns until `stop`; each time it wins, runs `lead` for the term. `lead` must end when its term does.
+    pub async fn run<F>(self, stop: CancellationToken, lead: impl Fn(Term) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while !stop.is_cancelled() {
+            let anchor = Instant::now();
+            let pause = match self.win().await {
+                Ok(term) => {
+                    self.show(Some(self.candidate.clone()), &term);
+                    info!(epoch = %term.fence().epoch(), "leads");
+                    let duties = tokio::spawn(lead(term.clone()));
+                    self.hold(&term, anchor, &stop).await;
+                    term.end();
+                    if let Err(error) = duties.await {
+                        warn!(%error, "a leader's duty panicked");
+                    }
+                    self.show(None, &term);
+                    self.resign(&term).await;
+                    info!(epoch = %term.fence().epoch(), "no longer leads");
+                    // A term that ended by itself is not worth fighting for at once.
+                    self.renew_interval.min(Duration::from_millis(100))
+                }
+                Err(Error::Conflict(_)) => self.follow().await,
+                Err(error) => {
+                    warn!(%error, "cannot campaign");
+                    self.renew_interval.min(Duration::from_secs(1))
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(pause.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
+            }
+        }
+    }
+
+    async fn win(&self) -> Result<Term> {
+        let floor = self.store.sealed().await?;
+        let lease = self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await?;
+        match self.store.seal(lease.epoch).await {
+            Ok(fence) => Ok(Term::new(fence)),
+            Err(error) => {
+                // Without the seal nothing may act on the lease: let another try.
+                let given_back = self.leases.resign(self.namespace, self.candidate.as_str(), lease.epoch).await;
+                debug!(?given_back, "could not seal the epoch");
+                Err(error)
+            }
+        }
+    }
+
+    /// Renews until the term is over.
+    async fn hold(&self, term: &Term, mut anchor: Instant, stop: &CancellationToken) {
+        let margin = self.ttl / 10;
+        let mut next = anchor + self.renew_interval;
+        loop {
+            let deadline = anchor + self.ttl - margin;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = term.ended() => return,
+                () = tokio::time::sleep_until(next.min(deadline)) => {}
+            }
+            let started = Instant::now();
+            if started >= deadline {
+                warn!("the lease could not be renewed in time");
+                return;
+            }
+            let epoch = term.fence().epoch();
+            let renewal = self.leases.renew(self.namespace, self.candidate.as_str(), epoch, self.ttl);
+            match tokio::time::timeout_at(deadline, renewal).await {
+                Ok(Ok(_)) => {
+                    anchor = started;
+                    next = started + self.renew_interval;
+                }
+                Ok(Err(Error::Fenced { .. })) => {
+                    warn!("the lease was lost");
+                    return;
+                }
+                Ok(Err(error)) => {
+                    warn!(%error, "the lease could not be renewed");
+                    next = Instant::now() + self.renew_interval / 5;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn resign(&self, term: &Term) {
+        let epoch = term.fence().epoch();
+        let resigned = self.leases.resign(self.namespace, self.candidate.as_str(), epoch).await;
+        if let Err(error) = resigned {
+            debug!(%error, "could not resign; the lease will expire");
+        }
+    }
+
+    /// Notes who leads, and says when to try again.
+    async fn follow(&self) -> Duration {
+        match self.leases.read(self.namespace).await {
+            Ok(Some(lease)) => {
+                let leader = NodeId::new(&lease.holder).ok();
+                let view = Leadership { leader, epoch: lease.epoch, is_me: false };
+                self.view.send_if_modified(|current| std::mem::replace(current, view.clone()) != view);
+                lease.remaining.min(self.renew_interval) + Duration::from_millis(1)
+            }
+            Ok(None) => Duration::from_millis(10),
+            Err(_) => self.renew_interval,
+        }
+    }
+
+    fn show(&self, leader: Option<NodeId>, term: &Term) {
+        let is_me = leader.is_some();
+        self.view.send_replace(Leadership { leader, epoch: term.fence().epoch(), is_me });
+    }
+}

@@ -1,0 +1,121 @@
+//! Records what workers say by the bus: the status and the logs of the jobs this node owns.
+//!
+//! All that is waiting is coalesced into one report per run and one write for all of them; entries are acknowledged
+//! after the commit, so that a node that dies before it leaves them for the next owner.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::jobs::run::NewLog;
+use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
+use convoke_core::jobs::{Outcome, Progress, RunReport};
+use convoke_core::ports::Multiplex;
+use convoke_core::{ExecutionId, JobId, NodeId, Result};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::jobs::node::Node;
+use crate::jobs::{recorder, telemetry};
+
+/// Reads the channels of owned jobs until `stop`.
+pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let served = tokio::select! {
+            () = stop.cancelled() => return,
+            served = serve(&node, &*node.job_channels) => served,
+        };
+        if let Err(error) = served {
+            warn!(%error, "cannot record jobs' events");
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    }
+}
+
+async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
+    loop {
+        let batch = channels.next().await?;
+        let mut reports = Reports { owner: node.id.clone(), list: Vec::new(), by_run: HashMap::new() };
+        let mut done = Vec::with_capacity(batch.len());
+        for (queue, deliveries) in batch {
+            let mut ids = Vec::with_capacity(deliveries.len());
+            for delivery in deliveries {
+                if let Err(error) = reports.add(&queue, &delivery.body) {
+                    telemetry::poison(node, queue.clone(), delivery.body, &error).await;
+                }
+                ids.push(delivery.id);
+            }
+            done.push((queue, ids));
+        }
+        record_until_stored(node, reports.list).await?;
+        for (queue, ids) in done {
+            channels.ack(&queue, &ids).await?;
+        }
+    }
+}
+
+/// What was taken from the channels must not be dropped because the store is away for a while.
+async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<()> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match recorder::record(node, reports.clone()).await {
+            Err(error) if error.is_transient() => {
+                warn!(%error, runs = reports.len(), "cannot record yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(2));
+            }
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+struct Reports {
+    owner: NodeId,
+    list: Vec<RunReport>,
+    by_run: HashMap<ExecutionId, usize>,
+}
+
+impl Reports {
+    fn add(&mut self, queue: &str, body: &Bytes) -> serde_json::Result<()> {
+        if queue.ends_with(".logs") {
+            let log: LogMessage = serde_json::from_slice(body)?;
+            let report = self.of(log.job_id, log.execution_id);
+            report.logs.push(NewLog { at: log.at, level: log.level, message: log.message });
+        } else {
+            let status: StatusMessage = serde_json::from_slice(body)?;
+            apply(self.of(status.job_id, status.execution_id), status);
+        }
+        Ok(())
+    }
+
+    fn of(&mut self, job: JobId, execution: ExecutionId) -> &mut RunReport {
+        let index = *self.by_run.entry(execution).or_insert_with(|| {
+            let owner = Some(self.owner.clone());
+            self.list.push(RunReport { owner, by_channel: true, ..RunReport::of(job, execution) });
+            self.list.len() - 1
+        });
+        &mut self.list[index]
+    }
+}
+
+fn apply(report: &mut RunReport, status: StatusMessage) {
+    report.worker = Some(status.worker_id);
+    let error = || status.error.clone().unwrap_or_default();
+    let outcome = match status.kind {
+        StatusKind::Started => {
+            report.started_at = Some(status.at);
+            return;
+        }
+        StatusKind::Progress => {
+            report.progress = Some(Progress { percent: status.percent.unwrap_or(0).min(100), message: status.message });
+            return;
+        }
+        StatusKind::Completed => Outcome::Completed { result: status.result },
+        StatusKind::Failed => Outcome::Failed { error: error(), retry: status.retry.unwrap_or(true) },
+        StatusKind::TimedOut => Outcome::TimedOut { error: error() },
+        StatusKind::Cancelled => Outcome::Cancelled { reason: status.message },
+        StatusKind::Released => Outcome::Released,
+    };
+    report.end = Some(convoke_core::jobs::RunEnd { at: status.at, outcome, roll: rand::random() });
+}

@@ -1,0 +1,9 @@
+//! What every node does: it owns the events of some jobs and records them.
+
+mod assignments;
+mod channel_events;
+mod claims;
+
+pub use assignments::consume_assignments;
+pub use channel_events::record_channel_events;
+pub use claims::{Claims, settle_claims};

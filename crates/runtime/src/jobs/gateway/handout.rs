@@ -1,0 +1,127 @@
+//! Gives runs to a worker that polls for them.
+
+use std::sync::Arc;
+
+use convoke_core::jobs::link::{Assignment, Poll, Polled};
+use convoke_core::jobs::wire::{Dispatch, RunRef};
+use convoke_core::limits::POLL_JOBS_MAX;
+use convoke_core::ports::{Consumer, Delivery};
+use convoke_core::{Error, Invalid, Result, WorkerId};
+use futures_util::FutureExt;
+use futures_util::future::select_all;
+use tokio::time::Instant;
+
+use super::sessions::Sessions;
+use crate::jobs::node::Node;
+use crate::jobs::telemetry;
+
+/// A longer wait would outlive proxies; a worker polls again anyway.
+const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Answers with work, with something the worker must hear, or with nothing once its wait is over.
+pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
+    if poll.max == 0 || poll.max > POLL_JOBS_MAX {
+        let message = format!("expected 1 to {POLL_JOBS_MAX}, got {}", poll.max);
+        return Err(Invalid::new("max", message).into());
+    }
+    let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
+    loop {
+        super::link::ensure_known(node, &poll.worker_id).await?;
+        let unknown = || Error::not_found("worker", &poll.worker_id);
+        let turn = node.sessions.turn(&poll.worker_id).ok_or_else(unknown)?;
+        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id };
+        // Armed before anything is looked at, so that a cancellation that comes now is not missed.
+        let wake = turn.wake.notified();
+        tokio::pin!(wake);
+        wake.as_mut().enable();
+        if !turn.cancel.is_empty() {
+            let jobs = take_now(&turn.consumers, poll.max, Vec::new());
+            let jobs = hand_out(node, &poll.worker_id, jobs).await?;
+            return Ok(Polled { jobs, cancel: turn.cancel, drain: false });
+        }
+        tokio::select! {
+            biased;
+            taken = take(&turn.consumers, poll.max) => {
+                let jobs = hand_out(node, &poll.worker_id, taken?).await?;
+                if !jobs.is_empty() {
+                    return Ok(Polled { jobs, ..Polled::default() });
+                }
+            }
+            () = &mut wake => {}
+            () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
+            () = node.draining.cancelled() => return Ok(Polled::default()),
+        }
+    }
+}
+
+type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
+
+/// Waits for something in any of the queues, then fills up from the others.
+async fn take(consumers: &[Arc<dyn Consumer>], max: usize) -> Result<Taken> {
+    if consumers.is_empty() {
+        return std::future::pending().await;
+    }
+    let (first, index, _) = select_all(consumers.iter().map(|consumer| consumer.take(max))).await;
+    let first = (consumers[index].clone(), first?);
+    Ok(take_now(consumers, max, vec![first]))
+}
+
+/// Takes what is there without waiting.
+fn take_now(consumers: &[Arc<dyn Consumer>], max: usize, mut taken: Taken) -> Taken {
+    let mut count: usize = taken.iter().map(|(_, deliveries)| deliveries.len()).sum();
+    for consumer in consumers {
+        if count >= max {
+            break;
+        }
+        // `take` is safe to cancel: what it did not return it did not take.
+        if let Some(Ok(deliveries)) = consumer.take(max - count).now_or_never() {
+            count += deliveries.len();
+            taken.push((consumer.clone(), deliveries));
+        }
+    }
+    taken
+}
+
+async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {
+    let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
+    let mut unreadable = Vec::new();
+    let mut done = Vec::with_capacity(taken.len());
+    for (consumer, deliveries) in taken {
+        let mut ids = Vec::with_capacity(deliveries.len());
+        for delivery in deliveries {
+            match serde_json::from_slice::<Dispatch>(&delivery.body) {
+                Ok(dispatch) => jobs.push(dispatch.into()),
+                Err(error) => unreadable.push((delivery.body, error)),
+            }
+            ids.push(delivery.id);
+        }
+        done.push((consumer, ids));
+    }
+    // Before anything else: the leader must not take the slots for free.
+    let now = Instant::now();
+    let runs: Vec<RunRef> =
+        jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
+    node.sessions.hand_out(worker, &runs, now);
+    node.claims.handed_out(worker, runs, now);
+    node.hints.slots(worker);
+    for (consumer, ids) in done {
+        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it.
+        consumer.ack(&ids).await?;
+    }
+    for (body, error) in unreadable {
+        telemetry::poison(node, "job.dispatch".into(), body, &error).await;
+    }
+    Ok(jobs)
+}
+
+/// Counts a poll as waiting for as long as it does, also when its connection is cut.
+struct Parked<'a> {
+    sessions: &'a Sessions,
+    worker: &'a WorkerId,
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.sessions.unpark(self.worker);
+    }
+}

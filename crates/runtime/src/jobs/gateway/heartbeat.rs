@@ -1,0 +1,72 @@
+//! A worker says what it runs: what is missing is lost, what is news is taken over.
+
+use std::collections::HashMap;
+
+use convoke_core::jobs::link::{Beaten, Heartbeat};
+use convoke_core::jobs::wire::RunRef;
+use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::limits::WORKER_CONCURRENCY_MAX;
+use convoke_core::ports::store::{InFlightFilter, Recorded};
+use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
+use tracing::info;
+
+use crate::jobs::node::Node;
+use crate::jobs::recorder;
+use crate::jobs::views::in_flight;
+
+pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
+    if beat.running.len() > WORKER_CONCURRENCY_MAX as usize {
+        return Err(Invalid::new("running", format!("expected at most {WORKER_CONCURRENCY_MAX} entries")).into());
+    }
+    super::link::ensure_known(node, &beat.worker_id).await?;
+    let unknown = || Error::not_found("worker", &beat.worker_id);
+    let compared = node.sessions.compare(&beat.worker_id, &beat.running).ok_or_else(unknown)?;
+    let mut cancel = compared.cancel;
+    if !compared.lost.is_empty() {
+        lose(node, &beat.worker_id, compared.lost).await?;
+    }
+    if !compared.unknown.is_empty() {
+        cancel.extend(adopt(node, &beat.worker_id, compared.unknown).await?);
+    }
+    Ok(Beaten { cancel, drain: false })
+}
+
+async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
+    info!(%worker, runs = runs.len(), "a worker no longer has runs that it was given");
+    let now = node.now();
+    let lost =
+        || Outcome::Lost { error: format!("worker {worker} lost the run: two of its heartbeats did not list it") };
+    let reports = runs.into_iter().map(|run| {
+        let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
+        report.worker = Some(worker.clone());
+        report
+    });
+    recorder::record(node, reports.collect()).await.map(|_| ())
+}
+
+/// Takes over runs that another node handed out, or this one before it was restarted. Answers those that are over.
+async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Result<Vec<ExecutionId>> {
+    let runs = in_flight(node, InFlightFilter::default()).await?;
+    let jobs: HashMap<ExecutionId, JobId> = runs.into_iter().map(|run| (run.execution, run.job)).collect();
+    let (known, over): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|execution| jobs.contains_key(execution));
+    let runs: Vec<RunRef> =
+        known.iter().map(|execution| RunRef { job_id: jobs[execution], execution_id: *execution }).collect();
+    let claims = runs.iter().map(|run| {
+        let mut report = RunReport::of(run.job_id, run.execution_id);
+        report.worker = Some(worker.clone());
+        report.owner = Some(node.id.clone());
+        report
+    });
+    let recorded = recorder::record(node, claims.collect()).await?;
+    let mut stop = over;
+    for (run, recorded) in runs.into_iter().zip(recorded) {
+        if matches!(recorded, Recorded::Applied(_)) {
+            node.sessions.hand_out(worker, &[run], tokio::time::Instant::now());
+            node.claims.adopted(run, worker.clone());
+        } else {
+            stop.push(run.execution_id);
+        }
+    }
+    node.hints.slots(worker);
+    Ok(stop)
+}

@@ -1,0 +1,136 @@
+//! The five calls of a worker.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink};
+use convoke_core::jobs::wire::{RunRef, WorkerState};
+use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
+use convoke_core::ports::Consumer;
+use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
+use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
+use uuid::Uuid;
+
+use crate::jobs::coordinator::Coordinator;
+use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::recorder;
+use crate::jobs::views::in_flight;
+
+#[async_trait]
+impl WorkerLink for Coordinator {
+    async fn register(&self, worker: Register) -> Result<Registered> {
+        let node = self.node();
+        check(&worker)?;
+        let worker_id = match worker.worker_id {
+            Some(id) => id,
+            None => WorkerId::new(Uuid::now_v7().to_string())?,
+        };
+        let now = node.now();
+        let record = WorkerRecord {
+            name: worker.name.unwrap_or_else(|| worker_id.to_string()),
+            worker_id: worker_id.clone(),
+            queues: worker.queues,
+            concurrency: worker.concurrency,
+            running: 0,
+            state: WorkerState::Active,
+            registered_at: now,
+            last_heartbeat_at: now,
+            via: Some(node.id.clone()),
+        };
+        node.store().beat_workers(std::slice::from_ref(&record)).await?;
+        enter(node, record).await?;
+        node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
+        let settings = &node.settings.worker;
+        Ok(Registered { worker_id, heartbeat_interval: settings.heartbeat_interval, stale_after: settings.stale_after })
+    }
+
+    async fn poll(&self, poll: Poll) -> Result<Polled> {
+        super::handout::poll(self.node(), poll).await
+    }
+
+    async fn report(&self, report: Report) -> Result<Reported> {
+        super::report::report(self.node(), report).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+        super::heartbeat::heartbeat(self.node(), beat).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<()> {
+        let node = self.node();
+        ensure_known(node, &worker).await?;
+        let now = node.now();
+        // What the session knows, and what it was given before this node was restarted or by another.
+        let mut runs: HashSet<RunRef> = runs_of(node, &worker).await?.into_iter().collect();
+        if let Some((own, last)) = node.sessions.leave(&worker, now) {
+            runs.extend(own);
+            node.hints.gone(last);
+        }
+        let back = runs.into_iter();
+        let back =
+            back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
+        recorder::record(node, back.collect()).await?;
+        node.store().remove_workers(None, std::slice::from_ref(&worker)).await?;
+        node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
+        Ok(())
+    }
+}
+
+/// The runs that the store says a worker has.
+pub async fn runs_of(node: &Node, worker: &WorkerId) -> Result<Vec<RunRef>> {
+    let filter = InFlightFilter { worker: Some(worker.clone()), ..InFlightFilter::default() };
+    let runs = in_flight(node, filter).await?;
+    Ok(runs.into_iter().map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
+}
+
+/// Knows a worker again that registered with another node, or with this one before it was restarted.
+pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
+    if node.sessions.contains(worker) {
+        return Ok(());
+    }
+    let found = node.store().worker(worker).await?;
+    let record = found.filter(|record| record.state != WorkerState::Gone);
+    let record = record.ok_or_else(|| Error::not_found("worker", worker))?;
+    enter(node, WorkerRecord { via: Some(node.id.clone()), ..record }).await
+}
+
+async fn enter(node: &Node, record: WorkerRecord) -> Result<()> {
+    let mut consumers = Vec::with_capacity(record.queues.len());
+    for queue in &record.queues {
+        consumers.push(consumer(node, queue).await?);
+    }
+    let worker = record.worker_id.clone();
+    node.sessions.enter(record, consumers);
+    node.hints.slots(&worker);
+    Ok(())
+}
+
+/// One consumer a queue serves all workers of this node.
+async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
+    match node.sessions.consumer(queue) {
+        Some(consumer) => Ok(consumer),
+        None => Ok(node.bus().consumer(&node.channels.dispatch(queue), WORKERS, node.id.as_str()).await?.into()),
+    }
+}
+
+fn check(worker: &Register) -> Result<(), Invalid> {
+    if worker.queues.is_empty() || worker.queues.len() > WORKER_QUEUES_MAX {
+        let message = format!("expected 1 to {WORKER_QUEUES_MAX} queues, got {}", worker.queues.len());
+        return Err(Invalid::new("queues", message));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = worker.queues.iter().find(|queue| !seen.insert(*queue)) {
+        return Err(Invalid::senseless("queues", format!("expected each queue once, got {:?} twice", twice.as_str())));
+    }
+    if worker.concurrency == 0 || worker.concurrency > WORKER_CONCURRENCY_MAX {
+        let message = format!("expected 1 to {WORKER_CONCURRENCY_MAX}, got {}", worker.concurrency);
+        return Err(Invalid::new("concurrency", message));
+    }
+    if worker.name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+        return Err(Invalid::new("name", format!("expected at most {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Turns a worker's events into one report a run, and commits them before it answers.
+
+use std::collections::HashMap;
+
+use convoke_core::jobs::link::{Event, EventKind, Rejected, RejectedCode, Report, Reported};
+use convoke_core::jobs::run::NewLog;
+use convoke_core::jobs::{Outcome, Progress, RunEnd, RunReport};
+use convoke_core::limits::{
+    ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, REPORT_EVENTS_MAX, RESULT_BYTES_MAX,
+};
+use convoke_core::ports::store::Recorded;
+use convoke_core::{ExecutionId, Invalid, Result, WorkerId};
+use jiff::Timestamp;
+
+use crate::jobs::node::Node;
+use crate::jobs::recorder;
+
+pub async fn report(node: &Node, report: Report) -> Result<Reported> {
+    if report.events.len() > REPORT_EVENTS_MAX {
+        let message = format!("expected at most {REPORT_EVENTS_MAX} events, got {}", report.events.len());
+        return Err(Invalid::too_large("events", message).into());
+    }
+    node.sessions.see(&report.worker_id);
+    let (reports, counts) = coalesce(node, &report.worker_id, report.events)?;
+    let executions: Vec<ExecutionId> = reports.iter().map(|report| report.execution).collect();
+    let recorded = recorder::record(node, reports).await?;
+    let mut reported = Reported::default();
+    for ((execution_id, count), recorded) in executions.into_iter().zip(counts).zip(recorded) {
+        match recorded {
+            Recorded::Applied(_) | Recorded::Repeated => reported.accepted += count,
+            Recorded::Stale => reported.rejected.push(Rejected { execution_id, code: RejectedCode::StaleExecution }),
+        }
+    }
+    Ok(reported)
+}
+
+/// One report for each run, in order of first mention, and how many events each stands for.
+fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<RunReport>, Vec<usize>), Invalid> {
+    let now = node.now();
+    let mut reports: Vec<RunReport> = Vec::with_capacity(events.len());
+    let mut counts: Vec<usize> = Vec::with_capacity(events.len());
+    let mut by_run: HashMap<ExecutionId, usize> = HashMap::with_capacity(events.len());
+    for (position, event) in events.into_iter().enumerate() {
+        check(&event).map_err(|invalid| invalid.within(format_args!("events[{position}]")))?;
+        let index = *by_run.entry(event.execution_id).or_insert_with(|| {
+            let mut report = RunReport::of(event.job_id, event.execution_id);
+            report.worker = Some(worker.clone());
+            report.owner = Some(node.id.clone());
+            reports.push(report);
+            counts.push(0);
+            reports.len() - 1
+        });
+        counts[index] += 1;
+        apply(&mut reports[index], event, now);
+    }
+    Ok((reports, counts))
+}
+
+fn apply(report: &mut RunReport, event: Event, now: Timestamp) {
+    // A worker's clock may be ahead of ours; nothing it says can have happened after we heard it.
+    let at = event.at.map_or(now, |at| at.min(now));
+    let error = event.error.unwrap_or_default();
+    let outcome = match event.kind {
+        EventKind::Started => {
+            report.started_at = Some(at);
+            return;
+        }
+        EventKind::Progress => {
+            report.progress = Some(Progress { percent: event.percent.unwrap_or(0), message: event.message });
+            return;
+        }
+        EventKind::Log => {
+            let message = event.message.unwrap_or_default();
+            report.logs.push(NewLog { at, level: event.level.unwrap_or_default(), message });
+            return;
+        }
+        EventKind::Completed => Outcome::Completed { result: event.result },
+        EventKind::Failed => Outcome::Failed { error, retry: event.retry.unwrap_or(true) },
+        EventKind::TimedOut => Outcome::TimedOut { error },
+        EventKind::Cancelled => Outcome::Cancelled { reason: event.message },
+        EventKind::Released => Outcome::Released,
+    };
+    // The first end counts: a run cannot end twice.
+    report.end.get_or_insert(RunEnd { at, outcome, roll: rand::random() });
+}
+
+/// Each kind takes its own fields, and no others.
+fn check(event: &Event) -> Result<(), Invalid> {
+    use EventKind::*;
+    let kind = event.kind;
+    let fields = [
+        ("percent", event.percent.is_some(), kind == Progress),
+        ("message", event.message.is_some(), matches!(kind, Log | Progress | Cancelled)),
+        ("level", event.level.is_some(), kind == Log),
+        ("result", event.result.is_some(), kind == Completed),
+        ("error", event.error.is_some(), matches!(kind, Failed | TimedOut)),
+        ("retry", event.retry.is_some(), kind == Failed),
+    ];
+    if let Some((field, ..)) = fields.iter().find(|(_, given, fits)| *given && !fits) {
+        return Err(Invalid::new(*field, format!("does not go with kind {kind:?}")));
+    }
+    let needed = match kind {
+        Progress if event.percent.is_none() => Some("percent"),
+        Log if event.message.is_none() => Some("message"),
+        Failed if event.error.is_none() => Some("error"),
+        _ => None,
+    };
+    if let Some(field) = needed {
+        return Err(Invalid::new(field, format!("expected with kind {kind:?}")));
+    }
+    if event.percent.is_some_and(|percent| percent > 100) {
+        return Err(Invalid::new("percent", "expected 0 to 100"));
+    }
+    let message_bytes_max = if kind == Log { LOG_LINE_BYTES_MAX } else { PROGRESS_MESSAGE_BYTES_MAX };
+    for (field, text, bytes_max) in
+        [("message", &event.message, message_bytes_max), ("error", &event.error, ERROR_BYTES_MAX)]
+    {
+        if let Some(text) = text.as_ref().filter(|text| text.len() > bytes_max) {
+            let message = format!("expected at most {bytes_max} bytes, got {}", text.len());
+            return Err(Invalid::too_large(field, message));
+        }
+    }
+    event.result.as_ref().map_or(Ok(()), |result| result.check("result", RESULT_BYTES_MAX))
+}

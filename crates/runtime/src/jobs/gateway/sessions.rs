@@ -1,0 +1,306 @@
+//! The workers that speak to this node: what each can take, what it has, what it must be told.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::jobs::wire::{RunRef, WorkerHeartbeat, WorkerState};
+use convoke_core::ports::Consumer;
+use convoke_core::ports::store::WorkerRecord;
+use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::jobs::node::Node;
+
+#[derive(Default)]
+pub struct Sessions {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    workers: HashMap<WorkerId, Session>,
+    runs: HashMap<ExecutionId, Run>,
+}
+
+pub struct Session {
+    pub record: WorkerRecord,
+    /// One for each queue, in the worker's order.
+    pub consumers: Vec<Arc<dyn Consumer>>,
+    /// Wakes a parked poll that has something to hear.
+    pub wake: Arc<Notify>,
+    runs: HashSet<ExecutionId>,
+    cancel: Vec<ExecutionId>,
+    seen: Instant,
+    /// Polls that wait: a worker that waits is alive.
+    parked: usize,
+    beaten: Option<Instant>,
+    /// Its last sign of life is not in the store yet.
+    unwritten: bool,
+    rotation: usize,
+}
+
+struct Run {
+    job: JobId,
+    worker: WorkerId,
+    handed_out: Instant,
+    missing: u8,
+}
+
+/// What a poll needs to wait for work.
+pub struct Turn {
+    pub consumers: Vec<Arc<dyn Consumer>>,
+    pub wake: Arc<Notify>,
+    pub cancel: Vec<ExecutionId>,
+}
+
+impl Sessions {
+    /// Enters a worker, or changes what it offers; its runs stay.
+    pub fn enter(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
+        let mut inner = self.inner.lock();
+        let now = Instant::now();
+        match inner.workers.get_mut(&record.worker_id) {
+            Some(session) => {
+                session.record = record;
+                session.consumers = consumers;
+                session.seen = now;
+                session.wake.notify_waiters();
+            }
+            None => {
+                let session = Session {
+                    record,
+                    consumers,
+                    wake: Arc::default(),
+                    runs: HashSet::new(),
+                    cancel: Vec::new(),
+                    seen: now,
+                    parked: 0,
+                    beaten: None,
+                    unwritten: false,
+                    rotation: 0,
+                };
+                inner.workers.insert(session.record.worker_id.clone(), session);
+            }
+        }
+    }
+
+    /// A consumer that another session has for the same queue.
+    pub fn consumer(&self, queue: &QueueName) -> Option<Arc<dyn Consumer>> {
+        let inner = self.inner.lock();
+        inner.workers.values().find_map(|session| {
+            let index = session.record.queues.iter().position(|known| known == queue)?;
+            session.consumers.get(index).cloned()
+        })
+    }
+
+    pub fn contains(&self, worker: &WorkerId) -> bool {
+        self.inner.lock().workers.contains_key(worker)
+    }
+
+    /// Notes a sign of life; false where the worker is not known here.
+    pub fn see(&self, worker: &WorkerId) -> bool {
+        self.inner.lock().workers.get_mut(worker).map(Session::see).is_some()
+    }
+
+    /// A poll begins: what it may take from, the next queue first each time, and what the worker must hear.
+    pub fn turn(&self, worker: &WorkerId) -> Option<Turn> {
+        let mut inner = self.inner.lock();
+        let session = inner.workers.get_mut(worker)?;
+        session.see();
+        session.parked += 1;
+        let mut consumers = session.consumers.clone();
+        if !consumers.is_empty() {
+            let start = session.rotation % consumers.len();
+            consumers.rotate_left(start);
+            session.rotation = session.rotation.wrapping_add(1);
+        }
+        Some(Turn { consumers, wake: session.wake.clone(), cancel: std::mem::take(&mut session.cancel) })
+    }
+
+    /// A poll has been answered or was dropped.
+    pub fn unpark(&self, worker: &WorkerId) {
+        if let Some(session) = self.inner.lock().workers.get_mut(worker) {
+            session.parked = session.parked.saturating_sub(1);
+            session.see();
+        }
+    }
+
+    pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) {
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs: all } = &mut *inner;
+        for run in runs {
+            let entry = Run { job: run.job_id, worker: worker.clone(), handed_out: now, missing: 0 };
+            all.insert(run.execution_id, entry);
+        }
+        if let Some(session) = workers.get_mut(worker) {
+            session.runs.extend(runs.iter().map(|run| run.execution_id));
+        }
+    }
+
+    /// These runs are over. Answers whose slots became free.
+    pub fn forget<'a>(&self, executions: impl Iterator<Item = &'a ExecutionId>) -> Vec<WorkerId> {
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs } = &mut *inner;
+        let mut freed: Vec<WorkerId> = Vec::new();
+        for execution in executions {
+            let Some(run) = runs.remove(execution) else { continue };
+            if let Some(session) = workers.get_mut(&run.worker) {
+                session.runs.remove(execution);
+            }
+            if freed.last() != Some(&run.worker) && !freed.contains(&run.worker) {
+                freed.push(run.worker);
+            }
+        }
+        freed
+    }
+
+    /// The worker that has this run must stop it, where it is one of ours.
+    pub fn cancel(&self, execution: ExecutionId) {
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs } = &mut *inner;
+        let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else { return };
+        if !session.cancel.contains(&execution) {
+            session.cancel.push(execution);
+            session.wake.notify_waiters();
+        }
+    }
+
+    /// Takes note of a heartbeat's list of runs.
+    pub fn compare(&self, worker: &WorkerId, running: &[ExecutionId]) -> Option<Comparison> {
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs } = &mut *inner;
+        let session = workers.get_mut(worker)?;
+        let now = Instant::now();
+        let before = session.beaten.replace(now);
+        session.see();
+        let listed: HashSet<&ExecutionId> = running.iter().collect();
+        let mut lost = Vec::new();
+        for execution in &session.runs {
+            let Some(run) = runs.get_mut(execution) else { continue };
+            if listed.contains(execution) {
+                run.missing = 0;
+            } else if before.is_some_and(|before| run.handed_out < before) {
+                // What was handed out since the heartbeat before may still be on its way to the worker.
+                run.missing += 1;
+                if run.missing >= 2 {
+                    lost.push(RunRef { job_id: run.job, execution_id: *execution });
+                }
+            }
+        }
+        let unknown = running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel) })
+    }
+
+    /// Ends a session. Answers the runs it had and its last word to the leader.
+    pub fn leave(&self, worker: &WorkerId, at: Timestamp) -> Option<(Vec<RunRef>, WorkerHeartbeat)> {
+        let mut inner = self.inner.lock();
+        let session = inner.workers.remove(worker)?;
+        session.wake.notify_waiters();
+        let runs = session.runs.iter().filter_map(|execution| {
+            let run = inner.runs.remove(execution)?;
+            Some(RunRef { job_id: run.job, execution_id: *execution })
+        });
+        let runs = runs.collect();
+        Some((runs, session.heartbeat(WorkerState::Gone, at)))
+    }
+
+    pub fn heartbeat(&self, worker: &WorkerId, at: Timestamp) -> Option<WorkerHeartbeat> {
+        let inner = self.inner.lock();
+        inner.workers.get(worker).map(|session| session.heartbeat(session.record.state, at))
+    }
+
+    /// Heard of within `patience`, by the monotonic clock: a wall clock that jumps kills nobody.
+    pub fn is_alive(&self, worker: &WorkerId, patience: Duration) -> bool {
+        let inner = self.inner.lock();
+        inner.workers.get(worker).is_some_and(|session| session.parked > 0 || session.seen.elapsed() < patience)
+    }
+
+    /// Whether one of this node's workers has the run.
+    pub fn has(&self, execution: &ExecutionId) -> bool {
+        self.inner.lock().runs.contains_key(execution)
+    }
+
+    /// Whether it has said by a heartbeat what it runs, since it spoke to this node.
+    pub fn has_beaten(&self, worker: &WorkerId) -> bool {
+        self.inner.lock().workers.get(worker).is_some_and(|session| session.beaten.is_some())
+    }
+
+    /// Its record, up to the moment.
+    pub fn record(&self, worker: &WorkerId, now: Timestamp) -> Option<WorkerRecord> {
+        let inner = self.inner.lock();
+        inner.workers.get(worker).map(|session| session.record_at(now))
+    }
+
+    /// Records of workers that gave a sign of life since they were last written.
+    fn unwritten(&self, now: Timestamp) -> Vec<WorkerRecord> {
+        let mut inner = self.inner.lock();
+        let alive = inner.workers.values_mut().filter(|session| session.unwritten || session.parked > 0);
+        alive
+            .map(|session| {
+                session.unwritten = false;
+                session.record = session.record_at(now);
+                session.record.clone()
+            })
+            .collect()
+    }
+}
+
+/// What a heartbeat's list says against what was handed out.
+pub struct Comparison {
+    /// Missing from two heartbeats in a row.
+    pub lost: Vec<RunRef>,
+    /// The worker has them, but this node did not hand them out.
+    pub unknown: Vec<ExecutionId>,
+    pub cancel: Vec<ExecutionId>,
+}
+
+impl Session {
+    fn see(&mut self) {
+        self.seen = Instant::now();
+        self.unwritten = true;
+    }
+
+    fn record_at(&self, now: Timestamp) -> WorkerRecord {
+        let silent = if self.parked > 0 { Duration::ZERO } else { self.seen.elapsed() };
+        WorkerRecord { running: self.runs.len() as u32, last_heartbeat_at: now - silent, ..self.record.clone() }
+    }
+
+    fn heartbeat(&self, state: WorkerState, at: Timestamp) -> WorkerHeartbeat {
+        let running = self.runs.len() as u32;
+        WorkerHeartbeat {
+            v: Default::default(),
+            worker_id: self.record.worker_id.clone(),
+            queues: self.record.queues.clone(),
+            running,
+            free: self.record.concurrency.saturating_sub(running),
+            state,
+            at,
+        }
+    }
+}
+
+/// Writes signs of life to the store, and says to the leader what each worker can take, until `stop`.
+pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
+    let interval = (node.settings.worker.stale_after / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let records = node.sessions.unwritten(node.now());
+        if records.is_empty() {
+            continue;
+        }
+        for record in &records {
+            node.hints.slots(&record.worker_id);
+        }
+        if let Err(error) = node.store().beat_workers(&records).await {
+            warn!(%error, "cannot write down workers' heartbeats");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What only the leader does. Every duty takes the [`Term`]; every write carries its fence.
+//!
+//! Each duty looks at the store, acts, and sleeps until the store says that something is due, a hint says that something
+//! is new, or [`LOOK_INTERVAL`] has passed: hints may be lost, looking is not. A write that comes back fenced ends the
+//! term for all of them.
+
+mod cleanup;
+mod dead_nodes;
+mod dead_workers;
+mod dispatcher;
+mod promoter;
+mod reconciler;
+mod retention;
+mod scheduler;
+mod timeouts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::jobs::wire::Ready;
+use convoke_core::ports::Subscription;
+use convoke_core::{Error, Result};
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+use tracing::{error, warn};
+
+use super::node::Node;
+use super::telemetry;
+use crate::election::Term;
+
+/// How often a duty looks without being told to.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Leads for one term.
+pub async fn lead(node: Arc<Node>, term: Term) {
+    let mut duties = JoinSet::new();
+    duties.spawn(dispatcher::run(node.clone(), term.clone()));
+    duties.spawn(promoter::run(node.clone(), term.clone()));
+    duties.spawn(scheduler::run(node.clone(), term.clone()));
+    duties.spawn(timeouts::run(node.clone(), term.clone()));
+    duties.spawn(dead_workers::run(node.clone(), term.clone()));
+    duties.spawn(dead_nodes::run(node.clone(), term.clone()));
+    duties.spawn(reconciler::run(node.clone(), term.clone()));
+    duties.spawn(cleanup::run(node.clone(), term.clone()));
+    duties.spawn(retention::run(node, term.clone()));
+    while let Some(ended) = duties.join_next().await {
+        if let Err(failure) = ended {
+            // A duty that panicked must not leave a leader that only seems to lead.
+            error!(%failure, "a leader's duty died");
+            term.end();
+        }
+    }
+}
+
+/// Ends the term where `error` says that it is over; else it is worth another try.
+fn note(term: &Term, duty: &'static str, error: &Error) {
+    if telemetry::is_fenced(error) {
+        warn!(duty, "a write of this term was refused: another leads");
+        term.end();
+    } else if error.is_transient() {
+        warn!(duty, %error, "cannot do a leader's duty now");
+    } else {
+        error!(duty, %error, "a leader's duty failed");
+    }
+}
+
+/// Waits until `due`, a hint for which `concerns` is true, or the next look; false once the term is over.
+async fn wait_for(
+    node: &Node,
+    term: &Term,
+    hints: &mut Option<Box<dyn Subscription>>,
+    due: Option<Timestamp>,
+    concerns: impl Fn(&Ready) -> bool,
+) -> bool {
+    let until_due = due.map_or(LOOK_INTERVAL, |due| until(node.now(), due).min(LOOK_INTERVAL));
+    let wake = tokio::time::sleep(until_due);
+    tokio::pin!(wake);
+    loop {
+        let Some(subscription) = hints else {
+            return term.sleep(until_due).await;
+        };
+        tokio::select! {
+            () = term.ended() => return false,
+            () = &mut wake => return true,
+            hint = subscription.next() => match hint {
+                Ok(Some(message)) => {
+                    if serde_json::from_slice::<Ready>(&message.body).is_ok_and(|ready| concerns(&ready)) {
+                        return true;
+                    }
+                }
+                Ok(None) => return true,
+                Err(_) => *hints = None,
+            },
+        }
+    }
+}
+
+/// Listens to the hints on `job.ready`; without them a duty still looks by itself.
+async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
+    let listening: Result<_> = node.bus().subscribe(&[node.channels.ready()]).await;
+    listening.inspect_err(|error| warn!(%error, "cannot hear hints")).ok()
+}
+
+/// How long from `now` to `at`; nothing where it has passed.
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+}

@@ -1,0 +1,80 @@
+//! Finds runs that were committed as dispatched and never picked up, and gives them back.
+//!
+//! Their message was lost with the bus, or with a node that died between commit and publication. They become pending and
+//! are dispatched again under a new execution id: should somebody hold the old one after all, it can still run, but no
+//! longer commit. While the bus still holds messages of a queue, its runs are only waiting their turn.
+//!
+//! After a restart there is no need to wait: once every worker that the store knows has said what it runs, whatever
+//! nobody claims was lost.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::ports::store::{InFlight, InFlightFilter};
+use convoke_core::{QueueName, Result};
+use jiff::Timestamp;
+use tracing::info;
+
+use crate::election::Term;
+use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::recorder;
+use crate::jobs::views::in_flight;
+
+/// A queue that is never empty must not hide a lost message for ever.
+const PATIENCE: u32 = 10;
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    let stale_after = node.settings.worker.stale_after;
+    let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
+    let since = node.now();
+    let mut settled = false;
+    loop {
+        if !settled {
+            settled = everyone_has_spoken(&node, since + stale_after).await;
+        }
+        if let Err(error) = give_back(&node, &term, since, settled).await {
+            super::note(&term, "reconciler", &error);
+        }
+        if !term.sleep(interval).await {
+            return;
+        }
+    }
+}
+
+/// Whether every worker of the time before this term has said what it runs, or had long enough to.
+async fn everyone_has_spoken(node: &Node, latest: Timestamp) -> bool {
+    if node.now() >= latest {
+        return true;
+    }
+    let workers = node.store().workers().await;
+    workers.is_ok_and(|workers| workers.iter().all(|worker| node.sessions.has_beaten(&worker.worker_id)))
+}
+
+async fn give_back(node: &Node, term: &Term, since: Timestamp, settled: bool) -> Result<()> {
+    let now = node.now();
+    let stale_after = node.settings.worker.stale_after;
+    // What was dispatched before this term can be judged as soon as it is settled who runs what.
+    let horizon = if settled { since.max(now - stale_after) } else { now - stale_after };
+    let filter = InFlightFilter { unclaimed_before: Some(horizon), ..InFlightFilter::default() };
+    let mut by_queue: HashMap<QueueName, Vec<InFlight>> = HashMap::new();
+    for run in in_flight(node, filter).await? {
+        by_queue.entry(run.queue.clone()).or_default().push(run);
+    }
+    for (queue, runs) in by_queue {
+        let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
+        let hopeless = now - stale_after * PATIENCE;
+        let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
+        let reports: Vec<RunReport> = lost
+            // A run that this node has just handed out or was assigned may not be written down yet.
+            .filter(|run| !node.sessions.has(&run.execution))
+            .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
+            .collect();
+        if !reports.is_empty() {
+            info!(%queue, runs = reports.len(), "dispatched runs were never picked up");
+            recorder::judge(node, term.fence(), reports).await?;
+        }
+    }
+    Ok(())
+}

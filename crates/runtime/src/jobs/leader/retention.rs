@@ -1,0 +1,37 @@
+//! Deletes ended jobs once nobody is expected to ask for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::Result;
+use convoke_core::ports::store::Cutoffs;
+
+use crate::election::Term;
+use crate::jobs::node::Node;
+
+/// Small, so that a deletion never keeps an enqueue waiting for long.
+const BATCH_MAX: usize = 500;
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    let kept = &node.settings.retention;
+    let shortest = kept.completed.min(kept.cancelled).min(kept.dead);
+    let interval = (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
+    while term.sleep(interval).await {
+        if let Err(error) = expire(&node, &term).await {
+            super::note(&term, "retention", &error);
+        }
+    }
+}
+
+async fn expire(node: &Node, term: &Term) -> Result<()> {
+    let kept = &node.settings.retention;
+    while !term.is_over() {
+        let now = node.now();
+        let cutoffs =
+            Cutoffs { completed: now - kept.completed, cancelled: now - kept.cancelled, dead: now - kept.dead };
+        if node.store().expire(term.fence(), cutoffs, BATCH_MAX).await? < BATCH_MAX as u64 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Fires schedules: one job for each tick, whoever leads.
+//!
+//! A tick's job and the schedule's next tick are one write, which the store refuses where the schedule has moved on
+//! meanwhile; a leader that dies before it has done nothing, one that dies after it has done all.
+
+use std::sync::Arc;
+
+use convoke_core::Result;
+use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::schedule::{Overlap, Schedule, job_for_tick, plan};
+use convoke_core::ports::store::{Tick, Ticked};
+use jiff::Timestamp;
+use metrics::counter;
+
+use crate::election::Term;
+use crate::jobs::node::Node;
+use crate::jobs::telemetry;
+
+const BATCH_MAX: usize = 100;
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    let mut hints = super::listen(&node).await;
+    loop {
+        let next = match fire(&node, &term).await {
+            Ok(Fired::More) => continue,
+            Ok(Fired::All { next_at }) => next_at,
+            Err(error) => {
+                super::note(&term, "scheduler", &error);
+                None
+            }
+        };
+        if !super::wait_for(&node, &term, &mut hints, next, |ready| ready.schedules).await {
+            return;
+        }
+    }
+}
+
+enum Fired {
+    /// There were as many as one look takes.
+    More,
+    All {
+        next_at: Option<Timestamp>,
+    },
+}
+
+async fn fire(node: &Node, term: &Term) -> Result<Fired> {
+    let now = node.now();
+    let found = node.store().due_schedules(now, BATCH_MAX).await?;
+    if found.due.is_empty() {
+        return Ok(Fired::All { next_at: found.next_at });
+    }
+    let ticks: Vec<Tick> = found.due.iter().filter_map(|schedule| tick(node, schedule, now)).collect();
+    let moved_to = ticks.iter().filter_map(|tick| tick.next_run_at).min();
+    let planned: Vec<_> = ticks.iter().map(|tick| (tick.schedule.clone(), planned(tick))).collect();
+    let ticked = telemetry::timed("tick", node.store().tick(term.fence(), ticks)).await?;
+    for ((schedule, planned), ticked) in planned.into_iter().zip(ticked) {
+        announce(node, &schedule, planned, &ticked);
+    }
+    for schedule in &found.due {
+        node.hints.ready(&schedule.queue);
+    }
+    if found.due.len() == BATCH_MAX {
+        return Ok(Fired::More);
+    }
+    // A schedule that was just moved may be due again before any of those that were not looked at.
+    Ok(Fired::All { next_at: moved_to.into_iter().chain(found.next_at).min() })
+}
+
+fn tick(node: &Node, schedule: &Schedule, now: Timestamp) -> Option<Tick> {
+    let expected = schedule.next_run_at?;
+    let plan = plan(schedule, now);
+    if plan.dropped > 0 {
+        counter!("convoke_schedule_ticks_total", "outcome" => "missed").increment(plan.dropped);
+    }
+    let jobs = plan.ticks.iter().map(|tick| job_for_tick(schedule, node.job_id(), *tick, now, &node.settings.retry));
+    Some(Tick {
+        schedule: schedule.name.clone(),
+        expected,
+        jobs: jobs.collect(),
+        skip_overlap: schedule.overlap == Overlap::Skip,
+        next_run_at: plan.next_run_at,
+    })
+}
+
+type Planned = Vec<(convoke_core::JobId, Timestamp)>;
+
+fn planned(tick: &Tick) -> Planned {
+    tick.jobs.iter().map(|job| (job.id, job.run_at.unwrap_or(job.created_at))).collect()
+}
+
+fn announce(node: &Node, schedule: &convoke_core::ScheduleName, planned: Planned, ticked: &Ticked) {
+    if !ticked.moved {
+        return;
+    }
+    let skipped = planned.len() - ticked.made.len();
+    counter!("convoke_schedule_ticks_total", "outcome" => "fired").increment(ticked.made.len() as u64);
+    counter!("convoke_schedule_ticks_total", "outcome" => "overlapped").increment(skipped as u64);
+    for (job, tick) in planned {
+        let job_id = Some(job).filter(|job| ticked.made.contains(job));
+        node.tell(Happening::ScheduleFired { schedule: schedule.clone(), tick, job_id });
+    }
+}

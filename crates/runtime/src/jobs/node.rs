@@ -1,0 +1,114 @@
+//! What all parts of a node share.
+
+use std::sync::Arc;
+
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
+use convoke_core::{ExecutionId, JobId, NodeId, Result};
+use jiff::Timestamp;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::follower::Claims;
+use super::gateway::Sessions;
+use super::hints::Hints;
+use super::requests::Waiters;
+use super::settings::Settings;
+use crate::election::Leadership;
+
+/// The world, as a coordinator needs it.
+#[derive(Clone)]
+pub struct Ports {
+    pub store: Arc<dyn Store>,
+    pub bus: Arc<dyn Bus>,
+    pub leases: Arc<dyn Leases>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Consumer groups on the bus.
+pub const WORKERS: &str = "workers";
+pub const COORDINATORS: &str = "coordinators";
+
+/// How many events a slow watcher may lag behind.
+const EVENTS_BACKLOG: usize = 4_096;
+
+pub struct Node {
+    pub id: NodeId,
+    pub ports: Ports,
+    pub settings: Settings,
+    pub channels: Channels,
+    pub started_at: Timestamp,
+    pub claims: Claims,
+    /// One reader for the channels of all jobs this node owns.
+    pub job_channels: Arc<dyn Multiplex>,
+    pub sessions: Sessions,
+    pub hints: Hints,
+    pub waiters: Waiters,
+    pub leadership: watch::Receiver<Leadership>,
+    /// No new work: parked polls answer at once.
+    pub draining: CancellationToken,
+    events: broadcast::Sender<Arc<Event>>,
+}
+
+impl Node {
+    pub async fn new(
+        id: NodeId,
+        ports: Ports,
+        settings: Settings,
+        leadership: watch::Receiver<Leadership>,
+    ) -> Result<Self> {
+        Ok(Node {
+            id,
+            job_channels: ports.bus.multiplex().await?.into(),
+            channels: Channels::new(settings.bus_prefix.clone()),
+            started_at: ports.clock.now(),
+            claims: Claims::default(),
+            sessions: Sessions::default(),
+            hints: Hints::default(),
+            waiters: Waiters::default(),
+            leadership,
+            draining: CancellationToken::new(),
+            events: broadcast::Sender::new(EVENTS_BACKLOG),
+            ports,
+            settings,
+        })
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        &*self.ports.store
+    }
+
+    pub fn bus(&self) -> &dyn Bus {
+        &*self.ports.bus
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.ports.clock.now()
+    }
+
+    pub fn job_id(&self) -> JobId {
+        JobId(Uuid::now_v7())
+    }
+
+    pub fn execution_id(&self) -> ExecutionId {
+        ExecutionId(Uuid::now_v7())
+    }
+
+    /// Whether anybody would hear an event: making one costs, and mostly nobody listens.
+    pub fn is_watched(&self) -> bool {
+        self.events.receiver_count() > 0
+    }
+
+    pub fn tell(&self, what: Happening) {
+        if self.is_watched() {
+            // Fails only where the last listener has just left.
+            let _ = self.events.send(Arc::new(Event::new(self.now(), what)));
+        }
+    }
+
+    pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.events.subscribe()
+    }
+}

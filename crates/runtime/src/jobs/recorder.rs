@@ -1,0 +1,145 @@
+//! The one way by which anything that is said of a run is committed, whoever heard it.
+//!
+//! After the commit, and only then, the rest of the node is told: slots become free, claims end, waiters wake, retries are
+//! announced, refusals are counted.
+
+use convoke_core::election::Fence;
+use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::wire::{self, Cancel, V1};
+use convoke_core::jobs::{Outcome, RunReport, Status};
+use convoke_core::ports::store::{Change, Recorded};
+use convoke_core::{JobId, Result};
+use tracing::debug;
+
+use super::node::Node;
+use super::telemetry;
+
+/// What runs say of themselves.
+pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+    if reports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let told = reports.iter().map(Told::of).collect();
+    let recorded = telemetry::timed("record", node.store().record(reports)).await?;
+    settle(node, told, &recorded).await;
+    Ok(recorded)
+}
+
+/// What the leader says of runs that no longer speak. Their workers, should they live, are told to stop.
+pub async fn judge(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+    if reports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let told: Vec<Told> = reports.iter().map(Told::of).collect();
+    let reasons: Vec<Option<String>> =
+        reports.iter().map(|report| report.end.as_ref().map(|end| reason(&end.outcome))).collect();
+    let recorded = telemetry::timed("judge", node.store().judge(fence, reports)).await?;
+    for ((told, reason), recorded) in told.iter().zip(reasons).zip(&recorded) {
+        if matches!(recorded, Recorded::Applied(_)) {
+            tell_worker(node, Cancel { v: V1, job_id: told.job, execution_id: told.execution, reason }).await;
+        }
+    }
+    settle(node, told, &recorded).await;
+    Ok(recorded)
+}
+
+/// Asks the worker that has a run to stop it. A hint: its reports are refused in any case.
+pub async fn tell_worker(node: &Node, cancel: Cancel) {
+    // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
+    node.sessions.cancel(cancel.execution_id);
+    if let Err(error) = node.bus().publish(&node.channels.cancel(), wire::encode(&cancel)).await {
+        debug!(%error, job = %cancel.job_id, "a cancellation was not announced");
+    }
+}
+
+fn reason(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::TimedOut { error } | Outcome::Lost { error } => error.clone(),
+        _ => "taken back".into(),
+    }
+}
+
+/// What must be remembered of a report while the store has it.
+struct Told {
+    job: JobId,
+    execution: convoke_core::ExecutionId,
+    ends: bool,
+    starts: bool,
+    /// Only that this node has the run: nobody's late word.
+    is_claim: bool,
+    ended_at: Option<jiff::Timestamp>,
+}
+
+impl Told {
+    fn of(report: &RunReport) -> Self {
+        Told {
+            job: report.job,
+            execution: report.execution,
+            ends: report.end.is_some(),
+            starts: report.started_at.is_some(),
+            is_claim: report.end.is_none()
+                && report.started_at.is_none()
+                && report.progress.is_none()
+                && report.logs.is_empty(),
+            ended_at: report.end.as_ref().map(|end| end.at),
+        }
+    }
+}
+
+async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
+    let mut tally = telemetry::Tally::default();
+    let mut over = Vec::with_capacity(told.len());
+    for (told, recorded) in told.iter().zip(recorded) {
+        match recorded {
+            Recorded::Applied(change) => {
+                announce(node, told, change, &mut tally);
+                if told.ends {
+                    over.push((told.job, told.execution));
+                }
+            }
+            Recorded::Repeated => over.push((told.job, told.execution)),
+            Recorded::Stale => {
+                tally.stale += u64::from(!told.is_claim);
+                over.push((told.job, told.execution));
+            }
+        }
+    }
+    tally.publish();
+    forget(node, &over).await;
+}
+
+fn announce(node: &Node, told: &Told, change: &Change, tally: &mut telemetry::Tally) {
+    if let Some(ended_at) = told.ended_at {
+        tally.ended(change, ended_at);
+        if let Some(at) = change.retry_at {
+            if change.status == Status::Pending { node.hints.ready(&change.queue) } else { node.hints.due(at) }
+        } else {
+            node.waiters.wake(told.job);
+        }
+    }
+    if (told.ends || told.starts) && node.is_watched() {
+        node.tell(Happening::Job {
+            status: change.status,
+            job_id: told.job,
+            job_type: change.job_type.clone(),
+            queue: change.queue.clone(),
+            attempt: change.attempt,
+        });
+    }
+}
+
+/// These runs are over: frees their slots and stops listening to their channels.
+pub async fn forget(node: &Node, over: &[(JobId, convoke_core::ExecutionId)]) {
+    let freed = node.sessions.forget(over.iter().map(|(_, execution)| execution));
+    for worker in &freed {
+        node.hints.slots(worker);
+    }
+    let listened: Vec<JobId> =
+        over.iter().filter(|(_, execution)| node.claims.release(execution)).map(|(job, _)| *job).collect();
+    if !listened.is_empty() {
+        let queues = node.channels.of_jobs(&listened);
+        if let Err(error) = node.job_channels.remove(&queues).await {
+            debug!(%error, "cannot stop listening to jobs' channels");
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What clients ask for. An enqueue is answered once it is committed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
+use convoke_core::jobs::wire::{Cancel, V1};
+use convoke_core::jobs::{Job, JobSpec, NewJob, Queue, QueuePatch, Status};
+use convoke_core::limits::BATCH_JOBS_MAX;
+use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, Redriven};
+use convoke_core::{Error, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::coordinator::Coordinator;
+use super::node::Node;
+use super::{recorder, telemetry};
+
+/// Which dead letters are meant.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DeadSelection {
+    Ids(Vec<JobId>),
+    /// Without either, all of them.
+    Filter {
+        queue: Option<QueueName>,
+        job_type: Option<JobType>,
+    },
+}
+
+const DEAD_BATCH: usize = 500;
+/// A job may end on another node: a waiter also looks by itself.
+const WAIT_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Coordinator {
+    /// Enqueues one job. False where it was there already, by its unique key or its id.
+    pub async fn enqueue(&self, spec: JobSpec) -> Result<(Job, bool)> {
+        let node = self.node();
+        let job = spec.into_job(node.job_id(), node.now(), &node.settings.retry)?;
+        let stored = job.clone().into_stored();
+        let answers = insert(node, vec![job]).await?;
+        match answers.first() {
+            Some(Enqueued { id, created: false }) => Ok((self.job(*id, None).await?, false)),
+            _ => Ok((stored, true)),
+        }
+    }
+
+    /// Enqueues all or none.
+    pub async fn enqueue_batch(&self, specs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
+        let node = self.node();
+        if specs.is_empty() || specs.len() > BATCH_JOBS_MAX {
+            let message = format!("expected 1 to {BATCH_JOBS_MAX} jobs, got {}", specs.len());
+            return Err(Invalid::new("jobs", message).into());
+        }
+        let now = node.now();
+        let jobs = specs.into_iter().enumerate().map(|(index, spec)| {
+            let job = spec.into_job(node.job_id(), now, &node.settings.retry);
+            job.map_err(|invalid| invalid.within(format_args!("jobs[{index}]")))
+        });
+        insert(node, jobs.collect::<Result<Vec<_>, _>>()?).await
+    }
+
+    /// The job as it is, or as it is once it has ended or `wait` has passed.
+    pub async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
+        let node = self.node();
+        let deadline = Instant::now() + wait.unwrap_or_default();
+        loop {
+            // Before the job is read, so that an end that comes now is not missed.
+            let waiting = wait.map(|_| node.waiters.enter(id));
+            let job = node.store().get(&[id]).await?.pop().flatten();
+            let job = job.ok_or_else(|| Error::not_found("job", id))?;
+            let Some(waiting) = waiting else { return Ok(job) };
+            if !job.status.is_live() || Instant::now() >= deadline {
+                return Ok(job);
+            }
+            let look = deadline.min(Instant::now() + WAIT_LOOK_INTERVAL);
+            tokio::select! {
+                () = waiting.woken() => {}
+                () = tokio::time::sleep_until(look) => {}
+                () = node.draining.cancelled() => return Ok(job),
+            }
+        }
+    }
+
+    /// Ends a live job, whatever it is doing. One that is cancelled already stays so; one that ended otherwise is refused.
+    pub async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
+        let node = self.node();
+        let answer = node.store().cancel(&[id], reason.as_deref(), node.now()).await?.pop();
+        let (job, run) = match answer {
+            Some(Cancelled::Now { job, run }) => (job, run),
+            Some(Cancelled::Before(job)) if job.status == Status::Cancelled => return Ok(job),
+            Some(Cancelled::Before(job)) => {
+                return Err(Error::Conflict(format!("job {id} cannot be cancelled: it is {}", job.status.as_str())));
+            }
+            Some(Cancelled::Unknown) | None => return Err(Error::not_found("job", id)),
+        };
+        if let Some(execution_id) = run {
+            // The worker hears of it before its slot is freed.
+            recorder::tell_worker(node, Cancel { v: V1, job_id: id, execution_id, reason }).await;
+            recorder::forget(node, &[(id, execution_id)]).await;
+        }
+        telemetry::count_jobs(job.status, &job.queue, &job.job_type, 1);
+        node.waiters.wake(id);
+        announce(node, &job);
+        Ok(job)
+    }
+
+    /// Makes an ended job pending again.
+    pub async fn retry(&self, id: JobId) -> Result<Job> {
+        let node = self.node();
+        match node.store().redrive(&[id], node.now()).await?.pop() {
+            Some(Redriven::Pending(job)) => {
+                node.hints.ready(&job.queue);
+                announce(node, &job);
+                Ok(job)
+            }
+            Some(Redriven::Refused(job)) => {
+                Err(Error::Conflict(format!("job {id} cannot be retried: it is {}", job.status.as_str())))
+            }
+            Some(Redriven::Unknown) | None => Err(Error::not_found("job", id)),
+        }
+    }
+
+    pub async fn dead_letters(&self, query: JobQuery) -> Result<JobPage> {
+        self.store().list(JobQuery { statuses: vec![Status::Failed, Status::TimedOut], ..query }).await
+    }
+
+    /// Makes dead letters pending again. Answers how many.
+    pub async fn retry_dead(&self, which: DeadSelection) -> Result<u64> {
+        let node = self.node();
+        let mut retried = 0;
+        let mut batches = DeadBatches::of(which);
+        while let Some(ids) = batches.next(self).await? {
+            for outcome in node.store().redrive(&ids, node.now()).await? {
+                if let Redriven::Pending(job) = outcome {
+                    retried += 1;
+                    node.hints.ready(&job.queue);
+                    announce(node, &job);
+                }
+            }
+        }
+        Ok(retried)
+    }
+
+    /// Deletes dead letters for good. Answers how many.
+    pub async fn purge_dead(&self, which: DeadSelection) -> Result<u64> {
+        let mut purged = 0;
+        let mut batches = DeadBatches::of(which);
+        while let Some(ids) = batches.next(self).await? {
+            purged += self.store().purge(&ids).await?;
+        }
+        Ok(purged)
+    }
+
+    /// Creates or replaces a schedule. True where it is new.
+    pub async fn put_schedule(&self, name: ScheduleName, spec: ScheduleSpec) -> Result<(Schedule, bool)> {
+        let schedule = spec.into_schedule(name, self.node().now())?;
+        let created = self.store().put_schedule(schedule.clone()).await?;
+        self.node().hints.schedules();
+        Ok((schedule, created))
+    }
+
+    pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<Schedule> {
+        let mut schedule = self.schedule(name).await?;
+        if schedule.paused != paused {
+            if paused {
+                schedule.pause()
+            } else {
+                schedule.resume(self.node().now())
+            }
+            self.store().put_schedule(schedule.clone()).await?;
+            self.node().hints.schedules();
+        }
+        Ok(schedule)
+    }
+
+    /// Runs a schedule's job now, beside its ticks.
+    pub async fn trigger_schedule(&self, name: &ScheduleName) -> Result<Job> {
+        let node = self.node();
+        let schedule = self.schedule(name).await?;
+        let now = node.now();
+        let job = job_for_tick(&schedule, node.job_id(), now, now, &node.settings.retry);
+        let stored = job.clone().into_stored();
+        insert(node, vec![job]).await?;
+        Ok(stored)
+    }
+
+    pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<()> {
+        let removed = self.store().remove_schedule(name).await?;
+        if removed { Ok(()) } else { Err(Error::not_found("schedule", name)) }
+    }
+
+    pub async fn schedule(&self, name: &ScheduleName) -> Result<Schedule> {
+        self.store().schedule(name).await?.ok_or_else(|| Error::not_found("schedule", name))
+    }
+
+    pub async fn configure_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
+        if let Some(Some(limit)) = patch.rate_limit {
+            limit.check()?;
+        }
+        if patch.concurrency == Some(Some(0)) {
+            return Err(Invalid::new("concurrency", "expected at least 1 (pause the queue to stop it), got 0").into());
+        }
+        let queue = self.store().configure(name, patch).await?;
+        self.node().hints.configured(name);
+        Ok(queue)
+    }
+}
+
+#[async_trait]
+impl ClientLink for Coordinator {
+    async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
+        self.enqueue_batch(jobs).await
+    }
+
+    async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
+        Coordinator::job(self, id, wait).await
+    }
+
+    async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
+        Coordinator::cancel(self, id, reason).await
+    }
+
+    async fn retry(&self, id: JobId) -> Result<Job> {
+        Coordinator::retry(self, id).await
+    }
+}
+
+/// Commits new jobs, then hints that they are there.
+async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    let told: Vec<Told> = jobs.iter().map(Told::of).collect();
+    let answers = telemetry::timed("insert", node.store().insert(jobs)).await?;
+    let mut tally: Vec<(&Told, u64)> = Vec::new();
+    for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
+        match tally.iter_mut().find(|(first, _)| first.same_kind(told)) {
+            Some((_, count)) => *count += 1,
+            None => tally.push((told, 1)),
+        }
+        if node.is_watched() {
+            node.tell(told.happening());
+        }
+    }
+    for (told, count) in tally {
+        telemetry::count_jobs(told.status, &told.queue, &told.job_type, count);
+        if told.status == Status::Pending {
+            node.hints.ready(&told.queue);
+        }
+    }
+    if let Some(due_at) = told.iter().filter(|told| told.status == Status::Scheduled).map(|told| told.due_at).min() {
+        node.hints.due(due_at);
+    }
+    Ok(answers)
+}
+
+/// What must be remembered of a new job while the store has it.
+struct Told {
+    id: JobId,
+    status: Status,
+    queue: QueueName,
+    job_type: JobType,
+    due_at: jiff::Timestamp,
+}
+
+impl Told {
+    fn of(job: &NewJob) -> Self {
+        let (queue, job_type) = (job.queue.clone(), job.job_type.clone());
+        Told { id: job.id, status: job.status(), queue, job_type, due_at: job.due_at() }
+    }
+
+    fn same_kind(&self, other: &Told) -> bool {
+        self.status == other.status && self.queue == other.queue && self.job_type == other.job_type
+    }
+
+    fn happening(&self) -> Happening {
+        let (queue, job_type) = (self.queue.clone(), self.job_type.clone());
+        Happening::Job { status: self.status, job_id: self.id, job_type, queue, attempt: 0 }
+    }
+}
+
+fn announce(node: &Node, job: &Job) {
+    if node.is_watched() {
+        node.tell(Happening::Job {
+            status: job.status,
+            job_id: job.id,
+            job_type: job.job_type.clone(),
+            queue: job.queue.clone(),
+            attempt: job.attempt,
+        });
+    }
+}
+
+/// Dead letters, a batch at a time.
+enum DeadBatches {
+    Ids(Vec<JobId>),
+    Query(Option<JobQuery>),
+}
+
+impl DeadBatches {
+    fn of(which: DeadSelection) -> Self {
+        match which {
+            DeadSelection::Ids(ids) => DeadBatches::Ids(ids),
+            DeadSelection::Filter { queue, job_type } => {
+                DeadBatches::Query(Some(JobQuery { queue, job_type, limit: DEAD_BATCH, ..JobQuery::default() }))
+            }
+        }
+    }
+
+    async fn next(&mut self, coordinator: &Coordinator) -> Result<Option<Vec<JobId>>> {
+        match self {
+            DeadBatches::Ids(ids) if ids.is_empty() => Ok(None),
+            DeadBatches::Ids(ids) => Ok(Some(ids.drain(..ids.len().min(DEAD_BATCH)).collect())),
+            DeadBatches::Query(query) => {
+                let Some(page_query) = query.take() else { return Ok(None) };
+                let page = coordinator.dead_letters(page_query.clone()).await?;
+                *query = page.next_cursor.map(|cursor| JobQuery { cursor: Some(cursor), ..page_query });
+                Ok(Some(page.jobs.iter().map(|job| job.id).collect()))
+            }
+        }
+    }
+}
+
+/// Who waits for which job to end.
+#[derive(Default)]
+pub struct Waiters {
+    /// Mostly nobody waits, and then a job's end must not cost a lock.
+    count: AtomicUsize,
+    jobs: Mutex<HashMap<JobId, (usize, Arc<Notify>)>>,
+}
+
+impl Waiters {
+    pub fn enter(&self, job: JobId) -> Waiting<'_> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let mut jobs = self.jobs.lock();
+        let (count, notify) = jobs.entry(job).or_default();
+        *count += 1;
+        Waiting { waiters: self, job, notify: notify.clone() }
+    }
+
+    pub fn wake(&self, job: JobId) {
+        if self.count.load(Ordering::SeqCst) > 0
+            && let Some((_, notify)) = self.jobs.lock().get(&job)
+        {
+            notify.notify_waiters();
+            // Also for one that has entered and not begun to wait.
+            notify.notify_one();
+        }
+    }
+}
+
+pub struct Waiting<'a> {
+    waiters: &'a Waiters,
+    job: JobId,
+    notify: Arc<Notify>,
+}
+
+impl Waiting<'_> {
+    pub async fn woken(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut jobs = self.waiters.jobs.lock();
+        if let Some((count, _)) = jobs.get_mut(&self.job) {
+            *count -= 1;
+            if *count == 0 {
+                jobs.remove(&self.job);
+            }
+        }
+        self.waiters.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,160 @@
+//! Metrics of a coordinator, by the names of the interface.
+//!
+//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use bytes::Bytes;
+use convoke_core::jobs::Status;
+use convoke_core::jobs::wire;
+use convoke_core::ports::store::Change;
+use convoke_core::{Error, JobType, QueueName, Result};
+use jiff::Timestamp;
+use metrics::{Histogram, counter, gauge, histogram};
+use serde::Serialize;
+use tracing::warn;
+
+use super::node::Node;
+
+/// Describes every metric, so that `/metrics` explains itself.
+pub fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!("convoke_jobs_total", "Jobs that were enqueued or whose run ended, by the status that gave");
+    describe_gauge!("convoke_queue_depth", "Jobs of a queue in each status");
+    describe_gauge!(
+        "convoke_queue_oldest_pending_seconds",
+        Unit::Seconds,
+        "How long the longest waiting job has waited"
+    );
+    describe_histogram!("convoke_job_wait_seconds", Unit::Seconds, "From when a job could run until it started");
+    describe_histogram!("convoke_job_run_seconds", Unit::Seconds, "From a run's start to its end");
+    describe_histogram!("convoke_dispatch_batch_size", "Jobs dispatched in one write");
+    describe_counter!("convoke_fenced_total", "Writes of former owners that were refused");
+    describe_gauge!("convoke_owned_jobs", "Runs whose events this node records");
+    describe_gauge!("convoke_leader", "1 on the node that leads");
+    describe_gauge!("convoke_epoch", "The present term of leadership");
+    describe_counter!("convoke_bus_poison_total", "Messages that could not be read");
+    describe_histogram!("convoke_store_seconds", Unit::Seconds, "How long the store took, by verb");
+    describe_gauge!("convoke_workers", "Live workers by state");
+    describe_counter!("convoke_schedule_ticks_total", "Ticks of schedules, by what became of them");
+    describe_counter!("convoke_handoffs_total", "Jobs handed to another node, by outcome");
+    // Known from the start, so that a first refusal shows as a rise from zero.
+    for what in ["run", "leader"] {
+        counter!("convoke_fenced_total", "what" => what).absolute(0);
+    }
+    for outcome in ["acked", "retried", "orphaned"] {
+        counter!("convoke_handoffs_total", "outcome" => outcome).absolute(0);
+    }
+}
+
+/// What a batch of records did.
+#[derive(Default)]
+pub struct Tally {
+    pub stale: u64,
+    ends: Vec<(Status, QueueName, JobType, u64)>,
+    waits: Vec<f64>,
+    runs: Vec<f64>,
+}
+
+impl Tally {
+    pub fn ended(&mut self, change: &Change, at: Timestamp) {
+        let known = self.ends.iter_mut().find(|(status, queue, job_type, _)| {
+            *status == change.status && *queue == change.queue && *job_type == change.job_type
+        });
+        match known {
+            Some((.., count)) => *count += 1,
+            None => self.ends.push((change.status, change.queue.clone(), change.job_type.clone(), 1)),
+        }
+        // Clocks differ between machines: what seems to have taken less than nothing took nothing.
+        let started = change.started_at.unwrap_or(at);
+        self.waits.push(seconds(change.due_at, started));
+        self.runs.push(seconds(started, at));
+    }
+
+    pub fn publish(self) {
+        static WAIT: OnceLock<Histogram> = OnceLock::new();
+        static RUN: OnceLock<Histogram> = OnceLock::new();
+        for (status, queue, job_type, count) in self.ends {
+            count_jobs(status, &queue, &job_type, count);
+        }
+        if !self.waits.is_empty() {
+            let (wait, run) = (
+                WAIT.get_or_init(|| histogram!("convoke_job_wait_seconds")),
+                RUN.get_or_init(|| histogram!("convoke_job_run_seconds")),
+            );
+            self.waits.into_iter().for_each(|value| wait.record(value));
+            self.runs.into_iter().for_each(|value| run.record(value));
+        }
+        if self.stale > 0 {
+            counter!("convoke_fenced_total", "what" => "run").increment(self.stale);
+        }
+    }
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    (to.as_microsecond() - from.as_microsecond()).max(0) as f64 / 1e6
+}
+
+pub fn count_jobs(status: Status, queue: &QueueName, job_type: &JobType, count: u64) {
+    let (queue, job_type) = (queue.to_string(), job_type.to_string());
+    counter!("convoke_jobs_total", "queue" => queue, "type" => job_type, "status" => status.as_str()).increment(count);
+}
+
+/// A leader's write was refused: its term is over.
+pub fn leader_fenced() {
+    counter!("convoke_fenced_total", "what" => "leader").increment(1);
+}
+
+pub fn dispatched(count: usize) {
+    histogram!("convoke_dispatch_batch_size").record(count as f64);
+}
+
+pub fn owned(count: usize) {
+    gauge!("convoke_owned_jobs").set(count as f64);
+}
+
+pub fn leads(is_me: bool, epoch: u64) {
+    gauge!("convoke_leader", "namespace" => "coordinator").set(if is_me { 1.0 } else { 0.0 });
+    gauge!("convoke_epoch", "namespace" => "coordinator").set(epoch as f64);
+}
+
+/// Measures a verb of the store.
+pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let started = Instant::now();
+    let answer = call.await;
+    histogram!("convoke_store_seconds", "verb" => verb).record(started.elapsed().as_secs_f64());
+    answer
+}
+
+/// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
+pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_json::Error) {
+    #[derive(Serialize)]
+    struct Poison<'a> {
+        v: wire::V1,
+        channel: &'a str,
+        reason: String,
+        body: String,
+    }
+    warn!(channel, %error, "a message could not be read");
+    // A job's own channels are many: they are counted together.
+    let label = match channel.rsplit_once('.') {
+        Some((_, kind @ ("status" | "logs"))) => format!("job.{kind}"),
+        _ => channel.clone(),
+    };
+    counter!("convoke_bus_poison_total", "channel" => label).increment(1);
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let poison = Poison { v: wire::V1, channel: &channel, reason: error.to_string(), body };
+    if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
+        warn!(%error, "a poisoned message could not be set aside");
+    }
+}
+
+/// Whether an error says that the term is over; counts it if so.
+pub fn is_fenced(error: &Error) -> bool {
+    let fenced = matches!(error, Error::Fenced { .. });
+    if fenced {
+        leader_fenced();
+    }
+    fenced
+}

@@ -1,0 +1,85 @@
+//! A node on the memory adapters, and a worker's and a client's words to it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report, WorkerLink};
+use convoke_core::jobs::{Job, JobSpec, RetryPolicy};
+use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
+use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+
+pub fn ports() -> Ports {
+    Ports {
+        store: Arc::new(MemoryStore::default()),
+        bus: Arc::new(MemoryBus::default()),
+        leases: Arc::new(MemoryLeases::default()),
+        clock: Arc::new(SystemClock),
+    }
+}
+
+pub fn quick() -> Settings {
+    let mut settings = Settings::default();
+    settings.worker.heartbeat_interval = Duration::from_millis(50);
+    settings.worker.stale_after = Duration::from_millis(300);
+    settings.retry.retry_policy = RetryPolicy {
+        initial_delay: Duration::from_millis(5),
+        max_delay: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
+    settings
+}
+
+pub async fn start(ports: &Ports) -> Coordinator {
+    let node = NodeId::new("n1").expect("a name");
+    let coordinator = Coordinator::start(node, ports.clone(), quick()).await.expect("it starts");
+    coordinator.ready().await;
+    coordinator
+}
+
+pub fn worker(id: &str) -> WorkerId {
+    WorkerId::new(id).expect("a name")
+}
+
+pub async fn register(coordinator: &Coordinator, id: &str, concurrency: u32) {
+    let queues = vec![QueueName::new("default").expect("a name")];
+    let register = Register { worker_id: Some(worker(id)), name: None, queues, concurrency };
+    coordinator.register(register).await.expect("it registers");
+}
+
+pub async fn poll(coordinator: &Coordinator, id: &str, max: usize) -> Polled {
+    let poll = Poll { worker_id: worker(id), max, wait: Duration::from_secs(5) };
+    coordinator.poll(poll).await.expect("a poll is answered")
+}
+
+pub async fn one(coordinator: &Coordinator, id: &str) -> (JobId, ExecutionId, u32) {
+    let polled = poll(coordinator, id, 1).await;
+    let job = polled.jobs.first().expect("a job");
+    (job.job_id, job.execution_id, job.attempt)
+}
+
+pub fn spec() -> JobSpec {
+    JobSpec::new(JobType::new("test").expect("a name"))
+}
+
+pub async fn report(coordinator: &Coordinator, id: &str, events: Vec<Event>) -> (usize, usize) {
+    let reported = coordinator.report(Report { worker_id: worker(id), events }).await.expect("a report is answered");
+    (reported.accepted, reported.rejected.len())
+}
+
+pub fn failed(job: JobId, execution: ExecutionId) -> Event {
+    Event { error: Some("no".into()), ..Event::new(job, execution, EventKind::Failed) }
+}
+
+/// Waits until a job is as `is` says.
+pub async fn until(coordinator: &Coordinator, id: JobId, is: impl Fn(&Job) -> bool) -> Job {
+    loop {
+        let job = coordinator.job(id, None).await.expect("it is there");
+        if is(&job) {
+            return job;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! What a leader and an owner do by themselves, on the memory adapters.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{one, poll, ports, register, report, spec, start, until};
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::link::{Event, EventKind, Poll, WorkerLink};
+use convoke_core::jobs::schedule::ScheduleSpec;
+use convoke_core::jobs::wire::{
+    self, Dispatch, LogMessage, StatusKind, StatusMessage, V1, WorkerHeartbeat, WorkerState,
+};
+use convoke_core::jobs::{JobSpec, LogLevel, Ownership, Priority, QueuePatch, RateLimit, Status};
+use convoke_core::ports::store::JobQuery;
+use convoke_core::{Epoch, Json, QueueName, ScheduleName, WorkerId};
+use convoke_runtime::jobs::{Coordinator, Ports};
+
+#[tokio::test]
+async fn a_delayed_job_runs_when_it_is_due_and_not_before() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 1).await;
+    let delay = Duration::from_millis(150);
+    let (job, _) = coordinator.enqueue(JobSpec { delay: Some(delay), ..spec() }).await.expect("it is enqueued");
+    assert_eq!(job.status, Status::Scheduled);
+    let (id, ..) = one(&coordinator, "w").await;
+    assert_eq!(id, job.id);
+    let job = coordinator.job(id, None).await.expect("it is there");
+    assert!(job.dispatched_at >= job.scheduled_at, "{job:?}");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_ended_and_its_job_tried_again() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 1).await;
+    let timeout = Some(Duration::from_millis(30));
+    let spec = JobSpec { timeout, max_retries: Some(1), ..spec() };
+    let (job, _) = coordinator.enqueue(spec).await.expect("it is enqueued");
+    for expected in 1..=2 {
+        let (id, execution, attempt) = one(&coordinator, "w").await;
+        assert_eq!(attempt, expected);
+        report(&coordinator, "w", vec![Event::new(id, execution, EventKind::Started)]).await;
+        // The worker hears that it should stop; what it says now is too late.
+        let polled = poll(&coordinator, "w", 1).await;
+        assert_eq!(polled.cancel, [execution]);
+        let late = Event::new(id, execution, EventKind::Completed);
+        assert_eq!(report(&coordinator, "w", vec![late]).await, (0, 1));
+        if let Some(next) = polled.jobs.first() {
+            panic!("a poll that says stop brought job {}", next.job_id);
+        }
+    }
+    let job = coordinator.job(job.id, Some(Duration::from_secs(5))).await.expect("it is there");
+    assert_eq!((job.status, job.attempt), (Status::TimedOut, 2));
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_later_job_of_higher_priority_overtakes_what_is_not_dispatched() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 1).await;
+    let (first, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    let (id, execution, _) = one(&coordinator, "w").await;
+    assert_eq!(id, first.id);
+    let (low, _) = coordinator.enqueue(JobSpec { priority: Some(Priority::Low), ..spec() }).await.expect("enqueued");
+    let critical = JobSpec { priority: Some(Priority::Critical), ..spec() };
+    let (critical, _) = coordinator.enqueue(critical).await.expect("it is enqueued");
+    report(&coordinator, "w", vec![Event::new(id, execution, EventKind::Completed)]).await;
+    let (id, execution, _) = one(&coordinator, "w").await;
+    assert_eq!(id, critical.id);
+    report(&coordinator, "w", vec![Event::new(id, execution, EventKind::Completed)]).await;
+    assert_eq!(one(&coordinator, "w").await.0, low.id);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_rate_limit_holds_across_a_restart() {
+    let ports = ports();
+    let queue = QueueName::new("default").expect("a name");
+    let first = start(&ports).await;
+    let rate_limit = Some(Some(RateLimit { limit: 2, per: Duration::from_secs(3600) }));
+    first.configure_queue(&queue, QueuePatch { rate_limit, ..QueuePatch::default() }).await.expect("it is limited");
+    register(&first, "w", 10).await;
+    first.enqueue_batch(vec![spec(), spec(), spec(), spec()]).await.expect("they are enqueued");
+    let mut given = 0;
+    while given < 2 {
+        given += poll(&first, "w", 10).await.jobs.len();
+    }
+    assert_eq!(given, 2);
+    first.stop().await;
+    let second = start(&ports).await;
+    let more = second.poll(Poll { worker_id: common::worker("w"), max: 10, wait: Duration::from_millis(100) }).await;
+    assert!(more.expect("a poll is answered").jobs.is_empty());
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_fires_and_a_tick_while_its_job_is_live_makes_none() {
+    let coordinator = start(&ports()).await;
+    let name = ScheduleName::new("often").expect("a name");
+    let spec: ScheduleSpec = serde_json::from_str(r#"{"type":"test","every":"100ms"}"#).expect("a schedule");
+    coordinator.put_schedule(name.clone(), spec).await.expect("it is stored");
+    register(&coordinator, "w", 5).await;
+    let (first, execution, _) = one(&coordinator, "w").await;
+    let live = coordinator.job(first, None).await.expect("it is there");
+    assert_eq!(live.schedule, Some(name.clone()));
+    // Ticks go by while the first job runs.
+    let moved_on = live.scheduled_at.expect("a tick") + Duration::from_millis(300);
+    while coordinator.schedule(&name).await.expect("it is there").next_run_at < Some(moved_on) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let query = JobQuery { limit: 10, ..JobQuery::default() };
+    assert_eq!(coordinator.store().list(query).await.expect("a list").jobs.len(), 1);
+    report(&coordinator, "w", vec![Event::new(first, execution, EventKind::Completed)]).await;
+    assert_ne!(one(&coordinator, "w").await.0, first);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn the_writes_of_a_leader_whose_epoch_was_surpassed_are_refused_and_it_leads_anew() {
+    let coordinator = start(&ports()).await;
+    let before = coordinator.cluster().epoch;
+    let usurped = Epoch(before.0 + 10);
+    coordinator.store().seal(usurped).await.expect("it is sealed");
+    register(&coordinator, "w", 1).await;
+    let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    let (id, ..) = one(&coordinator, "w").await;
+    assert_eq!(id, job.id);
+    assert!(coordinator.cluster().epoch > usurped, "dispatched by a term above the one that was sealed");
+    coordinator.stop().await;
+}
+
+/// A worker that speaks the bus: takes one run, says that it started, logs, reports progress.
+async fn run_by_bus(ports: &Ports, coordinator: &Coordinator) -> (Channels, Dispatch, WorkerId) {
+    let channels = Channels::new("convoke");
+    let queue = QueueName::new("default").expect("a name");
+    let worker_id = WorkerId::new("by-bus").expect("a name");
+    let consumer = ports.bus.consumer(&channels.dispatch(&queue), "workers", "by-bus").await.expect("a consumer");
+    coordinator.enqueue(spec()).await.expect("it is enqueued");
+    let beat = WorkerHeartbeat {
+        v: V1,
+        worker_id: worker_id.clone(),
+        queues: vec![queue],
+        running: 0,
+        free: 1,
+        state: WorkerState::Active,
+        at: coordinator.clock().now(),
+    };
+    ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+    let taken = consumer.take(1).await.expect("a run");
+    let run: Dispatch = serde_json::from_slice(&taken[0].body).expect("a dispatch");
+    consumer.ack(&[taken[0].id.clone()]).await.expect("acknowledged");
+    (channels, run, worker_id)
+}
+
+#[tokio::test]
+async fn what_a_worker_says_by_the_bus_is_recorded_by_the_owner_and_its_channels_are_closed() {
+    let ports = ports();
+    let mut settings = common::quick();
+    settings.channels.cleanup_delay = Duration::ZERO;
+    settings.channels.scan_interval = Duration::from_millis(20);
+    let node = convoke_core::NodeId::new("n1").expect("a name");
+    let coordinator = Coordinator::start(node.clone(), ports.clone(), settings).await.expect("it starts");
+    coordinator.ready().await;
+    let (channels, run, worker_id) = run_by_bus(&ports, &coordinator).await;
+    let status = |kind| StatusMessage {
+        v: V1,
+        job_id: run.job_id,
+        execution_id: run.execution_id,
+        worker_id: worker_id.clone(),
+        kind,
+        at: coordinator.clock().now(),
+        percent: None,
+        message: None,
+        result: None,
+        error: None,
+        retry: None,
+    };
+    let log = LogMessage {
+        v: V1,
+        job_id: run.job_id,
+        execution_id: run.execution_id,
+        seq: 1,
+        at: coordinator.clock().now(),
+        level: LogLevel::Info,
+        message: "hello".into(),
+    };
+    let started = wire::encode(&status(StatusKind::Started));
+    let entries = vec![(channels.status(run.job_id), started), (channels.logs(run.job_id), wire::encode(&log))];
+    ports.bus.push(entries).await.expect("pushed");
+    let job = until(&coordinator, run.job_id, |job| job.status == Status::Running).await;
+    assert_eq!((job.ownership, job.owner_node, job.worker_id), (Ownership::Owned, Some(node), Some(worker_id.clone())));
+
+    let result = Some(Json::parse("42".into()).expect("JSON"));
+    let done = wire::encode(&StatusMessage { result: result.clone(), ..status(StatusKind::Completed) });
+    ports.bus.push(vec![(channels.status(run.job_id), done)]).await.expect("pushed");
+    let job = until(&coordinator, run.job_id, |job| job.status == Status::Completed).await;
+    assert_eq!(job.result, result);
+    let logs = coordinator.store().logs(run.job_id, 0, 10).await.expect("logs");
+    assert_eq!(logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["hello"]);
+    until(&coordinator, run.job_id, |job| job.channels_cleaned).await;
+    assert_eq!(ports.bus.backlog(&channels.status(run.job_id), "any").await.expect("an answer"), 0);
+    coordinator.stop().await;
+}

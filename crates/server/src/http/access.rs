@@ -1,0 +1,278 @@
+//! Who may do what.
+//!
+//! On loopback everybody on the machine may do everything, and only the machine: a browser that was lured to a page
+//! elsewhere is refused by the `Host` and `Origin` it cannot help sending. On any other address each request carries a
+//! token with a role. What a request needs is read off its method and path, and what is not listed needs `admin`: a route
+//! that is added and forgotten here is closed, not open.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, Method, Request};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use super::error::ApiError;
+
+/// How the server tells whom to let in.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// Open, to this machine alone: for a server that listens on loopback.
+    Loopback,
+    /// Open to whoever can reach it, because its operator said so.
+    Insecure,
+    /// By token.
+    Tokens(Tokens),
+}
+
+/// What a token may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Every `GET`.
+    Read,
+    /// Reading, and to enqueue, cancel and retry jobs.
+    Enqueue,
+    /// The worker gateway.
+    Worker,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Read, Role::Enqueue, Role::Worker, Role::Admin];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Read => "read",
+            Role::Enqueue => "enqueue",
+            Role::Worker => "worker",
+            Role::Admin => "admin",
+        }
+    }
+
+    const fn may(self, needed: Role) -> bool {
+        match self {
+            Role::Admin => true,
+            // Who enqueues wants to see what became of it.
+            Role::Enqueue => matches!(needed, Role::Enqueue | Role::Read),
+            Role::Read => matches!(needed, Role::Read),
+            Role::Worker => matches!(needed, Role::Worker),
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Role::ALL.into_iter().find(|role| role.as_str() == text);
+        known.ok_or_else(|| format!("expected read, enqueue, worker or admin, got {text:?}"))
+    }
+}
+
+/// Tokens by their hash: comparing hashes takes the same time however long or alike the tokens are.
+#[derive(Clone)]
+pub struct Tokens(Vec<([u8; 32], Role)>);
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tokens({})", self.0.len())
+    }
+}
+
+impl Tokens {
+    pub fn new<T: AsRef<str>>(tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
+        Tokens(tokens.into_iter().map(|(token, role)| (hash(token.as_ref().as_bytes()), role)).collect())
+    }
+
+    /// Looks at every token, so that neither a hit nor its place shows in the time it takes.
+    fn role(&self, presented: &[u8]) -> Option<Role> {
+        let presented = hash(presented);
+        let (mut found, mut index) = (Choice::from(0), 0u64);
+        for (at, (token, _)) in self.0.iter().enumerate() {
+            let same = token.ct_eq(&presented);
+            index.conditional_assign(&(at as u64), same);
+            found |= same;
+        }
+        bool::from(found).then(|| self.0[index as usize].1)
+    }
+}
+
+fn hash(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+impl Access {
+    pub fn tokens<T: AsRef<str>>(tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
+        Access::Tokens(Tokens::new(tokens))
+    }
+
+    /// Lets a request in, or says why not.
+    pub fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
+        match self {
+            Access::Insecure => Ok(()),
+            Access::Loopback => refuse_foreign_pages(request.headers(), request.uri().host()),
+            Access::Tokens(tokens) => {
+                let Some(needed) = needed(request.method(), request.uri().path()) else { return Ok(()) };
+                let role = self::role(tokens, request.headers())?;
+                if role.may(needed) {
+                    return Ok(());
+                }
+                let message =
+                    format!("this needs a token of role {}, got one of role {}", needed.as_str(), role.as_str());
+                Err(ApiError::forbidden(message))
+            }
+        }
+    }
+
+    /// Whether the caller may see what a page open to all should not show.
+    pub fn may_read(&self, headers: &HeaderMap) -> bool {
+        match self {
+            Access::Tokens(tokens) => role(tokens, headers).is_ok_and(|role| role.may(Role::Read)),
+            Access::Loopback | Access::Insecure => true,
+        }
+    }
+}
+
+fn role(tokens: &Tokens, headers: &HeaderMap) -> Result<Role, ApiError> {
+    let Some(header) = headers.get(AUTHORIZATION) else {
+        return Err(ApiError::unauthorized("expected a token: Authorization: Bearer …"));
+    };
+    let (scheme, token) = header.as_bytes().split_at_checked(7).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case(b"bearer ") {
+        return Err(ApiError::unauthorized("expected Authorization: Bearer …, got another scheme"));
+    }
+    tokens.role(token.trim_ascii()).ok_or_else(|| ApiError::unauthorized("this token is not known here"))
+}
+
+/// The role a request needs; none for what is open to all.
+fn needed(method: &Method, path: &str) -> Option<Role> {
+    let reads = method == Method::GET || method == Method::HEAD;
+    let public = matches!(path, "/" | "/livez" | "/readyz" | "/health" | "/openapi.json" | "/docs");
+    if reads && (public || path.starts_with("/docs/")) {
+        return None;
+    }
+    if path.starts_with("/v1/worker/") {
+        return Some(Role::Worker);
+    }
+    if reads {
+        return Some(Role::Read);
+    }
+    let of_jobs = path == "/v1/jobs" || path.starts_with("/v1/jobs/");
+    Some(if method == Method::POST && of_jobs { Role::Enqueue } else { Role::Admin })
+}
+
+/// A page from elsewhere reaches a loopback server in two ways: by a name of its own that it lets point here (its `Host`
+/// then is that name), or by posting to our address blindly (its `Origin` then is not ours).
+fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>) -> Result<(), ApiError> {
+    let host = match (target, headers.get(HOST)) {
+        (Some(host), _) => host,
+        (None, Some(host)) => host.to_str().unwrap_or_default(),
+        // HTTP/1.0, or by hand: no browser leaves it out.
+        (None, None) => return Ok(()),
+    };
+    if !is_local_name(host) {
+        let message = format!(
+            "this server is open to its own machine only and takes no request for the host {host:?}; use an address or \
+             localhost, or configure tokens"
+        );
+        return Err(ApiError::forbidden(message));
+    }
+    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    if origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host)) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(format!("this server takes no request from a page of {origin:?}; configure tokens")))
+}
+
+fn is_local_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').filter(|(name, _)| !name.contains(':')).map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let builder = headers
+            .iter()
+            .fold(Request::builder().method(method).uri(path), |builder, (name, value)| builder.header(*name, *value));
+        builder.body(()).expect("a request")
+    }
+
+    fn by_tokens() -> Access {
+        Access::tokens([("r", Role::Read), ("e", Role::Enqueue), ("w", Role::Worker), ("a", Role::Admin)])
+    }
+
+    #[test]
+    fn each_role_may_do_its_own_and_admin_all() {
+        let table = [
+            ("GET", "/v1/jobs", "rea"),
+            ("GET", "/metrics", "rea"),
+            ("GET", "/v1/events", "rea"),
+            ("HEAD", "/v1/jobs", "rea"),
+            ("POST", "/v1/jobs", "ea"),
+            ("POST", "/v1/jobs/batch", "ea"),
+            ("POST", "/v1/jobs/0198/cancel", "ea"),
+            ("POST", "/v1/worker/poll", "wa"),
+            ("PATCH", "/v1/queues/q", "a"),
+            ("PUT", "/v1/schedules/s", "a"),
+            ("DELETE", "/v1/schedules/s", "a"),
+            ("POST", "/v1/dead-letters/purge", "a"),
+            ("POST", "/v1/something-new", "a"),
+            ("POST", "/v1/jobsomething", "a"),
+        ];
+        for (method, path, allowed) in table {
+            for token in ["r", "e", "w", "a"] {
+                let bearer = format!("Bearer {token}");
+                let answer = by_tokens().check(&request(method, path, &[("authorization", &bearer)]));
+                assert_eq!(answer.is_ok(), allowed.contains(token), "{token} {method} {path}: {answer:?}");
+                assert!(answer.is_ok() || answer.is_err_and(|error| error.code == "forbidden"));
+            }
+            for headers in
+                [&[][..], &[("authorization", "Bearer x")], &[("authorization", "Basic a")], &[("authorization", "")]]
+            {
+                let refused = by_tokens().check(&request(method, path, headers)).expect_err("no such token");
+                assert_eq!(refused.code, "unauthorized", "{method} {path} {headers:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn probes_and_documentation_need_no_token() {
+        for path in ["/", "/livez", "/readyz", "/health", "/openapi.json", "/docs", "/docs/index.html"] {
+            assert_eq!(by_tokens().check(&request("GET", path, &[])), Ok(()), "{path}");
+            assert!(by_tokens().check(&request("POST", path, &[])).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_loopback_server_knows_no_names_but_its_own() {
+        for host in
+            ["localhost", "localhost:3000", "127.0.0.1:3000", "[::1]:3000", "[::1]", "192.168.0.7:80", "LOCALHOST"]
+        {
+            assert_eq!(Access::Loopback.check(&request("GET", "/v1/jobs", &[("host", host)])), Ok(()), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example:3000", "", "[evil]"]
+        {
+            let refused = Access::Loopback.check(&request("GET", "/v1/jobs", &[("host", host)])).expect_err(host);
+            assert_eq!(refused.code, "forbidden");
+        }
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_cannot_post_blindly() {
+        let post = |origin| request("POST", "/v1/jobs", &[("host", "127.0.0.1:3000"), ("origin", origin)]);
+        assert_eq!(Access::Loopback.check(&post("http://127.0.0.1:3000")), Ok(()));
+        for origin in ["https://evil.example", "null", "http://127.0.0.1:8080", ""] {
+            assert!(Access::Loopback.check(&post(origin)).is_err(), "{origin:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The one shape of every refusal: `{"error":{"code","message","field"}}`.
+//!
+//! Whatever goes wrong on the way to an answer becomes an [`ApiError`]: a body that does not parse, a route that does not
+//! exist, a store that is away. The status says whose turn it is (4xx the client's, 503 ours, to be tried again), the code
+//! is for programs, the message for people, the field for whoever fills in a form.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use convoke_core::Error;
+use convoke_core::error::{Invalid, InvalidKind};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+
+pub type ApiResult<T = Response> = Result<T, ApiError>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: String,
+    pub field: Option<String>,
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        ApiError { status, code, message: message.into(), field: None }
+    }
+
+    pub fn on(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// Not what the field takes.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_argument", message).on(field)
+    }
+
+    pub fn too_large(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).on(field)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    pub fn too_many(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
+    }
+}
+
+impl From<Invalid> for ApiError {
+    fn from(invalid: Invalid) -> Self {
+        let (status, code) = match invalid.kind {
+            InvalidKind::Argument => (StatusCode::BAD_REQUEST, "invalid_argument"),
+            InvalidKind::Senseless => (StatusCode::UNPROCESSABLE_ENTITY, "unprocessable"),
+            InvalidKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        };
+        ApiError::new(status, code, invalid.message).on(invalid.field)
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Invalid(invalid) => invalid.into(),
+            Error::NotFound { what: "worker", .. } => {
+                ApiError::new(StatusCode::NOT_FOUND, "unknown_worker", format!("{message}: register it again"))
+            }
+            Error::NotFound { .. } => ApiError::not_found(message),
+            Error::Conflict(_) => ApiError::new(StatusCode::CONFLICT, "conflict", message),
+            Error::Fenced { .. } => ApiError::new(StatusCode::CONFLICT, "fenced", message),
+            Error::Unavailable { .. } => {
+                tracing::warn!(%message, "a request could not be served");
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+            }
+            Error::Unknown { .. } => {
+                tracing::warn!(%message, "a request ended without a known outcome");
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unknown_outcome", message)
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Inner<'a>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    code: &'a str,
+    message: &'a str,
+    field: Option<&'a str>,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let inner = Inner { code: self.code, message: &self.message, field: self.field.as_deref() };
+        let text = serde_json::to_vec(&Envelope { error: inner }).expect("strings always serialise");
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,261 @@
+//! Streams of server-sent events: what happens, and what a job logs.
+//!
+//! `/v1/events` is a notice board. A reader that is slower than what happens is told how much it missed (`lagged`) and goes
+//! on from there; whoever must know reads the state again. A job's logs are a record: they are replayed from the store
+//! from where the reader says it is, followed while the job lives, and closed by `end`. Streams are counted, since each
+//! holds a connection; they end when the server closes.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use convoke_core::jobs::{Event, Job, LogLine, Status};
+use convoke_core::limits::PAGE_MAX;
+use convoke_core::{Error, JobId};
+use futures_util::stream::{self, Stream};
+use http::HeaderMap;
+use serde::Serialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AppState;
+use super::body::{Params, Segment};
+use super::error::{ApiError, ApiResult};
+use super::jobs::WAIT_MAX;
+use super::openapi as doc;
+
+pub const STREAMS_MAX: usize = 1_000;
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How often a job's log is looked at: soon after there was something, less often the longer there was nothing.
+const LOOK_MIN: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Lines that wait for a slow reader.
+const LINES_BUFFERED: usize = 64;
+/// What `types` may name.
+const KINDS: [&str; 7] = ["job", "schedule", "worker", "node", "leader", "handoff", "shards"];
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(events)).routes(routes!(logs))
+}
+
+/// Watch what happens
+///
+/// Each event's name is in `event`, its JSON in `data`. Comments keep the connection alive.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(doc::EventsParams), responses(
+    (status = 200, body = String, content_type = "text/event-stream"),
+    doc::Refused,
+))]
+async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult {
+    let filter = Filter(params.parse_by("types", kinds)?);
+    params.end()?;
+    let board = Board {
+        receiver: state.coordinator.events(),
+        filter,
+        closing: state.closing.clone(),
+        _permit: permit(&state)?,
+    };
+    Ok(answer(stream::unfold(board, |mut board| async {
+        let sent = board.next().await?;
+        Some((Ok::<_, Infallible>(sent), board))
+    })))
+}
+
+fn kinds(text: &str) -> Result<HashSet<String>, String> {
+    let kinds = text.split(',').map(str::trim);
+    kinds
+        .map(|kind| {
+            let known = KINDS.contains(&kind.split(':').next().unwrap_or_default());
+            if known {
+                Ok(kind.to_owned())
+            } else {
+                Err(format!("expected some of {}, got {kind:?}", KINDS.join(", ")))
+            }
+        })
+        .collect()
+}
+
+/// Which events a reader wants: all, or those of some kinds (`job`) or names (`job:completed`).
+struct Filter(Option<HashSet<String>>);
+
+impl Filter {
+    fn wants(&self, name: &str) -> bool {
+        let Some(wanted) = &self.0 else { return true };
+        wanted.contains(name) || name.split(':').next().is_some_and(|kind| wanted.contains(kind))
+    }
+}
+
+struct Board {
+    receiver: broadcast::Receiver<Arc<Event>>,
+    filter: Filter,
+    closing: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Serialize)]
+struct Lagged {
+    missed: u64,
+}
+
+impl Board {
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            let heard = tokio::select! {
+                heard = self.receiver.recv() => heard,
+                () = self.closing.cancelled() => return None,
+            };
+            match heard {
+                Ok(event) if self.filter.wants(event.name()) => return Some(sent(event.name(), &*event)),
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => return Some(sent("lagged", &Lagged { missed })),
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// Follow what a job logs
+///
+/// Replays what is there, then follows. Each line is a `log` event whose id is its `seq`: a reader that lost its connection
+/// sends the last in `Last-Event-ID` (or `after`) and misses nothing. Ends with `end` once the job has ended.
+#[utoipa::path(get, path = "/v1/jobs/{id}/logs/stream", tag = "jobs", params(doc::JobPath, doc::LogStreamParams), responses(
+    (status = 200, body = String, content_type = "text/event-stream"),
+    doc::Refused,
+))]
+async fn logs(
+    State(state): State<AppState>,
+    Segment(id): Segment<JobId>,
+    mut params: Params,
+    headers: HeaderMap,
+) -> ApiResult {
+    let after = params.parse::<u64>("after")?;
+    params.end()?;
+    let after = last_event_id(&headers)?.or(after).unwrap_or(0);
+    let permit = permit(&state)?;
+    // A job that is not there is a 404, not a stream without end.
+    state.coordinator.job(id, None).await?;
+    let (lines, following) = mpsc::channel(LINES_BUFFERED);
+    tokio::spawn(async move {
+        let _permit = permit;
+        Follower { state, id, after, lines }.run().await;
+    });
+    Ok(answer(ReceiverStream::new(following)))
+}
+
+fn last_event_id(headers: &HeaderMap) -> ApiResult<Option<u64>> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let seq = value.to_str().ok().and_then(|text| text.parse().ok());
+    seq.map(Some).ok_or_else(|| ApiError::invalid("last-event-id", format!("expected a line's seq, got {value:?}")))
+}
+
+struct Follower {
+    state: AppState,
+    id: JobId,
+    /// The last line that was sent.
+    after: u64,
+    lines: mpsc::Sender<Result<Sent, Infallible>>,
+}
+
+/// The reader has left.
+struct Gone;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct End {
+    job_id: JobId,
+    status: Option<Status>,
+}
+
+impl Follower {
+    /// Sends lines until the job has ended and all is sent, the reader leaves, or the server closes.
+    async fn run(mut self) {
+        let coordinator = self.state.coordinator.clone();
+        let closing = self.state.closing.clone();
+        let lines = self.lines.clone();
+        let mut ended = Box::pin(wait(&coordinator, self.id));
+        let mut pause = LOOK_MIN;
+        loop {
+            match self.send_new().await {
+                Err(Gone) => return,
+                Ok(0) => pause = (pause * 2).min(LOOK_MAX),
+                Ok(_) => pause = LOOK_MIN,
+            }
+            tokio::select! {
+                job = &mut ended => {
+                    // Its last lines were committed no later than its end: one more look has them all.
+                    if self.send_new().await.is_ok() {
+                        let end = End { job_id: self.id, status: job.map(|job| job.status) };
+                        let _ = self.lines.send(Ok(sent("end", &end))).await;
+                    }
+                    return;
+                }
+                () = tokio::time::sleep(pause) => {}
+                () = lines.closed() => return,
+                () = closing.cancelled() => return,
+            }
+        }
+    }
+
+    async fn send_new(&mut self) -> Result<usize, Gone> {
+        let mut count = 0;
+        loop {
+            let page = match self.state.coordinator.store().logs(self.id, self.after, PAGE_MAX).await {
+                Ok(page) => page,
+                Err(error) => {
+                    // The store is away: what is new will still be there when it is back.
+                    tracing::debug!(%error, job = %self.id, "a job's log could not be read");
+                    return Ok(count);
+                }
+            };
+            for line in &page {
+                self.send(line).await?;
+            }
+            count += page.len();
+            if page.len() < PAGE_MAX {
+                return Ok(count);
+            }
+        }
+    }
+
+    async fn send(&mut self, line: &LogLine) -> Result<(), Gone> {
+        let sent = sent("log", line).id(line.seq.to_string());
+        self.lines.send(Ok(sent)).await.map_err(|_| Gone)?;
+        self.after = line.seq;
+        Ok(())
+    }
+}
+
+/// The job once it has ended; none where it was deleted meanwhile.
+async fn wait(coordinator: &convoke_runtime::jobs::Coordinator, id: JobId) -> Option<Job> {
+    loop {
+        match coordinator.job(id, Some(WAIT_MAX)).await {
+            Ok(job) if !job.status.is_live() => return Some(job),
+            Err(Error::NotFound { .. }) => return None,
+            // Still live after the longest wait, or the store is away.
+            Ok(_) | Err(_) => tokio::time::sleep(LOOK_MAX).await,
+        }
+    }
+}
+
+fn permit(state: &AppState) -> ApiResult<OwnedSemaphorePermit> {
+    state.streams.clone().try_acquire_owned().map_err(|_| {
+        let message = format!("expected at most {STREAMS_MAX} streams at once; try again when one has ended");
+        ApiError::too_many(message)
+    })
+}
+
+fn sent(name: &str, data: &impl Serialize) -> Sent {
+    let text = serde_json::to_string(data).expect("events have string keys and no foreign Serialize");
+    Sent::default().event(name).data(text)
+}
+
+fn answer(events: impl Stream<Item = Result<Sent, Infallible>> + Send + 'static) -> Response {
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}

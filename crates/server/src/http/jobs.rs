@@ -1,0 +1,228 @@
+//! Jobs: enqueue, look, wait, cancel, retry.
+//!
+//! An enqueue is answered when it is committed. The two ways in are the hot path of the server: one read of the body, one
+//! parse, one serialisation, and the arguments are carried as the text they came in.
+
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::{Execution, Job, JobSpec, LogLine, Status};
+use convoke_core::limits::{BATCH_JOBS_MAX, ERROR_BYTES_MAX};
+use convoke_core::ports::store::JobQuery;
+use convoke_core::{JobId, duration};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AppState;
+use super::body::{self, BATCH_BYTES_MAX, Bounded, JOB_BYTES_MAX, NoParams, Nothing, Params, SMALL_BYTES_MAX, Segment};
+use super::error::{ApiError, ApiResult};
+use super::openapi as doc;
+
+/// How long a request may be parked.
+pub const WAIT_MAX: Duration = Duration::from_secs(300);
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(enqueue, list))
+        .routes(routes!(enqueue_batch))
+        .routes(routes!(show))
+        .routes(routes!(history))
+        .routes(routes!(logs))
+        .routes(routes!(cancel))
+        .routes(routes!(retry))
+}
+
+/// Enqueue one job
+///
+/// Answered when it is durable. While a job with the same `uniqueKey` is live, and for a repeated `id`, the answer is the
+/// job that is there.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = doc::JobSpec, responses(
+    (status = 201, description = "Made", body = doc::Job),
+    (status = 200, description = "It was there already", body = doc::Job),
+    doc::Refused,
+))]
+async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
+    let spec: JobSpec = body::parse(request, JOB_BYTES_MAX).await?;
+    let (job, created) = state.coordinator.enqueue(spec).await?;
+    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &job))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    jobs: Bounded<JobSpec, BATCH_JOBS_MAX>,
+}
+
+#[derive(Serialize)]
+struct BatchAnswer {
+    jobs: Vec<Enqueued>,
+}
+
+/// Enqueue many jobs, all or none
+#[utoipa::path(post, path = "/v1/jobs/batch", tag = "jobs", request_body = doc::Batch, responses(
+    (status = 201, description = "All of them are durable; in order", body = doc::BatchAnswer),
+    doc::Refused,
+))]
+async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
+    let batch: Batch = body::parse(request, BATCH_BYTES_MAX).await?;
+    let specs = batch.jobs.within("jobs")?;
+    let jobs = state.coordinator.enqueue_batch(specs).await?;
+    let bytes_expected = 16 + jobs.len() * 64;
+    Ok(body::json(StatusCode::CREATED, &BatchAnswer { jobs }, bytes_expected))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JobsPage {
+    jobs: Vec<Job>,
+    next_cursor: Option<String>,
+}
+
+/// List jobs, newest first
+///
+/// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(doc::JobsParams), responses(
+    (status = 200, body = doc::JobsPage),
+    doc::Refused,
+))]
+async fn list(State(state): State<AppState>, mut params: Params) -> ApiResult {
+    let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
+    let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params)? };
+    params.end()?;
+    let page = state.coordinator.store().list(query).await?;
+    let bytes_expected = 64 + page.jobs.len() * 1024;
+    let page = JobsPage { jobs: page.jobs, next_cursor: page.next_cursor };
+    Ok(body::json(StatusCode::OK, &page, bytes_expected))
+}
+
+/// What lists of jobs can be asked for, but for their states.
+pub fn page_query(params: &mut Params) -> ApiResult<JobQuery> {
+    Ok(JobQuery {
+        queue: params.name("queue")?,
+        job_type: params.name("type")?,
+        statuses: Vec::new(),
+        correlation_id: params.text("correlationId")?,
+        limit: params.limit()?,
+        cursor: params.text("cursor")?,
+    })
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    Status::parse(text).ok_or_else(|| {
+        let known = Status::ALL.map(Status::as_str).join(", ");
+        format!("expected one or several of {known}, got {text:?}")
+    })
+}
+
+/// Show a job, or wait for its end
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(doc::JobPath, doc::WaitParams), responses(
+    (status = 200, description = "As it is now; with `wait`, once it has ended or the wait is over", body = doc::Job),
+    doc::Refused,
+))]
+async fn show(State(state): State<AppState>, Segment(id): Segment<JobId>, mut params: Params) -> ApiResult {
+    let wait = params.parse_by("wait", |text| match duration::parse(text)? {
+        wait if wait <= WAIT_MAX => Ok(wait),
+        _ => Err(format!("expected at most {}, got {text:?}", duration::format(WAIT_MAX))),
+    })?;
+    params.end()?;
+    let job = match wait.filter(|wait| !wait.is_zero()) {
+        None => state.coordinator.job(id, None).await?,
+        Some(wait) => tokio::select! {
+            job = state.coordinator.job(id, Some(wait)) => job?,
+            // Whoever waits asks again, elsewhere or when this node is back.
+            () = state.closing.cancelled() => state.coordinator.job(id, None).await?,
+        },
+    };
+    Ok(job_answer(StatusCode::OK, &job))
+}
+
+#[derive(Serialize)]
+struct History {
+    executions: Vec<Execution>,
+}
+
+/// All runs of a job, oldest first
+#[utoipa::path(get, path = "/v1/jobs/{id}/history", tag = "jobs", params(doc::JobPath), responses(
+    (status = 200, body = doc::History),
+    doc::Refused,
+))]
+async fn history(State(state): State<AppState>, Segment(id): Segment<JobId>, _: NoParams) -> ApiResult {
+    let executions = state.coordinator.store().history(id).await?;
+    if executions.is_empty() {
+        // A job that never ran has no history; one that is unknown is an error.
+        state.coordinator.job(id, None).await?;
+    }
+    Ok(body::ok(&History { executions }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Logs {
+    logs: Vec<LogLine>,
+    next_after: u64,
+}
+
+/// What a job's runs logged
+#[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", params(doc::JobPath, doc::LogsParams), responses(
+    (status = 200, description = "Lines with `seq` above `after`, in order", body = doc::Logs),
+    doc::Refused,
+))]
+async fn logs(State(state): State<AppState>, Segment(id): Segment<JobId>, mut params: Params) -> ApiResult {
+    let after = params.parse("after")?.unwrap_or(0);
+    let limit = params.limit()?;
+    params.end()?;
+    let logs = state.coordinator.store().logs(id, after, limit).await?;
+    if logs.is_empty() {
+        state.coordinator.job(id, None).await?;
+    }
+    let next_after = logs.last().map_or(after, |line| line.seq);
+    Ok(body::ok(&Logs { logs, next_after }))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cancel {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Cancel a job
+///
+/// Whatever it is doing: its worker is told, and can no longer commit. Cancelling it again is fine.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(doc::JobPath), request_body = Option<doc::Cancel>,
+    responses((status = 200, body = doc::Job), doc::Refused))]
+async fn cancel(
+    State(state): State<AppState>,
+    Segment(id): Segment<JobId>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    let Cancel { reason } = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
+    if let Some(bytes) = reason.as_ref().map(String::len).filter(|bytes| *bytes > ERROR_BYTES_MAX) {
+        return Err(ApiError::too_large("reason", format!("expected at most {ERROR_BYTES_MAX} bytes, got {bytes}")));
+    }
+    let job = state.coordinator.cancel(id, reason).await?;
+    Ok(job_answer(StatusCode::OK, &job))
+}
+
+/// Run an ended job again
+///
+/// One that failed, timed out or was cancelled, with a fresh budget of retries.
+#[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs", params(doc::JobPath), responses(
+    (status = 200, body = doc::Job),
+    doc::Refused,
+))]
+async fn retry(State(state): State<AppState>, Segment(id): Segment<JobId>, _: NoParams, request: Request) -> ApiResult {
+    let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
+    let job = state.coordinator.retry(id).await?;
+    Ok(job_answer(StatusCode::OK, &job))
+}
+
+pub fn job_answer(status: StatusCode, job: &Job) -> Response {
+    let result_bytes = job.result.as_ref().map_or(0, |result| result.as_str().len());
+    body::json(status, job, 1024 + job.args.as_str().len() + result_bytes)
+}

@@ -1,0 +1,178 @@
+//! The HTTP face of a coordinator.
+//!
+//! Every answer is JSON, every refusal has one shape ([`error`]), and nothing that a client sends may cause a 500 or stop
+//! the server: bodies, headers, connections and streams are all limited, and a handler that panics nevertheless is caught,
+//! answered and counted. Handlers are thin: they take a request apart, call the coordinator and write what it says.
+//!
+//! Connections are served by hyper directly. Access is checked before routing, in one place ([`access`]), so that no
+//! route can be added without it.
+
+pub mod access;
+pub mod body;
+mod cluster;
+mod dead_letters;
+pub mod error;
+mod events;
+mod jobs;
+pub mod openapi;
+mod queues;
+mod schedules;
+mod serve;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use convoke_runtime::jobs::Coordinator;
+use futures_util::FutureExt;
+use http::{Method, StatusCode, Uri};
+use metrics::Counter;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use access::{Access, Role};
+use error::ApiError;
+pub use serve::serve;
+
+/// What runs, in words: passwords are stripped before they get here.
+#[derive(Debug, Clone)]
+pub struct Info {
+    pub version: String,
+    pub store: String,
+    pub bus: String,
+    pub leases: String,
+}
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct AppState(Arc<Shared>);
+
+pub struct Shared {
+    pub coordinator: Coordinator,
+    pub access: Access,
+    pub info: Info,
+    pub metrics: PrometheusHandle,
+    /// Set when the server closes: what waits on behalf of a client answers at once.
+    pub closing: CancellationToken,
+    /// How many more event streams there may be.
+    pub streams: Arc<Semaphore>,
+    counts: Counts,
+}
+
+impl AppState {
+    pub fn new(coordinator: Coordinator, access: Access, info: Info, metrics: PrometheusHandle) -> Self {
+        AppState(Arc::new(Shared {
+            coordinator,
+            access,
+            info,
+            metrics,
+            closing: CancellationToken::new(),
+            streams: Arc::new(Semaphore::new(events::STREAMS_MAX)),
+            counts: Counts::new(),
+        }))
+    }
+}
+
+impl Deref for AppState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Requests by the class of their answer. The counters are looked up once: they are on everybody's path.
+struct Counts {
+    classes: [Counter; 5],
+    panics: Counter,
+}
+
+impl Counts {
+    fn new() -> Self {
+        metrics::describe_counter!("convoke_http_requests_total", "Requests answered, by class of status.");
+        metrics::describe_counter!("convoke_http_panics_total", "Requests whose handler panicked.");
+        let class = |class: &'static str| metrics::counter!("convoke_http_requests_total", "status" => class);
+        Counts {
+            classes: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class),
+            panics: metrics::counter!("convoke_http_panics_total"),
+        }
+    }
+
+    fn answered(&self, status: StatusCode) {
+        if let Some(counter) = self.classes.get(usize::from(status.as_u16() / 100).wrapping_sub(1)) {
+            counter.increment(1);
+        }
+    }
+}
+
+/// Every route that is documented. The document is made from them, so that neither can be without the other.
+fn documented() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::preface())
+        .merge(system::routes())
+        .merge(jobs::routes())
+        .merge(schedules::routes())
+        .merge(queues::routes())
+        .merge(dead_letters::routes())
+        .merge(cluster::routes())
+        .merge(events::routes())
+        .merge(crate::gateway::routes())
+}
+
+/// All that answers requests, from access to the last resort.
+#[derive(Clone)]
+pub struct Front {
+    state: AppState,
+    router: Router,
+}
+
+impl Front {
+    pub fn new(state: AppState) -> Self {
+        let (documented, _) = documented().split_for_parts();
+        let router = documented
+            .merge(openapi::browser())
+            .merge(crate::dashboard::routes())
+            .fallback(no_such_route)
+            .method_not_allowed_fallback(no_such_method)
+            .with_state(state.clone());
+        Front { state, router }
+    }
+
+    pub async fn answer(&self, request: Request) -> Response {
+        let response = match self.state.access.check(&request) {
+            Ok(()) => match AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_) => self.after_panic(),
+            },
+            Err(refused) => refused.into_response(),
+        };
+        self.state.counts.answered(response.status());
+        response
+    }
+
+    /// The panic itself was logged by the process's hook.
+    #[cold]
+    fn after_panic(&self) -> Response {
+        self.state.counts.panics.increment(1);
+        let message = "the request could not be handled; this is a bug, and its trace is in the server's log";
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message).into_response()
+    }
+}
+
+async fn no_such_route(uri: Uri) -> ApiError {
+    ApiError::not_found(format!("there is nothing at {}; see /docs for what there is", uri.path()))
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}

@@ -1,0 +1,192 @@
+//! Shapes of the fleet: nodes, workers, and what workers say.
+
+#![allow(dead_code, reason = "described, never made")]
+
+use jiff::Timestamp;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::schemas::LogLevel;
+
+#[derive(ToSchema)]
+pub struct Workers {
+    pub workers: Vec<Worker>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Worker {
+    pub worker_id: String,
+    pub name: String,
+    pub queues: Vec<String>,
+    pub concurrency: u32,
+    pub running: u32,
+    #[schema(example = "active")]
+    pub state: String,
+    pub registered_at: Timestamp,
+    pub last_heartbeat_at: Timestamp,
+    /// The node whose gateway it speaks to
+    pub via: Option<String>,
+}
+
+#[derive(ToSchema)]
+pub struct Nodes {
+    pub nodes: Vec<Node>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Node {
+    pub node_id: String,
+    #[schema(example = "leader")]
+    pub role: String,
+    #[schema(example = "active")]
+    pub state: String,
+    pub job_count: u64,
+    pub started_at: Timestamp,
+    pub last_heartbeat_at: Timestamp,
+    pub version: String,
+}
+
+#[derive(ToSchema)]
+pub struct Cluster {
+    pub leader: Option<String>,
+    pub epoch: u64,
+    pub nodes: Vec<Node>,
+    pub handoffs: Vec<Value>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Register {
+    /// Made by the server where absent
+    pub worker_id: Option<String>,
+    pub name: Option<String>,
+    #[schema(min_items = 1)]
+    pub queues: Vec<String>,
+    #[schema(minimum = 1, example = 10)]
+    pub concurrency: u32,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Registered {
+    pub worker_id: String,
+    #[schema(example = "10s")]
+    pub heartbeat_interval: String,
+    #[schema(example = "30s")]
+    pub stale_after: String,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Poll {
+    pub worker_id: String,
+    #[schema(minimum = 1, maximum = 10000, example = 10)]
+    pub max: u32,
+    /// `20s` where absent, at most `5m`
+    #[schema(example = "20s")]
+    pub wait: Option<String>,
+}
+
+#[derive(ToSchema)]
+pub struct Polled {
+    pub jobs: Vec<Assignment>,
+    /// Runs of this worker to stop
+    pub cancel: Vec<Uuid>,
+    /// Finish what you have and take no more
+    pub drain: bool,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Assignment {
+    pub job_id: Uuid,
+    pub execution_id: Uuid,
+    pub r#type: String,
+    pub queue: String,
+    pub args: Value,
+    pub attempt: u32,
+    pub max_retries: u32,
+    pub timeout: Option<String>,
+    pub correlation_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Report {
+    pub worker_id: String,
+    #[schema(max_items = 20000)]
+    pub events: Vec<RunEvent>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct RunEvent {
+    pub execution_id: Uuid,
+    pub job_id: Uuid,
+    pub kind: RunEventKind,
+    pub at: Option<Timestamp>,
+    /// `progress`
+    #[schema(maximum = 100)]
+    pub percent: Option<u8>,
+    /// `log`, `progress`; of `cancelled`, the reason
+    pub message: Option<String>,
+    /// `log`
+    pub level: Option<LogLevel>,
+    /// `completed`: any JSON of at most 1 MiB
+    pub result: Option<Value>,
+    /// `failed`, `timedOut`
+    pub error: Option<String>,
+    /// `failed`: false where another attempt would be in vain
+    pub retry: Option<bool>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub enum RunEventKind {
+    Started,
+    Progress,
+    Log,
+    Completed,
+    Failed,
+    TimedOut,
+    Cancelled,
+    /// Given back unfinished by a worker that drains
+    Released,
+}
+
+#[derive(ToSchema)]
+pub struct Reported {
+    /// How many events are durable, those repeated included
+    pub accepted: u64,
+    pub rejected: Vec<Rejected>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Rejected {
+    pub execution_id: Uuid,
+    #[schema(example = "stale_execution")]
+    pub code: String,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Heartbeat {
+    pub worker_id: String,
+    pub running: Option<Vec<Uuid>>,
+}
+
+#[derive(ToSchema)]
+pub struct Beaten {
+    pub cancel: Vec<Uuid>,
+    pub drain: bool,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Leave {
+    pub worker_id: String,
+}

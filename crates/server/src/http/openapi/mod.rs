@@ -1,0 +1,104 @@
+//! The document at `/openapi.json`, and the page at `/docs` that shows it.
+//!
+//! Paths come from the routes themselves. The shapes in [`schemas`] stand for the types of `core`, which knows nothing of
+//! HTTP; a test holds each against what is really sent.
+
+mod fleet;
+mod params;
+mod schemas;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::Router;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi as _};
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use super::AppState;
+pub use fleet::*;
+pub use params::*;
+pub use schemas::*;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Convoke",
+        description = "Schedules, dispatches and never loses jobs. JSON is camelCase; durations are strings such as `250ms`, \
+                       `30s` or `1h30m`; instants are RFC 3339 in UTC. Unknown fields and parameters are refused by name.",
+        version = env!("CARGO_PKG_VERSION"),
+        license(name = "MIT OR Apache-2.0"),
+    ),
+    components(schemas(ErrorBody)),
+    security((), ("token" = [])),
+    modifiers(&Bearer),
+    tags(
+        (name = "jobs", description = "Enqueue, look, wait, cancel, retry"),
+        (name = "schedules", description = "Work that comes again"),
+        (name = "queues", description = "How full they are, and what limits them"),
+        (name = "dead letters", description = "Jobs whose attempts are used up"),
+        (name = "worker gateway", description = "How a worker in any language gets work and says what became of it"),
+        (name = "cluster", description = "Workers, nodes, who leads"),
+        (name = "events", description = "What happens, as it happens"),
+        (name = "system", description = "Probes and metrics"),
+    )
+)]
+struct Preface;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut OpenApi) {
+        let description = "On loopback none is needed. Roles: read, enqueue, worker, admin.";
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What the document has before the routes add theirs.
+pub fn preface() -> OpenApi {
+    Preface::openapi()
+}
+
+/// The whole document.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let document = super::documented().into_openapi();
+        document.to_json().expect("the document has string keys only")
+    });
+    &TEXT
+}
+
+/// The page that shows it, from files inside the binary.
+pub fn browser() -> Router<AppState> {
+    SwaggerUi::new("/docs").config(Config::from("/openapi.json").try_it_out_enabled(true)).into()
+}
+
+/// How any request may be refused.
+pub struct Refused;
+
+impl IntoResponses for Refused {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let refusals = [
+            ("400", "Bad input; `field` says which"),
+            ("401", "A token is needed"),
+            ("403", "The token's role does not allow it"),
+            ("404", "There is no such thing (a worker: `unknown_worker`, register again)"),
+            ("409", "Something else is in the way"),
+            ("413", "Over a limit of size"),
+            ("422", "Well formed, but it makes no sense"),
+            ("429", "Too many; see Retry-After"),
+            (
+                "503",
+                "The store is away (nothing happened) or the outcome is unknown (`unknown_outcome`); see Retry-After",
+            ),
+        ];
+        let response = |description| {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+            ResponseBuilder::new().description(description).content("application/json", content).build()
+        };
+        refusals.into_iter().map(|(status, description)| (status.into(), RefOr::T(response(description)))).collect()
+    }
+}

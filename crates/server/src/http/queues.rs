@@ -1,0 +1,118 @@
+//! Queues: how full they are, and what limits them.
+
+use axum::extract::{Request, State};
+use convoke_core::jobs::{QueueCounts, QueuePatch, RateLimit};
+use convoke_core::limits::WORKER_CONCURRENCY_MAX;
+use convoke_core::{QueueName, duration};
+use convoke_runtime::jobs::QueueView;
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AppState;
+use super::body::{self, NoParams, SMALL_BYTES_MAX, Segment};
+use super::error::{ApiError, ApiResult};
+use super::openapi as doc;
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, configure))
+}
+
+#[derive(Serialize)]
+struct Queues {
+    queues: Vec<QueueAnswer>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct QueueAnswer {
+    name: QueueName,
+    paused: bool,
+    rate_limit: Option<RateLimit>,
+    concurrency: Option<u32>,
+    counts: QueueCounts,
+    oldest_pending_age: Option<String>,
+    workers: u32,
+}
+
+impl QueueAnswer {
+    fn of(view: QueueView, now: Timestamp) -> Self {
+        // Clocks of two nodes may disagree by a little: an age is never negative.
+        let age = |since| now.duration_since(since).try_into().unwrap_or_default();
+        QueueAnswer {
+            name: view.queue.name,
+            paused: view.queue.paused,
+            rate_limit: view.queue.rate_limit,
+            concurrency: view.queue.concurrency,
+            counts: view.queue.counts,
+            oldest_pending_age: view.queue.oldest_pending_at.map(|since| duration::format(age(since))),
+            workers: view.workers,
+        }
+    }
+}
+
+/// All queues, by name
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", responses((status = 200, body = doc::Queues), doc::Refused))]
+async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
+    let now = state.coordinator.clock().now();
+    let views = state.coordinator.queue_views().await?;
+    let queues = views.into_iter().map(|view| QueueAnswer::of(view, now)).collect();
+    Ok(body::ok(&Queues { queues }))
+}
+
+/// Show a queue
+#[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), responses(
+    (status = 200, body = doc::Queue),
+    doc::Refused,
+))]
+async fn show(State(state): State<AppState>, Segment(name): Segment<QueueName>, _: NoParams) -> ApiResult {
+    answer(&state, &name).await
+}
+
+async fn answer(state: &AppState, name: &QueueName) -> ApiResult {
+    let view = state.coordinator.queue_view(name).await?;
+    Ok(body::ok(&QueueAnswer::of(view, state.coordinator.clock().now())))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Patch {
+    #[serde(default)]
+    paused: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    rate_limit: Option<Option<RateLimit>>,
+    #[serde(default, deserialize_with = "given")]
+    concurrency: Option<Option<u32>>,
+}
+
+/// Tells `null` (take the limit away) from absent (leave it).
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Pause, resume or limit a queue
+///
+/// What is absent stays, `null` takes a limit away. A queue that does not exist is made.
+#[utoipa::path(patch, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), request_body = doc::QueuePatch,
+    responses((status = 200, body = doc::Queue), doc::Refused))]
+async fn configure(
+    State(state): State<AppState>,
+    Segment(name): Segment<QueueName>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    let patch: Patch = body::parse(request, SMALL_BYTES_MAX).await?;
+    if let Some(Some(rate_limit)) = &patch.rate_limit {
+        rate_limit.check()?;
+    }
+    if let Some(Some(concurrency)) = patch.concurrency
+        && !(1..=WORKER_CONCURRENCY_MAX).contains(&concurrency)
+    {
+        let message = format!("expected 1 to {WORKER_CONCURRENCY_MAX} (pause the queue to stop it), got {concurrency}");
+        return Err(ApiError::invalid("concurrency", message));
+    }
+    let patch = QueuePatch { paused: patch.paused, rate_limit: patch.rate_limit, concurrency: patch.concurrency };
+    state.coordinator.configure_queue(&name, patch).await?;
+    answer(&state, &name).await
+}

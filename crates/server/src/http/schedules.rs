@@ -1,0 +1,137 @@
+//! Schedules: put, look, pause, trigger, remove.
+
+use axum::extract::{Request, State};
+use convoke_core::jobs::schedule::{Schedule, ScheduleSpec};
+use convoke_core::{Error, ScheduleName};
+use http::StatusCode;
+use serde::Serialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AppState;
+use super::body::{self, JOB_BYTES_MAX, NoParams, Nothing, SMALL_BYTES_MAX, Segment};
+use super::error::ApiResult;
+use super::jobs::job_answer;
+use super::openapi as doc;
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(put, show, remove))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(trigger))
+}
+
+#[derive(Serialize)]
+struct Schedules {
+    schedules: Vec<Schedule>,
+}
+
+/// All schedules, by name
+#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", responses(
+    (status = 200, body = doc::Schedules),
+    doc::Refused,
+))]
+async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
+    let schedules = state.coordinator.store().schedules().await?;
+    Ok(body::ok(&Schedules { schedules }))
+}
+
+/// Make or replace a schedule
+#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath),
+    request_body = doc::ScheduleSpec, responses(
+    (status = 201, description = "Made", body = doc::Schedule),
+    (status = 200, description = "Replaced", body = doc::Schedule),
+    doc::Refused,
+))]
+async fn put(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    let spec: ScheduleSpec = body::parse(request, JOB_BYTES_MAX).await?;
+    let (schedule, created) = state.coordinator.put_schedule(name, spec).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(body::json(status, &schedule, 512 + schedule.args.as_str().len()))
+}
+
+/// Show a schedule
+#[utoipa::path(get, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath), responses(
+    (status = 200, body = doc::Schedule),
+    doc::Refused,
+))]
+async fn show(State(state): State<AppState>, Segment(name): Segment<ScheduleName>, _: NoParams) -> ApiResult {
+    let schedule = state.coordinator.store().schedule(&name).await?;
+    let schedule = schedule.ok_or_else(|| Error::not_found("schedule", &name))?;
+    Ok(body::ok(&schedule))
+}
+
+/// Remove a schedule
+///
+/// The jobs that it made stay.
+#[utoipa::path(delete, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath), responses(
+    (status = 204, description = "Removed"),
+    doc::Refused,
+))]
+async fn remove(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+) -> ApiResult<StatusCode> {
+    state.coordinator.remove_schedule(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Pause a schedule
+#[utoipa::path(post, path = "/v1/schedules/{name}/pause", tag = "schedules", params(doc::SchedulePath), responses(
+    (status = 200, body = doc::Schedule),
+    doc::Refused,
+))]
+async fn pause(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    set_paused(state, name, request, true).await
+}
+
+/// Resume a schedule
+#[utoipa::path(post, path = "/v1/schedules/{name}/resume", tag = "schedules", params(doc::SchedulePath), responses(
+    (status = 200, body = doc::Schedule),
+    doc::Refused,
+))]
+async fn resume(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    set_paused(state, name, request, false).await
+}
+
+async fn set_paused(state: AppState, name: ScheduleName, request: Request, paused: bool) -> ApiResult {
+    let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
+    let schedule = state.coordinator.pause_schedule(&name, paused).await?;
+    Ok(body::ok(&schedule))
+}
+
+/// Run a schedule's job now
+///
+/// Beside its ticks, which it does not move.
+#[utoipa::path(post, path = "/v1/schedules/{name}/trigger", tag = "schedules", params(doc::SchedulePath), responses(
+    (status = 201, description = "The job that was made", body = doc::Job),
+    doc::Refused,
+))]
+async fn trigger(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
+    let job = state.coordinator.trigger_schedule(&name).await?;
+    Ok(job_answer(StatusCode::CREATED, &job))
+}

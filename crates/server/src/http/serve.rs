@@ -1,0 +1,100 @@
+//! The listener: connections in, answers out, and an orderly end.
+//!
+//! Connections are limited in number, in the size of what precedes a body and in how long that may take to arrive. When a
+//! limit of the machine is hit (too many open files) the server waits and goes on. On shutdown it stops accepting,
+//! tells what waits to answer, lets requests under way end, and gives up on those that do not within a few seconds.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{AppState, Front};
+
+const CONNECTIONS_MAX: usize = 16_384;
+/// For a request's head; also for how long a connection may be idle, since that is when the next head is awaited.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Before accepting again, when that has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often recorded samples are folded: without it they pile up where nobody reads `/metrics`.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Serves until `shutdown` completes, then closes.
+pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let front = Front::new(state.clone());
+    let _upkeep = AbortOnDropHandle::new(tokio::spawn(upkeep(state.clone())));
+    let graceful = GracefulShutdown::new();
+    {
+        let accepting = accept(listener, front, &graceful);
+        tokio::select! {
+            never = accepting => match never {},
+            () = shutdown => {}
+        }
+    }
+    state.closing.cancel();
+    let open = graceful.count();
+    if tokio::time::timeout(CLOSING_TIMEOUT, graceful.shutdown()).await.is_err() {
+        tracing::warn!(open, "closed with requests under way");
+    }
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, front: Front, graceful: &GracefulShutdown) -> Infallible {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX).pipeline_flush(true);
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let stream = next(&listener).await;
+        let front = front.clone();
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let front = front.clone();
+            async move { Ok::<_, Infallible>(front.answer(request.map(Body::new)).await) }
+        });
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            // A connection ends as its client pleases: by a reset, in mid-request, too slowly. None of it is our error.
+            if let Err(error) = connection.await {
+                tracing::trace!(%error, "a connection broke");
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn next(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are written whole: nothing is gained by waiting for more.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "a connection is gone already");
+                }
+                return stream;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn upkeep(state: AppState) {
+    let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
+    loop {
+        interval.tick().await;
+        state.metrics.run_upkeep();
+    }
+}

@@ -1,0 +1,101 @@
+//! For those who run it: probes and metrics.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::AppState;
+use super::body;
+use super::error::{ApiError, ApiResult};
+use super::openapi as doc;
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(livez))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .routes(routes!(openapi))
+}
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Check {
+    component: &'static str,
+    is_healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// Whether every part works
+#[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
+    (status = 200, description = "All do", body = doc::Health),
+    (status = 503, description = "One does not: which, and why", body = doc::Health),
+))]
+async fn health(State(state): State<AppState>) -> Response {
+    let checks = state.coordinator.health().await;
+    let healthy = checks.iter().all(|check| check.is_healthy);
+    let checks = checks
+        .into_iter()
+        .map(|check| Check { component: check.component, is_healthy: check.is_healthy, detail: check.detail })
+        .collect();
+    let (status, word) =
+        if healthy { (StatusCode::OK, "healthy") } else { (StatusCode::SERVICE_UNAVAILABLE, "unhealthy") };
+    body::json(status, &Health { status: word, checks }, 256)
+}
+
+#[derive(Serialize)]
+struct Probe {
+    status: &'static str,
+}
+
+/// Whether the process is up
+#[utoipa::path(get, path = "/livez", tag = "system", security(()), responses((status = 200, body = doc::Probe)))]
+async fn livez() -> Response {
+    body::ok(&Probe { status: "alive" })
+}
+
+/// Whether it takes work
+#[utoipa::path(get, path = "/readyz", tag = "system", security(()), responses(
+    (status = 200, body = doc::Probe),
+    (status = 503, description = "It is starting or draining", body = doc::ErrorBody),
+))]
+async fn readyz(State(state): State<AppState>) -> ApiResult {
+    if state.coordinator.is_ready() {
+        return Ok(body::ok(&Probe { status: "ready" }));
+    }
+    let message = "this node is starting or draining";
+    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message))
+}
+
+/// Metrics, as Prometheus reads them
+#[utoipa::path(get, path = "/metrics", tag = "system", responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    doc::Refused,
+))]
+async fn metrics(State(state): State<AppState>) -> Response {
+    // Where the store is away the other figures matter all the more.
+    if let Err(error) = state.coordinator.refresh_gauges().await {
+        tracing::warn!(%error, "some gauges are old");
+    }
+    let text = state.metrics.render();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", tag = "system", security(()), responses(
+    (status = 200, body = Object, content_type = "application/json"),
+))]
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], super::openapi::text()).into_response()
+}

@@ -1,0 +1,238 @@
+//! The architecture's invariants, asserted.
+//!
+//! Which crate may know which is read from `cargo metadata`, which module may name which from the sources. A change that
+//! breaks a direction fails here with the line that does it, long before it hurts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What the rules may link: data, its encodings, and calendar arithmetic. No runtime, I/O, clock or random source.
+const CORE_MAY_USE: [&str; 8] = ["async-trait", "bytes", "croner", "jiff", "serde", "serde_json", "thiserror", "uuid"];
+/// Features that would bring a clock or a random source into a crate that is allowed above.
+const CORE_MAY_NOT_ENABLE: [(&str, &str); 2] = [("uuid", "v4"), ("uuid", "fast-rng")];
+const LINES_MAX: usize = 500;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+}
+
+struct Dependency {
+    name: String,
+    kind: Kind,
+    features: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Kind {
+    Normal,
+    Build,
+    Dev,
+}
+
+/// The direct dependencies of every crate of the workspace, from their manifests.
+fn packages() -> BTreeMap<String, Vec<Dependency>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    packages.iter().map(|package| (text(&package["name"]), dependencies(package))).collect()
+}
+
+fn dependencies(package: &Value) -> Vec<Dependency> {
+    let all = package["dependencies"].as_array().expect("dependencies");
+    all.iter()
+        .map(|dependency| Dependency {
+            name: text(&dependency["name"]),
+            kind: match dependency["kind"].as_str() {
+                None => Kind::Normal,
+                Some("build") => Kind::Build,
+                Some("dev") => Kind::Dev,
+                Some(other) => panic!("cargo metadata has an unknown kind of dependency {other:?}"),
+            },
+            features: dependency["features"].as_array().expect("features").iter().map(text).collect(),
+        })
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("expected a string, got {value}")).to_owned()
+}
+
+fn names(dependencies: &[Dependency], kinds: &[Kind]) -> BTreeSet<String> {
+    dependencies.iter().filter(|it| kinds.contains(&it.kind)).map(|it| it.name.clone()).collect()
+}
+
+fn ours(dependencies: &[Dependency], kinds: &[Kind]) -> BTreeSet<String> {
+    names(dependencies, kinds).into_iter().filter(|name| name.starts_with("convoke")).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn core_depends_on_no_runtime_no_io_no_clock_and_no_random_source() {
+    let packages = packages();
+    let core = &packages["convoke-core"];
+    let used = names(core, &[Kind::Normal, Kind::Build]);
+    let foreign: Vec<_> = used.difference(&set(&CORE_MAY_USE)).cloned().collect();
+    assert!(foreign.is_empty(), "core may not depend on {foreign:?}: time, randomness and I/O are its arguments");
+    for (name, feature) in CORE_MAY_NOT_ENABLE {
+        let enabled = core.iter().any(|it| it.name == name && it.features.iter().any(|on| on == feature));
+        assert!(!enabled, "core may not enable {name}/{feature}");
+    }
+}
+
+/// `core ← {adapters, runtime} ← convoke ← server`.
+#[test]
+fn dependencies_point_from_the_binary_to_the_rules() {
+    let packages = packages();
+    let linked = |name: &str| ours(&packages[name], &[Kind::Normal, Kind::Build]);
+    assert_eq!(linked("convoke-core"), set(&[]), "core knows nobody");
+    assert_eq!(linked("convoke-adapters"), set(&["convoke-core"]), "adapters know the ports alone");
+    assert_eq!(linked("convoke-runtime"), set(&["convoke-core"]), "the runtime knows no engine");
+    assert_eq!(linked("convoke"), set(&["convoke-core", "convoke-adapters", "convoke-runtime"]));
+    assert!(!linked("convoke-server").contains("convoke-adapters"), "the server reaches adapters by convoke::connect");
+}
+
+#[test]
+fn runtime_is_not_even_tested_by_adapters() {
+    let packages = packages();
+    let adapters = names(&packages["convoke-adapters"], &[Kind::Normal, Kind::Build, Kind::Dev]);
+    assert!(!adapters.contains("convoke-runtime"), "an adapter may not name the runtime");
+}
+
+#[test]
+fn testkit_is_nobodys_normal_dependency() {
+    for (package, dependencies) in packages() {
+        let linked = names(&dependencies, &[Kind::Normal, Kind::Build]);
+        assert!(!linked.contains("convoke-testkit"), "{package} links the testkit");
+    }
+}
+
+/// Every Rust source of the workspace, by its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut left = vec![root.join("crates")];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(&root).expect("under the root").to_string_lossy().into_owned();
+                found.push((name, std::fs::read_to_string(&path).expect("UTF-8")));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 20, "the sources were not found under {}", root.display());
+    found
+}
+
+/// `file:line: text` of every line of code (comments left out) in `sources` that `bad` objects to.
+fn lines<'a>(sources: impl Iterator<Item = &'a (String, String)>, bad: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, text) in sources {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if bad(name, code) {
+                found.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn only_connect_names_the_adapters() {
+    let sources = sources();
+    let application = sources.iter().filter(|(name, _)| {
+        let in_convoke = name.starts_with("crates/convoke/src/") && name != "crates/convoke/src/connect.rs";
+        in_convoke || ["core", "runtime", "server"].iter().any(|it| name.starts_with(&format!("crates/{it}/src/")))
+    });
+    let found = lines(application, |_, code| code.contains("convoke_adapters"));
+    assert!(found.is_empty(), "only crates/convoke/src/connect.rs turns URLs into adapters:\n{}", found.join("\n"));
+}
+
+/// The adapter modules there are: the directories (or files) beside the crate's `lib.rs`.
+fn engines() -> BTreeSet<String> {
+    let entries = std::fs::read_dir(root().join("crates/adapters/src")).expect("the adapters' sources");
+    entries
+        .map(|entry| entry.expect("a readable entry").path())
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .filter(|name| name != "lib")
+        .collect()
+}
+
+#[test]
+fn no_adapter_names_another() {
+    let engines = engines();
+    let sources = sources();
+    let adapters = sources.iter().filter(|(name, _)| name.starts_with("crates/adapters/src/"));
+    let found = lines(adapters, |name, code| {
+        let own = name.trim_start_matches("crates/adapters/src/").split(['/', '.']).next().unwrap_or_default();
+        own != "lib" && engines.iter().any(|other| other != own && code.contains(&format!("crate::{other}")))
+    });
+    assert!(found.is_empty(), "adapters know the ports, not each other:\n{}", found.join("\n"));
+}
+
+#[test]
+fn core_reads_no_clock_and_does_no_io() {
+    const FORBIDDEN: [&str; 10] = [
+        "std::fs",
+        "std::net",
+        "std::io",
+        "std::process",
+        "std::thread",
+        "Instant::now",
+        "SystemTime",
+        "Timestamp::now",
+        "Zoned::now",
+        "Uuid::now_v7",
+    ];
+    let sources = sources();
+    let core = sources.iter().filter(|(name, _)| name.starts_with("crates/core/src/"));
+    let found = lines(core, |_, code| FORBIDDEN.iter().any(|name| code.contains(name)));
+    assert!(found.is_empty(), "time and I/O are arguments of core:\n{}", found.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Spelled in two parts, so that this file does not find itself.
+    let forbidden = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[ign", "ore")];
+    let sources = sources();
+    let found = lines(sources.iter(), |_, code| forbidden.iter().any(|name| code.contains(name)));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn no_source_file_holds_two_things() {
+    let long: Vec<String> = sources()
+        .iter()
+        .filter(|(name, _)| name.split('/').nth(2) == Some("src"))
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|(_, lines)| *lines > LINES_MAX)
+        .map(|(name, lines)| format!("{name}: {lines} lines"))
+        .collect();
+    assert!(long.is_empty(), "a file over {LINES_MAX} lines has two things in it:\n{}", long.join("\n"));
+}
+
+#[test]
+fn every_source_opens_with_what_it_promises() {
+    let silent: Vec<String> = sources()
+        .into_iter()
+        .filter(|(name, _)| name.contains("/src/"))
+        .filter(|(_, text)| text.lines().count() > 120 && !text.starts_with("//!"))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(silent.is_empty(), "a module opens with a short essay:\n{}", silent.join("\n"));
+}

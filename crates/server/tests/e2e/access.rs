@@ -1,0 +1,85 @@
+//! Who may do what: loopback is open, elsewhere tokens with roles or a refusal to start.
+
+use convoke_testkit::process::Node;
+use serde_json::{Value, json};
+
+use super::server;
+
+const TOKENS: &str = "read:r-secret,enqueue:e-secret,worker:w-secret,admin:a-secret";
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_needs_tokens() {
+    let mut program = server().args(["--http", "0.0.0.0:0"]).spawn();
+    let status = program.wait().await;
+    let said = program.said().join("\n");
+    assert!(matches!(status.code(), Some(1 | 2)), "{status}: {said}");
+    assert!(said.contains("http.tokens") && said.contains("--insecure"), "it should say what to set: {said}");
+}
+
+#[tokio::test]
+async fn it_can_be_opened_on_purpose() {
+    let node = server().args(["--http", "0.0.0.0:0", "--insecure"]).start().await;
+    node.enqueued(json!({ "type": "t" })).await;
+}
+
+async fn guarded() -> Node {
+    server().args(["--http", "0.0.0.0:0"]).set("http.tokens", TOKENS).token("a-secret").start().await
+}
+
+#[tokio::test]
+async fn a_role_may_do_its_own_part_and_no_more() {
+    let node = guarded().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let job = json!({ "type": "t", "queue": "other" });
+    let worker = json!({ "workerId": "w", "name": "w", "queues": ["none"], "concurrency": 1 });
+    let schedule = json!({ "type": "t", "every": "1h" });
+    let job_path = format!("/v1/jobs/{id}");
+    // Whether read, enqueue, worker and admin may: yes, no, or `-` where it does no harm and is the server's to decide.
+    let table: [(&str, &str, Option<Value>, &str); 8] = [
+        ("GET", "/v1/jobs", None, "y--y"),
+        ("GET", &job_path, None, "y--y"),
+        ("GET", "/metrics", None, "y--y"),
+        ("POST", "/v1/jobs", Some(job), "nyny"),
+        ("POST", "/v1/worker/register", Some(worker), "nnyy"),
+        ("PUT", "/v1/schedules/s", Some(schedule), "nnny"),
+        ("PATCH", "/v1/queues/q", Some(json!({ "paused": true })), "nnny"),
+        ("POST", "/v1/dead-letters/purge", Some(json!({ "all": true })), "nnny"),
+    ];
+    for (method, path, body, allowed) in table {
+        for (token, may) in ["r-secret", "e-secret", "w-secret", "a-secret"].iter().zip(allowed.chars()) {
+            let answer = node.http().with_token(token).send(method, path, body.clone()).await.expect("an answer");
+            match may {
+                'y' => assert!((200..300).contains(&answer.status), "{token} {method} {path}: {}", answer.text()),
+                'n' => assert_eq!(answer.expect(403)["error"]["code"], "forbidden", "{token} {method} {path}"),
+                _ => assert!(matches!(answer.status, 200 | 403), "{token} {method} {path}: {}", answer.text()),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_known_token_nothing_is_told() {
+    let node = guarded().await;
+    for token in ["", "wrong", "a-secre", "a-secrets", "A-SECRET"] {
+        for path in ["/v1/jobs", "/v1/cluster", "/v1/events", "/metrics"] {
+            let answer = node.http().with_token(token).get(path).await.expect("an answer");
+            assert_eq!(answer.expect(401)["error"]["code"], "unauthorized", "{token:?} {path}");
+        }
+    }
+    for path in ["/livez", "/readyz", "/health"] {
+        let answer = node.http().with_token("").get(path).await.expect("an answer");
+        assert_eq!(answer.status, 200, "a probe has no token: {path}");
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_takes_a_token() {
+    let node = guarded().await;
+    let mut cli = node.cli();
+    cli.server = Some(format!("http://127.0.0.1:{}", node.http().address().port()));
+    let refused = cli.run(["job", "list"]).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stdout);
+    cli.run(["job", "list", "--token", "r-secret"]).await.expect(0);
+    cli.env.push(("CONVOKE_TOKEN".into(), "r-secret".into()));
+    cli.run(["job", "list"]).await.expect(0);
+}

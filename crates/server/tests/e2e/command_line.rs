@@ -1,0 +1,167 @@
+//! The command line against a real server.
+
+use convoke_testkit::process::eventually;
+use serde_json::json;
+
+use super::server;
+
+#[tokio::test]
+async fn enqueue_waits_and_its_exit_code_tells_how_it_ended() {
+    let node = server().start().await;
+    let _worker = node.exec_worker("good", "cat; echo >&2 warned");
+    let _bad = node.exec_worker("bad", "exit 7");
+    let cli = node.cli();
+    cli.run(["enqueue", "greet", "--queue", "good", "--args", r#"{"name":"Ada"}"#, "--wait"]).await.expect(0);
+    let failed = cli.run(["enqueue", "greet", "--queue", "bad", "--max-retries", "0", "--wait"]).await;
+    assert_eq!(failed.code, Some(1), "{}{}", failed.stdout, failed.stderr);
+    let by_file = node.settings().directory().join("args.json");
+    std::fs::write(&by_file, r#"{"from":"file"}"#).expect("a file");
+    let at = format!("@{}", by_file.display());
+    cli.run(["enqueue", "greet", "--queue", "good", "--args", &at, "--wait"]).await.expect(0);
+    cli.run_with_input(["enqueue", "greet", "--queue", "good", "--args", "-", "--wait"], r#"{"from":"stdin"}"#)
+        .await
+        .expect(0);
+    let jobs = cli.run(["job", "list", "--json"]).await.json();
+    let list = jobs["jobs"].as_array().expect("jobs");
+    let args: Vec<_> = list.iter().map(|job| job["args"].clone()).collect();
+    assert!(args.contains(&json!({ "from": "file" })) && args.contains(&json!({ "from": "stdin" })), "{args:?}");
+    let first = list.last().expect("a job")["id"].as_str().expect("an id");
+    let logs = cli.run(["job", "logs", first]).await;
+    assert!(logs.expect(0).contains("Ada") && logs.stdout.contains("warned"), "{}", logs.stdout);
+    let letters = cli.run(["dead", "list", "--json"]).await.json();
+    assert_eq!(letters["deadLetters"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_command_gets_its_job_on_its_input_and_in_its_environment() {
+    let node = server().start().await;
+    let script = "cat > input; env | grep ^CONVOKE_ > environment";
+    let _worker = node.exec_worker("q", script);
+    let spec = json!({ "type": "report", "queue": "q", "args": { "n": 1 }, "correlationId": "c-1", "maxRetries": 4 });
+    let id = node.enqueued(spec).await;
+    let job = node.job_when(&id, &["completed"]).await;
+    let read =
+        |name: &str| std::fs::read_to_string(node.settings().directory().join(name)).expect("the command wrote it");
+    assert_eq!(read("input").trim(), r#"{"n":1}"#);
+    let environment = read("environment");
+    let execution = job["executionId"].as_str().expect("an execution");
+    for line in [
+        format!("CONVOKE_JOB_ID={id}"),
+        format!("CONVOKE_EXECUTION_ID={execution}"),
+        "CONVOKE_JOB_TYPE=report".into(),
+        "CONVOKE_QUEUE=q".into(),
+        "CONVOKE_ATTEMPT=1".into(),
+        "CONVOKE_MAX_RETRIES=4".into(),
+        "CONVOKE_CORRELATION_ID=c-1".into(),
+    ] {
+        assert!(environment.lines().any(|it| it == line), "{line} is missing in\n{environment}");
+    }
+}
+
+#[tokio::test]
+async fn every_noun_can_be_managed() {
+    let node = server().start().await;
+    let cli = node.cli();
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    assert_eq!(cli.run(["job", "show", &id, "--json"]).await.json()["id"], id.as_str());
+    cli.run(["job", "history", &id]).await.expect(0);
+    cli.run(["job", "cancel", &id]).await.expect(0);
+    cli.run(["job", "retry", &id]).await.expect(0);
+    cli.run(["schedule", "add", "nightly", "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--type", "t"])
+        .await
+        .expect(0);
+    for verb in ["show", "pause", "resume", "trigger"] {
+        cli.run(["schedule", verb, "nightly"]).await.expect(0);
+    }
+    let schedules = cli.run(["schedule", "list", "--json"]).await.json();
+    assert_eq!(schedules["schedules"][0]["tz"], "Europe/Berlin");
+    cli.run(["schedule", "remove", "nightly"]).await.expect(0);
+    for args in [["queue", "pause", "q"], ["queue", "resume", "q"], ["queue", "show", "q"]] {
+        cli.run(args).await.expect(0);
+    }
+    cli.run(["queue", "limit", "q", "--rate", "100/1s", "--concurrency", "3"]).await.expect(0);
+    let queue = cli.run(["queue", "show", "q", "--json"]).await.json();
+    assert_eq!((&queue["rateLimit"], &queue["concurrency"]), (&json!({ "limit": 100, "per": "1s" }), &json!(3)));
+    cli.run(["queue", "list"]).await.expect(0);
+    cli.run(["worker", "list"]).await.expect(0);
+    let status = cli.run(["cluster", "status", "--json"]).await.json();
+    assert!(status["epoch"].as_u64() >= Some(1), "{status}");
+    assert_ne!(cli.run(["dead", "purge"]).await.code, Some(0), "a purge of everything must be asked for");
+    cli.run(["dead", "purge", "--all"]).await.expect(0);
+}
+
+#[tokio::test]
+async fn mistakes_are_told_apart_by_their_exit_code() {
+    let node = server().start().await;
+    let cli = node.cli();
+    for args in [&["nonsense"][..], &["enqueue"], &["job", "show"], &["enqueue", "t", "--priority", "urgent"]] {
+        let output = cli.run(args).await;
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.stderr);
+    }
+    let missing = cli.run(["job", "show", "0198c5f2-0000-7000-8000-000000000000"]).await;
+    assert_eq!(missing.code, Some(1), "{}", missing.stderr);
+    assert!(missing.stderr.starts_with("error: "), "{}", missing.stderr);
+    let mut nobody = node.cli();
+    nobody.server = Some("http://127.0.0.1:1".into());
+    let away = nobody.run(["job", "list"]).await;
+    assert_eq!(away.code, Some(1));
+    assert!(away.stderr.contains("http://127.0.0.1:1"), "{}", away.stderr);
+}
+
+#[tokio::test]
+async fn configuration_is_refused_with_the_name_of_what_is_wrong() {
+    for (name, value) in [
+        ("CONVOKE_WORKER__STALE_AFTR", "1s"),
+        ("CONVOKE_WORKER__STALE_AFTER", "soon"),
+        ("CONVOKE_NOTHING__AT_ALL", "1"),
+        ("CONVOKE_HTTP__BIND", "nowhere"),
+    ] {
+        let mut program = server().env(name, value).spawn();
+        // A flag would win over the address, so that one is left to the environment.
+        if name.ends_with("BIND") {
+            drop(program);
+            let output = server().cli();
+            let output = convoke_testkit::process::Cli { env: vec![(name.into(), value.into())], ..output };
+            let refused = output.run(["serve", "--store", "memory:"]).await;
+            assert!(matches!(refused.code, Some(1 | 2)), "{}", refused.stderr);
+            assert!(refused.stderr.contains("http.bind") && refused.stderr.contains("nowhere"), "{}", refused.stderr);
+            continue;
+        }
+        let status = program.wait().await;
+        let said = program.said().join("\n").to_lowercase();
+        assert!(matches!(status.code(), Some(1 | 2)), "{name}: {said}");
+        let key = name.trim_start_matches("CONVOKE_").to_lowercase();
+        assert!(said.contains(&key) || said.contains(&key.replace("__", ".")), "{name} is not named: {said}");
+    }
+}
+
+#[tokio::test]
+async fn flags_win_over_the_environment_and_that_over_the_file() {
+    let builder = server();
+    let file = builder.directory().join("convoke.toml");
+    std::fs::write(&file, "[node]\nid = \"from-file\"\n[retention]\ndead = \"5d\"\n[bus]\nprefix = \"from-file\"\n")
+        .expect("a file");
+    let builder = builder.env("CONVOKE_NODE__ID", "from-env").env("CONVOKE_BUS__PREFIX", "from-env");
+    let node = builder.args(["--node-id", "from-flag"]).start().await;
+    let cluster = node.http().get("/v1/cluster").await.expect("an answer").expect(200);
+    assert_eq!(cluster["leader"], "from-flag");
+    let mut cli = node.cli();
+    cli.env = vec![("CONVOKE_BUS__PREFIX".into(), "from-env".into())];
+    let output = cli.run(["serve", "--print-config", "--node-id", "from-flag"]).await;
+    let text = output.expect(0);
+    for line in ["id = \"from-flag\"", "prefix = \"from-env\"", "dead = \"5d\""] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_demo_keeps_itself_busy() {
+    let node = server().args(["--demo"]).start().await;
+    eventually("completed jobs of the demo", || async {
+        let jobs = node.http().get("/v1/jobs?status=completed").await.ok()?.json();
+        (jobs["jobs"].as_array()?.len() >= 3).then_some(())
+    })
+    .await;
+    let schedules = node.http().get("/v1/schedules").await.expect("an answer").expect(200);
+    assert!(!schedules["schedules"].as_array().expect("schedules").is_empty());
+}

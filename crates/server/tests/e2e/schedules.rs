@@ -1,0 +1,92 @@
+//! Schedules of a real server: one job a tick, also across restarts.
+
+use std::collections::BTreeSet;
+
+use convoke_testkit::invariants::{Ledger, Seen, c1_ticks, holds};
+use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, eventually};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::server;
+
+async fn put(node: &Node, name: &str, schedule: Value) -> Value {
+    let answer = node.http().send("PUT", &format!("/v1/schedules/{name}"), Some(schedule)).await.expect("an answer");
+    assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+    answer.json()
+}
+
+fn ticks(seen: &Seen, schedule: &str) -> BTreeSet<Timestamp> {
+    let jobs = seen.jobs.values().filter(|job| job.schedule.as_deref() == Some(schedule));
+    jobs.filter_map(|job| job.scheduled_at.as_deref()?.parse().ok()).collect()
+}
+
+async fn jobs_of(node: &Node, schedule: &str) -> usize {
+    let jobs = node.all("/v1/jobs", "jobs").await;
+    jobs.iter().filter(|job| job["schedule"] == schedule).count()
+}
+
+/// With `missed: all` no tick may be left out, whatever happens to the server in between.
+#[tokio::test]
+async fn every_tick_has_exactly_one_job_across_restarts() {
+    let mut node = server().start().await;
+    let schedule = json!({ "type": "tick", "queue": "q", "every": "100ms", "missed": "all", "overlap": "allow" });
+    put(&node, "fast", schedule).await;
+    let cron = json!({ "type": "tick", "queue": "q", "cron": "* * * * * *", "missed": "all", "overlap": "allow" });
+    put(&node, "cron", cron).await;
+    let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null));
+    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), plan).await;
+    for restart in 1..=5 {
+        eventually("more ticks", || async { (jobs_of(&node, "fast").await >= 6 * restart).then_some(()) }).await;
+        node.restart().await;
+    }
+    eventually("ticks after the last restart", || async { (jobs_of(&node, "cron").await >= 4).then_some(()) }).await;
+    let seen = Seen::of(&node).await;
+    for (name, every) in [("fast", SignedDuration::from_millis(100)), ("cron", SignedDuration::from_secs(1))] {
+        let made = ticks(&seen, name);
+        let (first, last) = (made.first().expect("a first tick"), made.last().expect("a last tick"));
+        holds(&c1_ticks::check(&seen, name, &c1_ticks::evenly(*first, *last, every)));
+    }
+}
+
+#[tokio::test]
+async fn a_tick_is_skipped_while_the_job_of_the_last_one_is_live() {
+    let node = server().start().await;
+    put(&node, "s", json!({ "type": "t", "queue": "q", "every": "100ms" })).await;
+    eventually("the first tick", || async { (jobs_of(&node, "s").await == 1).then_some(()) }).await;
+    let first = node.http().get("/v1/schedules/s").await.expect("an answer").expect(200)["nextRunAt"].clone();
+    eventually("the schedule to move on", || async {
+        let next = node.http().get("/v1/schedules/s").await.ok()?.json()["nextRunAt"].clone();
+        (next != first).then_some(())
+    })
+    .await;
+    assert_eq!(jobs_of(&node, "s").await, 1, "no worker: the first is live still");
+}
+
+#[tokio::test]
+async fn a_schedule_is_paused_resumed_triggered_replaced_and_removed() {
+    let node = server().start().await;
+    let http = node.http();
+    let shown = put(&node, "s", json!({ "type": "t", "queue": "q", "cron": "0 3 * * *", "tz": "Europe/Berlin" })).await;
+    assert_eq!(
+        (&shown["missed"], &shown["overlap"], &shown["paused"]),
+        (&json!("latest"), &json!("skip"), &json!(false))
+    );
+    let next: Timestamp = shown["nextRunAt"].as_str().expect("a next run").parse().expect("an instant");
+    assert_eq!(next.to_zoned(jiff::tz::TimeZone::get("Europe/Berlin").expect("a zone")).hour(), 3);
+    let post = |verb: &'static str| async move {
+        http.post(&format!("/v1/schedules/s/{verb}"), json!({})).await.expect("an answer")
+    };
+    let paused = post("pause").await.expect(200);
+    assert_eq!((&paused["paused"], &paused["nextRunAt"]), (&json!(true), &Value::Null));
+    let resumed = post("resume").await.expect(200);
+    assert_eq!((&resumed["paused"], &resumed["nextRunAt"]), (&json!(false), &shown["nextRunAt"]));
+    let triggered = post("trigger").await;
+    assert!(matches!(triggered.status, 200 | 201), "{}", triggered.text());
+    assert_eq!(jobs_of(&node, "s").await, 1);
+    let replaced = put(&node, "s", json!({ "type": "u", "queue": "q", "every": "1h" })).await;
+    assert_eq!((&replaced["type"], &replaced["every"], &replaced["cron"]), (&json!("u"), &json!("1h"), &Value::Null));
+    let all = http.get("/v1/schedules").await.expect("an answer").expect(200);
+    assert_eq!(all["schedules"].as_array().map(Vec::len), Some(1));
+    assert_eq!(http.send("DELETE", "/v1/schedules/s", None).await.expect("an answer").status, 204);
+    assert_eq!(http.get("/v1/schedules/s").await.expect("an answer").status, 404);
+}

@@ -1,0 +1,286 @@
+//! Workers that die, freeze, leave, forget and repeat themselves.
+
+use std::time::Duration;
+
+use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
+use convoke_testkit::process::{GatewayWorker, Handling, Http, Node, Plan, Signal, eventually};
+use serde_json::{Value, json};
+
+use super::server;
+
+/// A server that declares workers dead within a second.
+async fn impatient() -> Node {
+    server().set("worker.stale_after", "1s").set("worker.heartbeat_interval", "200ms").start().await
+}
+
+async fn register(http: &Http, worker: &str, queue: &str) -> Value {
+    let body = json!({ "workerId": worker, "name": worker, "queues": [queue], "concurrency": 5 });
+    http.post("/v1/worker/register", body).await.expect("an answer").expect(200)
+}
+
+/// One job of the queue, taken by hand.
+async fn take(http: &Http, worker: &str) -> Value {
+    let body = json!({ "workerId": worker, "max": 1, "wait": "20s" });
+    let polled = http.post("/v1/worker/poll", body).await.expect("an answer").expect(200);
+    assert_eq!(polled["jobs"].as_array().map(Vec::len), Some(1), "{polled}");
+    polled["jobs"][0].clone()
+}
+
+fn event(run: &Value, kind: &str) -> Value {
+    json!({ "jobId": run["jobId"], "executionId": run["executionId"], "kind": kind })
+}
+
+/// Reports, registering again where the server has forgotten the worker.
+async fn report(http: &Http, worker: &str, queue: &str, events: &[Value]) -> Value {
+    let body = json!({ "workerId": worker, "events": events });
+    let answer = http.post("/v1/worker/report", body.clone()).await.expect("an answer");
+    if answer.status != 404 {
+        return answer.expect(200);
+    }
+    assert_eq!(answer.json()["error"]["code"], "unknown_worker");
+    register(http, worker, queue).await;
+    http.post("/v1/worker/report", body).await.expect("an answer").expect(200)
+}
+
+/// A command that runs until the file `go` is there.
+const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done";
+
+async fn running_by(node: &Node, id: &str) -> String {
+    let job = node.job_when(id, &["running"]).await;
+    job["workerId"].as_str().expect("a running job has a worker").to_owned()
+}
+
+#[tokio::test]
+async fn runs_of_a_killed_worker_are_taken_over() {
+    let node = impatient().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let mut first = node.exec_worker("q", UNTIL_GO);
+    let before = running_by(&node, &id).await;
+    first.kill().await;
+    let _second = node.exec_worker("q", "true");
+    let job = node.job_when(&id, &["completed"]).await;
+    assert_ne!(job["workerId"], before.as_str());
+    assert_eq!(job["attempt"], 2, "a lost run counts as an attempt");
+    let history = node.history(&id).await;
+    let statuses: Vec<_> = history.iter().map(|run| run["status"].as_str().unwrap_or_default()).collect();
+    assert_eq!(statuses, ["lost", "completed"]);
+}
+
+#[tokio::test]
+async fn a_job_that_kills_its_workers_is_a_dead_letter_exactly_once() {
+    let node = impatient().await;
+    let id = node.enqueued(json!({ "type": "poison", "queue": "q", "maxRetries": 2 })).await;
+    for attempt in 1..=2 {
+        let mut worker = node.exec_worker("q", UNTIL_GO);
+        eventually("the next attempt", || async {
+            let job = node.job(&id).await;
+            (job["status"] == "running" && job["attempt"] == attempt).then_some(())
+        })
+        .await;
+        worker.kill().await;
+    }
+    let _last = node.exec_worker("q", "echo broken >&2; exit 3");
+    let job = node.job_when(&id, &["failed"]).await;
+    assert_eq!((&job["attempt"], &job["retryCount"]), (&json!(3), &json!(2)), "attempts add up");
+    let letters = node.all("/v1/dead-letters", "deadLetters").await;
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    assert_eq!((&letters[0]["jobId"], &letters[0]["attempts"]), (&json!(id), &json!(3)));
+    assert!(letters[0]["error"].as_str().is_some_and(|error| error.contains('3')), "{}", letters[0]);
+    jobs_hold(&Ledger::default(), &Seen::of(&node).await);
+}
+
+#[tokio::test]
+async fn the_late_completion_of_a_paused_worker_process_is_refused() {
+    let node = impatient().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let paused = node.exec_worker("q", UNTIL_GO);
+    let before = running_by(&node, &id).await;
+    paused.signal(Signal::STOP);
+    let _second = node.exec_worker("q", "true");
+    let job = node.job_when(&id, &["completed"]).await;
+    let fenced = node.metric("convoke_fenced_total", &[]).await;
+    // Its command ends, it wakes up, and has a completion to tell.
+    std::fs::write(node.settings().directory().join("go"), "").expect("a file");
+    paused.signal(Signal::CONT);
+    eventually("the refusal of the late completion", || async {
+        (node.metric("convoke_fenced_total", &[]).await > fenced).then_some(())
+    })
+    .await;
+    let after = node.job(&id).await;
+    assert_eq!(after, job, "the newer run's record stands");
+    assert_ne!(after["workerId"], before.as_str());
+}
+
+#[tokio::test]
+async fn a_late_report_is_answered_with_stale_execution() {
+    let node = impatient().await;
+    let http = node.http();
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    register(http, "slow", "q").await;
+    let old = take(http, "slow").await;
+    // It says nothing more, and is dead to the server after a second.
+    node.job_when(&id, &["pending"]).await;
+    register(http, "quick", "q").await;
+    let new = take(http, "quick").await;
+    assert_ne!(new["executionId"], old["executionId"]);
+    for kind in ["started", "progress", "log", "completed", "failed", "cancelled"] {
+        let mut late = event(&old, kind);
+        match kind {
+            "progress" => late["percent"] = 50.into(),
+            "log" => late["message"] = "late".into(),
+            "failed" => late["error"] = "late".into(),
+            _ => {}
+        }
+        let answer = report(http, "slow", "q", &[late]).await;
+        assert_eq!(answer["accepted"], 0, "{kind}: {answer}");
+        let refused = json!([{ "executionId": old["executionId"], "code": "stale_execution" }]);
+        assert_eq!(answer["rejected"], refused, "{kind}");
+    }
+    let mut done = event(&new, "completed");
+    done["result"] = json!({ "by": "quick" });
+    assert_eq!(report(http, "quick", "q", &[done]).await["accepted"], 1);
+    let job = node.job(&id).await;
+    assert_eq!((&job["status"], &job["result"]["by"]), (&json!("completed"), &json!("quick")));
+    let logs = http.get(&format!("/v1/jobs/{id}/logs")).await.expect("an answer").expect(200);
+    assert_eq!(logs["logs"], json!([]), "nothing of the late run was kept");
+}
+
+#[tokio::test]
+async fn a_repeated_end_changes_nothing_and_another_end_is_refused() {
+    let node = server().start().await;
+    let http = node.http();
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    register(http, "w", "q").await;
+    let run = take(http, "w").await;
+    let mut done = event(&run, "completed");
+    done["result"] = json!(1);
+    assert_eq!(report(http, "w", "q", &[done.clone()]).await, json!({ "accepted": 1, "rejected": [] }));
+    let job = node.job(&id).await;
+    assert_eq!(report(http, "w", "q", &[done]).await, json!({ "accepted": 1, "rejected": [] }));
+    let mut failed = event(&run, "failed");
+    failed["error"] = "after all".into();
+    let answer = report(http, "w", "q", &[failed]).await;
+    assert_eq!(answer["rejected"][0]["code"], "stale_execution", "{answer}");
+    assert_eq!(node.job(&id).await, job);
+}
+
+#[tokio::test]
+async fn one_stale_event_hinders_no_other() {
+    let node = server().start().await;
+    let http = node.http();
+    let (first, second) = (
+        node.enqueued(json!({ "type": "t", "queue": "q" })).await,
+        node.enqueued(json!({ "type": "t", "queue": "q" })).await,
+    );
+    register(http, "w", "q").await;
+    let (one, two) = (take(http, "w").await, take(http, "w").await);
+    node.http().post(&format!("/v1/jobs/{first}/cancel"), json!({})).await.expect("an answer").expect(200);
+    let answer = report(http, "w", "q", &[event(&one, "completed"), event(&two, "completed")]).await;
+    assert_eq!(answer["accepted"], 1, "{answer}");
+    assert_eq!(answer["rejected"][0]["executionId"], one["executionId"]);
+    assert_eq!(node.job(&first).await["status"], "cancelled");
+    assert_eq!(node.job(&second).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn what_a_leaving_worker_has_not_finished_goes_back_at_once_and_does_not_count() {
+    let node = server().set("worker.stale_after", "10m").start().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let ledger = Ledger::default();
+    let worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    node.job_when(&id, &["running"]).await;
+    let left = worker.leave().await;
+    assert!(matches!(left.status, 200 | 204), "{}", left.text());
+    let job = node.job_when(&id, &["pending"]).await;
+    assert_eq!(job["attempt"], 0);
+    let next = Plan::new("next", "q", |_| Handling::Complete(Value::Null));
+    let _next = GatewayWorker::start(node.http(), &ledger, next).await;
+    assert_eq!(node.job_when(&id, &["completed"]).await["attempt"], 1);
+    jobs_hold(&ledger, &Seen::of(&node).await);
+}
+
+#[tokio::test]
+async fn a_run_that_its_worker_no_longer_knows_of_is_lost() {
+    let node = server().set("worker.stale_after", "10m").start().await;
+    let http = node.http();
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    register(http, "forgetful", "q").await;
+    take(http, "forgetful").await;
+    let job = eventually("the run to be declared lost", || async {
+        let body = json!({ "workerId": "forgetful", "running": [] });
+        http.post("/v1/worker/heartbeat", body).await.expect("an answer").expect(200);
+        let job = node.job(&id).await;
+        (job["status"] == "pending").then_some(job)
+    })
+    .await;
+    assert_eq!(job["attempt"], 1, "a lost run counts");
+}
+
+#[tokio::test]
+async fn an_unknown_worker_is_told_to_register_again() {
+    let mut node = server().start().await;
+    for (path, body) in [
+        ("/v1/worker/poll", json!({ "workerId": "nobody", "max": 1, "wait": "0s" })),
+        ("/v1/worker/heartbeat", json!({ "workerId": "nobody", "running": [] })),
+    ] {
+        let answer = node.http().post(path, body).await.expect("an answer");
+        assert_eq!(answer.expect(404)["error"]["code"], "unknown_worker", "{path}");
+    }
+    register(node.http(), "w", "q").await;
+    node.restart().await;
+    // Whether a registration survives a restart is the server's business; that the worker can go on is not.
+    register(node.http(), "w", "q").await;
+    let body = json!({ "workerId": "w", "max": 1, "wait": "0s" });
+    let polled = node.http().post("/v1/worker/poll", body).await.expect("an answer").expect(200);
+    assert_eq!((&polled["jobs"], &polled["drain"]), (&json!([]), &json!(false)));
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_told_to_its_worker() {
+    let node = server().start().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let ledger = Ledger::default();
+    let worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    node.job_when(&id, &["running"]).await;
+    let body = json!({ "reason": "not needed" });
+    let job = node.http().post(&format!("/v1/jobs/{id}/cancel"), body).await.expect("an answer").expect(200);
+    assert_eq!(job["status"], "cancelled");
+    eventually("the worker to stop its run", || async { worker.running().is_empty().then_some(()) }).await;
+    assert_eq!(node.job(&id).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_a_failed_attempt_and_in_the_end_timed_out() {
+    let node = server().start().await;
+    let spec = json!({ "type": "t", "queue": "q", "timeout": "150ms", "maxRetries": 1 });
+    let id = node.enqueued(spec).await;
+    let ledger = Ledger::default();
+    let _worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    let job = node.job_when(&id, &["timedOut"]).await;
+    assert_eq!(job["attempt"], 2);
+    let history = node.history(&id).await;
+    assert!(history.iter().all(|run| run["status"] == "timedOut"), "{history:?}");
+    assert_eq!(node.all("/v1/dead-letters", "deadLetters").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_with_its_hands_full_gets_no_more() {
+    let node = server().start().await;
+    for _ in 0..8 {
+        node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    }
+    let ledger = Ledger::default();
+    let plan = Plan::new("w", "q", |_| Handling::CompleteAfter(Duration::from_millis(60), Value::Null)).concurrency(2);
+    let worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let mut most = 0;
+    eventually("all to be completed", || {
+        most = most.max(worker.running().len());
+        let done = ledger.entries().reports.iter().filter(|it| it.kind == "completed").count();
+        async move { (done == 8).then_some(()) }
+    })
+    .await;
+    assert!(most <= 2, "{most} at once");
+    let workers = node.http().get("/v1/workers").await.expect("an answer").expect(200);
+    assert_eq!(workers["workers"][0]["workerId"], "w", "{workers}");
+    assert_eq!(workers["workers"][0]["concurrency"], 2);
+}

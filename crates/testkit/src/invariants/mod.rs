@@ -1,0 +1,48 @@
+//! The promises, one file each: a check of what the outside saw against what the coordinator says.
+//!
+//! The [`Ledger`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end. A
+//! check answers all that is broken, in words. Each is itself tested by a history that breaks it, since a check that
+//! cannot fail promises nothing.
+
+pub mod c1_ticks;
+pub mod j1_acknowledged;
+pub mod j2_one_commit;
+pub mod j3_all_end;
+pub mod j4_one_record;
+pub mod j5_attempts;
+pub mod l1_one_holder;
+pub mod l2_sealed;
+mod ledger;
+mod seen;
+
+pub use ledger::{Acknowledged, Entries, Ledger, Reported, Run};
+pub use seen::{Seen, SeenJob, SeenRun};
+
+/// One breach of a promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+/// How many breaches are shown: the first few say it all.
+const SHOWN_MAX: usize = 20;
+
+/// Checks all that can be said of jobs once everything has ended. Panics with what is broken.
+#[track_caller]
+pub fn jobs_hold(ledger: &Ledger, seen: &Seen) {
+    let entries = ledger.entries();
+    let mut broken = j1_acknowledged::check(&entries, seen);
+    broken.extend(j2_one_commit::check(&entries, seen));
+    broken.extend(j3_all_end::check(seen));
+    broken.extend(j4_one_record::check(&entries, seen));
+    broken.extend(j5_attempts::check(seen));
+    holds(&broken);
+}
+
+/// Panics where something is broken.
+#[track_caller]
+pub fn holds(broken: &[Broken]) {
+    let shown: Vec<String> = broken.iter().take(SHOWN_MAX).map(|it| format!("{}: {}", it.invariant, it.what)).collect();
+    assert!(broken.is_empty(), "{} breaches:\n{}", broken.len(), shown.join("\n"));
+}

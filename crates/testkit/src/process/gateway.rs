@@ -1,0 +1,231 @@
+//! A worker that speaks the gateway's protocol by hand and writes down all that it was told.
+//!
+//! It behaves as an honest worker must: it registers again where it is unknown, beats, and repeats a report until it is
+//! answered. What its handler does with a job is the test's to say. Dropping it is its sudden death.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::http::{Answer, Http};
+use crate::invariants::Ledger;
+
+/// What becomes of a run.
+#[derive(Debug, Clone)]
+pub enum Handling {
+    Complete(Value),
+    /// The same, after a while.
+    CompleteAfter(Duration, Value),
+    Fail(String),
+    FailForGood(String),
+    /// Runs until it is cancelled or the worker dies.
+    Hold,
+}
+
+/// Who the worker is and what it does.
+#[derive(Clone)]
+pub struct Plan {
+    pub id: String,
+    pub queues: Vec<String>,
+    pub concurrency: u32,
+    pub handler: Arc<dyn Fn(&Value) -> Handling + Send + Sync>,
+}
+
+impl Plan {
+    pub fn new(id: &str, queue: &str, handler: impl Fn(&Value) -> Handling + Send + Sync + 'static) -> Self {
+        Plan { id: id.into(), queues: vec![queue.into()], concurrency: 10, handler: Arc::new(handler) }
+    }
+
+    pub fn concurrency(self, concurrency: u32) -> Self {
+        Plan { concurrency, ..self }
+    }
+}
+
+/// How long a poll waits. Short, so that a worker notices soon when its server was restarted.
+const POLL_WAIT: &str = "500ms";
+const BEAT_INTERVAL: Duration = Duration::from_millis(150);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+pub struct GatewayWorker {
+    inner: Arc<Inner>,
+    tasks: Vec<AbortHandle>,
+}
+
+struct Inner {
+    plan: Plan,
+    http: Http,
+    ledger: Ledger,
+    /// Execution to job, of what runs now.
+    running: Mutex<BTreeMap<String, String>>,
+}
+
+impl GatewayWorker {
+    /// Registers, then works until it is dropped or leaves.
+    pub async fn start(http: &Http, ledger: &Ledger, plan: Plan) -> Self {
+        let inner = Arc::new(Inner { plan, http: http.clone(), ledger: ledger.clone(), running: Mutex::default() });
+        inner.register().await;
+        let polls = tokio::spawn(inner.clone().poll());
+        let beats = tokio::spawn(inner.clone().beat());
+        GatewayWorker { inner, tasks: vec![polls.abort_handle(), beats.abort_handle()] }
+    }
+
+    /// What it runs now: execution to job.
+    pub fn running(&self) -> BTreeMap<String, String> {
+        self.inner.running.lock().clone()
+    }
+
+    /// Says goodbye, as a worker that drains does.
+    pub async fn leave(self) -> Answer {
+        for task in &self.tasks {
+            task.abort();
+        }
+        let body = json!({ "workerId": self.inner.plan.id });
+        self.inner.http.post("/v1/worker/leave", body).await.expect("an answer")
+    }
+}
+
+impl Drop for GatewayWorker {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Inner {
+    /// Asks until the server answers at all: it may be away for a while.
+    async fn ask(&self, path: &str, body: Value) -> Answer {
+        loop {
+            match self.http.post(path, body.clone()).await {
+                Ok(answer) if answer.status == 503 => {}
+                Ok(answer) => return answer,
+                Err(_) => {}
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn register(&self) {
+        let Plan { id, queues, concurrency, .. } = &self.plan;
+        let body = json!({ "workerId": id, "name": id, "queues": queues, "concurrency": concurrency });
+        self.ask("/v1/worker/register", body).await.expect(200);
+    }
+
+    async fn poll(self: Arc<Self>) {
+        let mut slow = JoinSet::new();
+        loop {
+            while slow.try_join_next().is_some() {}
+            let free = (self.plan.concurrency as usize).saturating_sub(self.running.lock().len());
+            if free == 0 {
+                slow.join_next().await;
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            let body = json!({ "workerId": self.plan.id, "max": free, "wait": POLL_WAIT });
+            let answer = self.ask("/v1/worker/poll", body).await;
+            match answer.status {
+                200 => {}
+                404 => {
+                    self.register().await;
+                    continue;
+                }
+                _ => panic!("{}: poll was refused: {} {}", self.plan.id, answer.status, answer.text()),
+            }
+            let polled = answer.json();
+            self.cancel(&polled["cancel"]).await;
+            let jobs = polled["jobs"].as_array().expect("a poll answers jobs").clone();
+            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &mut slow)).collect();
+            self.report(events).await;
+        }
+    }
+
+    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own.
+    fn take(self: Arc<Self>, job: &Value, slow: &mut JoinSet<()>) -> Vec<Value> {
+        let text = |field: &str| job[field].as_str().unwrap_or_else(|| panic!("{job} has no {field}")).to_owned();
+        let (execution, id) = (text("executionId"), text("jobId"));
+        let attempt = job["attempt"].as_u64().expect("a run has an attempt");
+        self.ledger.ran(&id, &execution, attempt, &self.plan.id);
+        self.running.lock().insert(execution.clone(), id.clone());
+        let event = |kind: &str, field: &str, value: Value| {
+            let mut event = json!({ "executionId": execution, "jobId": id, "kind": kind });
+            if !field.is_empty() {
+                event[field] = value;
+            }
+            event
+        };
+        let started = event("started", "", Value::Null);
+        match (self.plan.handler)(job) {
+            Handling::Complete(result) => vec![started, event("completed", "result", result)],
+            Handling::Fail(error) => vec![started, event("failed", "error", error.into())],
+            Handling::FailForGood(error) => {
+                let mut failed = event("failed", "error", error.into());
+                failed["retry"] = false.into();
+                vec![started, failed]
+            }
+            Handling::CompleteAfter(wait, result) => {
+                let completed = event("completed", "result", result);
+                slow.spawn(async move {
+                    tokio::time::sleep(wait).await;
+                    self.report(vec![completed]).await;
+                });
+                vec![started]
+            }
+            Handling::Hold => vec![started],
+        }
+    }
+
+    /// Repeats the report until it is answered, and writes down what was taken and what was not.
+    async fn report(&self, events: Vec<Value>) {
+        if events.is_empty() {
+            return;
+        }
+        let body = json!({ "workerId": self.plan.id, "events": events });
+        let answer = loop {
+            let answer = self.ask("/v1/worker/report", body.clone()).await;
+            if answer.status != 404 {
+                break answer;
+            }
+            self.register().await;
+        };
+        let answer = answer.expect(200);
+        let rejected = answer["rejected"].as_array().cloned().unwrap_or_default();
+        let mut running = self.running.lock();
+        for event in &events {
+            let (execution, kind) = (event["executionId"].as_str().unwrap_or_default(), event["kind"].as_str());
+            let stale = rejected.iter().any(|it| it["executionId"] == execution);
+            let kind = kind.unwrap_or_default();
+            if stale || !matches!(kind, "started" | "progress" | "log") {
+                running.remove(execution);
+            }
+            self.ledger.reported(event["jobId"].as_str().unwrap_or_default(), execution, kind, !stale);
+        }
+    }
+
+    async fn cancel(&self, executions: &Value) {
+        let asked = executions.as_array().cloned().unwrap_or_default();
+        let events: Vec<Value> = {
+            let running = self.running.lock();
+            let known = asked.iter().filter_map(|it| running.get_key_value(it.as_str()?));
+            known.map(|(run, job)| json!({ "executionId": run, "jobId": job, "kind": "cancelled" })).collect()
+        };
+        self.report(events).await;
+    }
+
+    async fn beat(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(BEAT_INTERVAL).await;
+            let running: Vec<String> = self.running.lock().keys().cloned().collect();
+            let answer =
+                self.ask("/v1/worker/heartbeat", json!({ "workerId": self.plan.id, "running": running })).await;
+            match answer.status {
+                200 => self.cancel(&answer.json()["cancel"]).await,
+                404 => self.register().await,
+                _ => panic!("{}: heartbeat was refused: {} {}", self.plan.id, answer.status, answer.text()),
+            }
+        }
+    }
+}

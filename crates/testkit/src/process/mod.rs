@@ -1,0 +1,21 @@
+//! Real processes under test: started on a free port in a directory of their own, signalled, started again.
+//!
+//! Nothing here knows Convoke's own client: requests are written by hand on a socket, so that a test can also send what no
+//! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
+//! test that fails prints what its processes said.
+
+mod cli;
+mod gateway;
+mod http;
+mod node;
+mod patience;
+mod program;
+mod sse;
+
+pub use cli::{Cli, Output};
+pub use gateway::{GatewayWorker, Handling, Plan};
+pub use http::{Answer, Http};
+pub use node::{Node, NodeBuilder};
+pub use patience::{PATIENCE, eventually, settle};
+pub use program::{Program, Signal, skip_loudly};
+pub use sse::{Sse, SseEvent};

@@ -1,0 +1,42 @@
+//! Waiting for what must come, with an end to it.
+//!
+//! A test says what it waits for; how long that takes on a busy machine is no part of what it asserts.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before it counts as never: generous, since it is only spent by tests that fail.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Asks again until it answers something. Panics with `what` where that never comes.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}: did not come within {PATIENCE:?}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Asks again until the answer is `expected`. Panics with the last answer where it never is.
+pub async fn settle<T: PartialEq + Debug, F: Future<Output = T>>(what: &str, expected: T, mut ask: impl FnMut() -> F) {
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let answer = ask().await;
+        if answer == expected {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}: expected {expected:?}, still {answer:?} after {PATIENCE:?}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,194 @@
+//! A process of ours and all that it says.
+//!
+//! It runs in a process group of its own, and the whole group is killed when the handle is dropped: a worker's commands do
+//! not outlive the test. What it printed is kept, and shown where the test panics.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::Notify;
+
+use super::patience::PATIENCE;
+
+/// How much of what it said is shown where the test panics.
+const SHOWN_LINES_MAX: usize = 80;
+
+pub struct Program {
+    name: String,
+    child: Child,
+    pid: Pid,
+    said: Arc<Said>,
+    ended: Option<ExitStatus>,
+}
+
+#[derive(Default)]
+struct Said {
+    lines: Mutex<Vec<String>>,
+    more: Notify,
+}
+
+/// What to start. The environment is the test's own without any `CONVOKE_*`, so that a setting meant for another server
+/// cannot change a test.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub name: String,
+    pub binary: PathBuf,
+    pub args: Vec<OsString>,
+    pub env: Vec<(String, String)>,
+    pub directory: PathBuf,
+}
+
+/// Variables of the seeds' deployments that a server honours too.
+const FOREIGN: [&str; 8] = [
+    "PORT",
+    "LOG_LEVEL",
+    "PROCESS_NAME",
+    "NODE_ENV",
+    "SHARD_COORDINATOR_BIND_HOST",
+    "SHARD_COORDINATOR_BIND_PORT",
+    "HEARTBEAT_TIMEOUT_SECONDS",
+    "HEARTBEAT_CHECK_INTERVAL_SECONDS",
+];
+
+/// A command in `directory` with a clean environment and nothing on its input.
+pub(super) fn command(binary: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
+    let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in inherited.filter(|name| name.starts_with("CONVOKE_") || FOREIGN.contains(&name.as_str())) {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Program {
+    pub fn start(launch: &Launch) -> Program {
+        let mut command = command(&launch.binary, &launch.directory);
+        command.args(&launch.args).envs(launch.env.iter().map(|(key, value)| (key, value)));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", launch.name));
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = pid.expect("a process that was just started has an id");
+        let said = Arc::new(Said::default());
+        tokio::spawn(listen(child.stdout.take(), said.clone()));
+        tokio::spawn(listen(child.stderr.take(), said.clone()));
+        Program { name: launch.name.clone(), child, pid, said, ended: None }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Sends a signal to the process itself. One that has ended is not an error: that is what some tests race with.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// The same to it and to all that it started.
+    pub fn signal_group(&self, signal: Signal) {
+        let _ = kill_process_group(self.pid, signal);
+    }
+
+    /// Kills it at once and waits until it is gone.
+    pub async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait().await;
+    }
+
+    pub async fn wait(&mut self) -> ExitStatus {
+        if let Some(status) = self.ended {
+            return status;
+        }
+        let status = match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => status.expect("a child of ours can be waited for"),
+            Err(_) => panic!("{} did not end within {PATIENCE:?}", self.name),
+        };
+        self.ended = Some(status);
+        status
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("a child of ours can be asked");
+        }
+        self.ended.is_some()
+    }
+
+    /// All that it has printed so far, both streams.
+    pub fn said(&self) -> Vec<String> {
+        self.said.lines.lock().clone()
+    }
+
+    /// The first line that `wanted` makes something of. `None` where it ended without one.
+    pub async fn line<T>(&mut self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let said = self.said.clone();
+        let started = std::time::Instant::now();
+        loop {
+            let more = said.more.notified();
+            let found = said.lines.lock().iter().find_map(|line| wanted(line));
+            if found.is_some() {
+                return found;
+            }
+            if self.has_ended() {
+                // Its last words may still be in the pipe.
+                return eventually_said(&said, &wanted).await;
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: {what} did not come within {PATIENCE:?}", self.name);
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(50), more).await;
+        }
+    }
+}
+
+async fn eventually_said<T>(said: &Said, wanted: &impl Fn(&str) -> Option<T>) -> Option<T> {
+    for _ in 0..20 {
+        let found = said.lines.lock().iter().find_map(|line| wanted(line));
+        if found.is_some() {
+            return found;
+        }
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(5), said.more.notified()).await;
+    }
+    None
+}
+
+async fn listen(stream: Option<impl AsyncRead + Unpin>, said: Arc<Said>) {
+    let Some(stream) = stream else { return };
+    let mut lines = BufReader::new(stream).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        said.lines.lock().push(line);
+        said.more.notify_waiters();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.signal_group(Signal::KILL);
+        if std::thread::panicking() {
+            let lines = self.said.lines.lock();
+            eprintln!("---- what {} said (its last {SHOWN_LINES_MAX} lines)", self.name);
+            for line in &lines[lines.len().saturating_sub(SHOWN_LINES_MAX)..] {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// For a test that cannot run on this machine: says so on the terminal and, for `scripts/test`, in its list of skipped
+/// tests. Only for what the machine forbids, never for what is merely slow.
+pub fn skip_loudly(test: &str, why: &str) {
+    eprintln!("SKIPPED: {test}: {why}");
+    if let Some(path) = std::env::var_os("CONVOKE_TEST_SKIPS") {
+        let line = format!("{test}: {}\n", why.replace('\n', " "));
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()));
+        written.expect("the list of skipped tests can be written");
+    }
+}

@@ -1,5 +1,50 @@
-//! What an application depends on to run jobs with Convoke.
+//! What an application depends on to enqueue jobs and to run them.
+//!
+//! ```no_run
+//! use convoke::{Client, Context, Job, Worker};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct SendEmail { to: String }
+//! impl Job for SendEmail { const TYPE: &'static str = "email.send"; type Output = (); }
+//!
+//! async fn send(cx: Context, job: SendEmail) -> convoke::Result<()> {
+//!     cx.log(format!("to {}", job.to)).await?;
+//!     cx.progress(100, "sent").await
+//! }
+//!
+//! # async fn both() -> convoke::Result<()> {
+//! Worker::connect("http://127.0.0.1:3000").await?.queues(["email"]).concurrency(10).handle(send).run().await?;
+//!
+//! let client = Client::connect("http://127.0.0.1:3000").await?;
+//! let handle = client.enqueue(SendEmail { to: "a@b.c".into() }).queue("email").await?;
+//! handle.wait().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
+mod client;
 pub mod connect;
+mod context;
+mod enqueue;
+mod error;
+mod handle;
+mod job;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod worker;
 
-pub use convoke_adapters::gateway::Http;
+pub use client::Client;
+pub use context::Context;
+pub use enqueue::{Enqueue, EnqueueAll};
+pub use error::{Error, Result};
+pub use handle::Handle;
+pub use job::Job;
+pub use worker::Worker;
+
+pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
+pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::{ExecutionId, JobId, QueueName};

@@ -5,6 +5,7 @@
 //! All that is said of runs is committed by [`recorder`], whoever heard it. Nothing here is the truth: a node can be
 //! killed between any two lines, and what it knew is read back from the store.
 
+pub mod client;
 mod coordinator;
 mod follower;
 mod gateway;
@@ -16,6 +17,7 @@ mod requests;
 mod settings;
 mod telemetry;
 mod views;
+pub mod worker;
 
 pub use coordinator::{Check, Coordinator};
 pub use node::Ports;

@@ -1,0 +1,158 @@
+//! A job on its way: options, then `.await`.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use convoke_core::jobs::{JobSpec, Priority, RetryPolicy};
+use convoke_core::{JobType, Json, QueueName};
+use convoke_runtime::jobs::client;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+
+/// One job. Nothing is sent until it is awaited.
+#[must_use = "nothing is enqueued until it is awaited"]
+pub struct Enqueue<O> {
+    client: client::Client,
+    spec: Result<JobSpec>,
+    output: PhantomData<fn() -> O>,
+}
+
+/// Many jobs with the same options. Nothing is sent until it is awaited.
+#[must_use = "nothing is enqueued until it is awaited"]
+pub struct EnqueueAll<O> {
+    client: client::Client,
+    specs: Result<Vec<JobSpec>>,
+    output: PhantomData<fn() -> O>,
+}
+
+/// What a mistake in an option costs is an error when the job is enqueued, so that options can be chained.
+macro_rules! options {
+    () => {
+        /// `default` where none is named.
+        pub fn queue(self, queue: impl AsRef<str>) -> Self {
+            match QueueName::new(queue) {
+                Ok(queue) => self.each(|spec| spec.queue = Some(queue.clone())),
+                Err(invalid) => self.fail(invalid.into()),
+            }
+        }
+
+        pub fn priority(self, priority: Priority) -> Self {
+            self.each(|spec| spec.priority = Some(priority))
+        }
+
+        /// Not before this has passed.
+        pub fn delay(self, delay: Duration) -> Self {
+            self.each(|spec| spec.delay = Some(delay))
+        }
+
+        /// Not before this instant.
+        pub fn run_at(self, at: Timestamp) -> Self {
+            self.each(|spec| spec.run_at = Some(at))
+        }
+
+        /// How many attempts may follow the first.
+        pub fn max_retries(self, retries: u32) -> Self {
+            self.each(|spec| spec.max_retries = Some(retries))
+        }
+
+        pub fn retry_policy(self, policy: RetryPolicy) -> Self {
+            self.each(|spec| spec.retry_policy = Some(policy))
+        }
+
+        /// How long one attempt may take.
+        pub fn timeout(self, timeout: Duration) -> Self {
+            self.each(|spec| spec.timeout = Some(timeout))
+        }
+
+        /// Shown with the job, and a filter of lists.
+        pub fn correlation_id(self, id: impl Into<String>) -> Self {
+            let id = id.into();
+            self.each(|spec| spec.correlation_id = Some(id.clone()))
+        }
+    };
+}
+
+impl<O> Enqueue<O> {
+    pub(crate) fn new(client: client::Client, job_type: &str, args: &impl Serialize) -> Self {
+        Enqueue { client, spec: spec(job_type, args), output: PhantomData }
+    }
+
+    options!();
+
+    /// While a job with this key is live, no second is made: the handle is then of the first.
+    pub fn unique_key(self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        self.each(|spec| spec.unique_key = Some(key.clone()))
+    }
+
+    /// Keeps the unique key taken for so long, even when the job ends sooner.
+    pub fn unique_for(self, duration: Duration) -> Self {
+        self.each(|spec| spec.unique_for = Some(duration))
+    }
+
+    fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
+        self.spec.iter_mut().for_each(change);
+        self
+    }
+
+    fn fail(mut self, error: Error) -> Self {
+        self.spec = self.spec.and(Err(error));
+        self
+    }
+}
+
+impl<O> EnqueueAll<O> {
+    pub(crate) fn new<A: Serialize>(client: client::Client, job_type: &str, args: impl Iterator<Item = A>) -> Self {
+        let specs = args.map(|args| spec(job_type, &args)).collect();
+        EnqueueAll { client, specs, output: PhantomData }
+    }
+
+    options!();
+
+    fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
+        self.specs.iter_mut().flatten().for_each(change);
+        self
+    }
+
+    fn fail(mut self, error: Error) -> Self {
+        self.specs = self.specs.and(Err(error));
+        self
+    }
+}
+
+fn spec(job_type: &str, args: &impl Serialize) -> Result<JobSpec> {
+    let args = Json::of(args).map_err(|source| Error::Json { what: "the arguments cannot be written", source })?;
+    Ok(JobSpec { args: Some(args), ..JobSpec::new(JobType::new(job_type)?) })
+}
+
+type Sending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+impl<O: DeserializeOwned + 'static> IntoFuture for Enqueue<O> {
+    type Output = Result<Handle<O>>;
+    type IntoFuture = Sending<Handle<O>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let enqueued = self.client.enqueue(vec![self.spec?]).await?.pop();
+            let enqueued = enqueued.ok_or_else(|| Error::failed("the coordinator did not say which job it made"))?;
+            Ok(Handle::new(self.client, enqueued))
+        })
+    }
+}
+
+impl<O: DeserializeOwned + 'static> IntoFuture for EnqueueAll<O> {
+    type Output = Result<Vec<Handle<O>>>;
+    type IntoFuture = Sending<Vec<Handle<O>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let enqueued = self.client.enqueue(self.specs?).await?;
+            Ok(enqueued.into_iter().map(|enqueued| Handle::new(self.client.clone(), enqueued)).collect())
+        })
+    }
+}

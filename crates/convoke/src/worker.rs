@@ -1,0 +1,203 @@
+//! Runs jobs.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::jobs::link::WorkerLink;
+use convoke_core::{JobType, Json, QueueName, WorkerId};
+use convoke_runtime::jobs::worker::{self, Failure, HandlerFuture, Handlers, Settings, Shutdown};
+use serde::Serialize;
+
+use crate::connect;
+use crate::context::Context;
+use crate::error::{Error, Result, failure};
+use crate::job::Job;
+use crate::signals;
+
+/// Takes jobs from queues and runs the handler of their type. Options first, then [`run`](Self::run).
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker {
+    url: String,
+    token: Option<String>,
+    link: Option<Arc<dyn WorkerLink>>,
+    settings: Settings,
+    handlers: Handlers,
+    /// The first option that made no sense; told when the worker is run, so that options can be chained.
+    problem: Option<Error>,
+}
+
+impl Worker {
+    /// Checks the address. The worker registers when it is run, and waits for a coordinator that is not there yet.
+    pub async fn connect(url: &str) -> Result<Worker> {
+        connect::worker_link(url, None)?;
+        Ok(Worker::to(url.to_owned(), None))
+    }
+
+    /// A worker of whatever speaks for a coordinator.
+    pub fn over(link: Arc<dyn WorkerLink>) -> Worker {
+        Worker::to(String::new(), Some(link))
+    }
+
+    fn to(url: String, link: Option<Arc<dyn WorkerLink>>) -> Worker {
+        let (settings, handlers) = (Settings::default(), Handlers::default());
+        Worker { url, token: None, link, settings, handlers, problem: None }
+    }
+
+    /// A token of the role `worker`.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    pub fn queues<Q: AsRef<str>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
+        match queues.into_iter().map(QueueName::new).collect::<Result<_, _>>() {
+            Ok(queues) => self.settings.queues = queues,
+            Err(invalid) => self.fail(invalid.into()),
+        }
+        self
+    }
+
+    /// How many jobs run at once; 10 unless told.
+    pub fn concurrency(mut self, concurrency: u32) -> Self {
+        self.settings.concurrency = concurrency;
+        self
+    }
+
+    /// What people see it as.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = Some(name.into());
+        self
+    }
+
+    /// Made up unless told. No two live workers may have the same.
+    pub fn id(mut self, id: impl AsRef<str>) -> Self {
+        match WorkerId::new(id) {
+            Ok(id) => self.settings.id = Some(id),
+            Err(invalid) => self.fail(invalid.into()),
+        }
+        self
+    }
+
+    /// How long jobs may go on once the worker was asked to stop; 25 s unless told.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.settings.shutdown_grace = grace;
+        self
+    }
+
+    /// How long a handler may go on once its job was cancelled; 5 s unless told.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.settings.cancel_grace = grace;
+        self
+    }
+
+    /// Runs jobs of the type `T`. The error can be of any type that can be shown; [`Error::permanent`] says that another
+    /// attempt would be in vain.
+    pub fn handle<T, F, Fut, E>(self, handler: F) -> Self
+    where
+        T: Job,
+        F: Fn(Context, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T::Output, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.add(T::TYPE, move |cx, args| match args.to::<T>() {
+            Ok(job) => settle(handler(Context::new(cx), job)),
+            Err(error) => {
+                let failure = Failure::new(format!("the arguments are not those of {:?}: {error}", T::TYPE));
+                Box::pin(std::future::ready(Err(failure)))
+            }
+        })
+    }
+
+    /// Runs jobs of a type that this program has no Rust type for.
+    pub fn handle_raw<F, Fut, R, E>(self, job_type: &str, handler: F) -> Self
+    where
+        F: Fn(Context, serde_json::Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize + 'static,
+        E: Display + 'static,
+    {
+        self.add(job_type, move |cx, args| match args.to() {
+            Ok(args) => settle(handler(Context::new(cx), args)),
+            Err(error) => {
+                Box::pin(std::future::ready(Err(Failure::new(format!("the arguments cannot be read: {error}")))))
+            }
+        })
+    }
+
+    fn add<F>(mut self, job_type: &str, handler: F) -> Self
+    where
+        F: Fn(worker::Context, Json) -> HandlerFuture + Send + Sync + 'static,
+    {
+        match JobType::new(job_type) {
+            Ok(job_type) => self.handlers.add(job_type, handler),
+            Err(invalid) => self.fail(invalid.into()),
+        }
+        self
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.problem.get_or_insert(error);
+    }
+
+    /// Works until SIGTERM or SIGINT, then drains: takes no more, finishes what it has within the grace period, gives the
+    /// rest back and leaves. A second signal ends the grace period.
+    pub async fn run(self) -> Result<()> {
+        let shutdown = Shutdown::default();
+        let listen = async {
+            signals::termination().await?;
+            tracing::info!("asked to stop: no more jobs are taken");
+            shutdown.drain.cancel();
+            signals::termination().await?;
+            shutdown.hurry.cancel();
+            std::future::pending::<Result<()>>().await
+        };
+        tokio::select! {
+            ended = self.work(shutdown.clone()) => ended,
+            failed = listen => failed,
+        }
+    }
+
+    /// Works until `stop` is ready, then drains. Signals are the caller's.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let shutdown = Shutdown::default();
+        let work = self.work(shutdown.clone());
+        tokio::pin!(work);
+        tokio::select! {
+            ended = &mut work => return ended,
+            () = stop => shutdown.drain.cancel(),
+        }
+        work.await
+    }
+
+    async fn work(self, shutdown: Shutdown) -> Result<()> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let link = match self.link {
+            Some(link) => link,
+            None => connect::worker_link(&self.url, self.token)?,
+        };
+        worker::Worker::new(link, connect::clock(), self.settings, self.handlers).run(shutdown).await?;
+        Ok(())
+    }
+}
+
+/// A handler's future as the engine wants it.
+fn settle<R, E, Fut>(handler: Fut) -> HandlerFuture
+where
+    R: Serialize + 'static,
+    E: Display + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+{
+    Box::pin(async move {
+        match handler.await {
+            Ok(output) => {
+                let result = Json::of(&output)
+                    .map_err(|error| Failure::permanent(format!("the result cannot be written as JSON: {error}")))?;
+                Ok((!result.is_null()).then_some(result))
+            }
+            Err(error) => Err(failure(error)),
+        }
+    })
+}

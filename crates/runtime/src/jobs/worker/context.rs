@@ -1,0 +1,123 @@
+//! What a handler knows of its run and can say of it.
+
+use std::sync::Arc;
+
+use convoke_core::jobs::LogLevel;
+use convoke_core::jobs::link::{Event, EventKind};
+use convoke_core::limits::{LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX};
+use convoke_core::{ExecutionId, JobId, JobType, QueueName};
+
+use super::ledger::Ledger;
+use super::run::{Run, Stop};
+
+/// Cheap to clone. What is said through it after the run has ended goes nowhere.
+#[derive(Clone)]
+pub struct Context {
+    run: Arc<Run>,
+    ledger: Arc<Ledger>,
+}
+
+/// The run is over, or no longer this worker's: there is nobody left to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the run is over")]
+pub struct Stopped;
+
+impl Context {
+    pub(super) fn new(run: Arc<Run>, ledger: Arc<Ledger>) -> Self {
+        Context { run, ledger }
+    }
+
+    pub fn job_id(&self) -> JobId {
+        self.run.job
+    }
+
+    pub fn execution_id(&self) -> ExecutionId {
+        self.run.execution
+    }
+
+    pub fn job_type(&self) -> &JobType {
+        &self.run.job_type
+    }
+
+    pub fn queue(&self) -> &QueueName {
+        &self.run.queue
+    }
+
+    /// 1 for the first.
+    pub fn attempt(&self) -> u32 {
+        self.run.attempt
+    }
+
+    pub fn max_retries(&self) -> u32 {
+        self.run.max_retries
+    }
+
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.run.correlation_id.as_deref()
+    }
+
+    /// Whether the handler should stop: its job was cancelled or given to somebody else, its time is up, or the worker
+    /// ends.
+    pub fn is_cancelled(&self) -> bool {
+        self.run.token.is_cancelled()
+    }
+
+    /// Ready as soon as the handler should stop. It is dropped soon after that if it goes on.
+    pub async fn cancelled(&self) {
+        self.run.token.cancelled().await;
+    }
+
+    /// Adds a line to the job's log. A long one is cut. Waits while more is waiting to be sent than is reasonable.
+    pub async fn log(&self, level: LogLevel, message: impl Into<String>) -> Result<(), Stopped> {
+        let message = cut(message.into(), LOG_LINE_BYTES_MAX);
+        let event = Event { level: Some(level), message: Some(message), ..self.run.event(EventKind::Log) };
+        self.say(event).await
+    }
+
+    /// Says how far the run has got; the last one counts.
+    pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<(), Stopped> {
+        let message = cut(message.into(), PROGRESS_MESSAGE_BYTES_MAX);
+        let message = (!message.is_empty()).then_some(message);
+        let event = Event { percent: Some(percent.min(100)), message, ..self.run.event(EventKind::Progress) };
+        self.say(event).await
+    }
+
+    async fn say(&self, event: Event) -> Result<(), Stopped> {
+        if self.run.is_over() || self.run.stopped() == Stop::Stale {
+            return Err(Stopped);
+        }
+        self.ledger.say(&self.run, event).await
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("job", &self.run.job).field("execution", &self.run.execution).finish()
+    }
+}
+
+/// At most `bytes_max` of a text, with a mark where it was cut, never within a character.
+pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
+    const MARK: &str = "… (cut)";
+    if text.len() > bytes_max {
+        let mut end = bytes_max - MARK.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(MARK);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters_and_says_so() {
+        assert_eq!(cut("short".into(), 16), "short");
+        let line = cut("ü".repeat(100), 20);
+        assert!(line.len() <= 20 && line.ends_with("… (cut)") && line.starts_with("üü"), "{line}");
+    }
+}

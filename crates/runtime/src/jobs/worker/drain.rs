@@ -1,0 +1,49 @@
+//! The end of a worker: finish, then give back, then leave.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::Ledger;
+use super::session::Session;
+use super::slots::Slots;
+
+/// How long handlers that were told to stop may take: a little more than a slot gives them.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// How long a coordinator that is away may keep the worker from ending.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(
+    session: &Session,
+    ledger: &Ledger,
+    slots: &mut Slots,
+    grace: Duration,
+    hurry: &CancellationToken,
+) {
+    // What never started can start elsewhere at once.
+    ledger.release_waiting(Instant::now());
+    let finished = tokio::select! {
+        () = slots.idle() => true,
+        () = tokio::time::sleep(grace) => false,
+        () = hurry.cancelled() => false,
+    };
+    if !finished {
+        let runs = ledger.stop_all();
+        tracing::warn!(runs, "the grace period is over: unfinished runs are given back");
+        if timeout(STOP_LIMIT, slots.idle()).await.is_err() {
+            // A handler that blocks its thread cannot be dropped, but its run can be given back.
+            let runs = ledger.abandon();
+            tracing::error!(runs, "handlers did not let themselves be stopped");
+        }
+    }
+    if timeout(FLUSH_LIMIT, ledger.settled()).await.is_err() {
+        tracing::warn!("the coordinator did not hear how the last runs ended");
+    }
+    match timeout(FLUSH_LIMIT, session.link.leave(session.id.clone())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "could not leave"),
+        Err(_) => tracing::warn!("could not leave in time"),
+    }
+    tracing::info!(worker = %session.id, summary = ?ledger.summary(), "ended");
+}

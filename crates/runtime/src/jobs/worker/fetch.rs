@@ -1,0 +1,78 @@
+//! The loop that fetches: one poll at a time, for what there is room for.
+
+use std::time::Duration;
+
+use convoke_core::Result;
+use convoke_core::jobs::link::{Poll, Polled};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::Ledger;
+use super::session::Session;
+use super::slots::Slots;
+
+/// An answer with nothing in it that came sooner than this was not waited for.
+const HASTY: Duration = Duration::from_millis(5);
+
+/// Fetches until `drain`. A poll that is under way then is dropped: what it may have been given goes back when the worker
+/// leaves.
+pub(super) async fn run(
+    session: &Session,
+    ledger: &Ledger,
+    slots: &mut Slots,
+    wait: Duration,
+    drain: &CancellationToken,
+) {
+    let mut backoff = session.backoff();
+    loop {
+        let (asked, term) = (Instant::now(), session.term());
+        let answer = tokio::select! {
+            biased;
+            () = drain.cancelled() => return,
+            answer = poll(session, ledger, wait) => answer,
+        };
+        let pause = match answer {
+            Ok(polled) => {
+                session.heard(ledger);
+                let empty = polled.jobs.is_empty() && polled.cancel.is_empty();
+                take(polled, ledger, slots, drain);
+                // A coordinator that answers at once with nothing must not be asked in a tight loop.
+                let hasty = empty && asked.elapsed() < HASTY.min(wait);
+                if !hasty {
+                    backoff.reset();
+                }
+                hasty
+            }
+            Err(error) => {
+                // Even after registering again, in case that does not help for long.
+                session.recover(ledger, "poll", &error, term).await;
+                true
+            }
+        };
+        if pause {
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next_delay()) => {}
+                () = drain.cancelled() => return,
+            }
+        }
+    }
+}
+
+async fn poll(session: &Session, ledger: &Ledger, wait: Duration) -> Result<Polled> {
+    let max = loop {
+        match ledger.wanted() {
+            0 => ledger.room.notified().await,
+            max => break max,
+        }
+    };
+    session.link.poll(Poll { worker_id: session.id.clone(), max, wait }).await
+}
+
+fn take(polled: Polled, ledger: &Ledger, slots: &mut Slots, drain: &CancellationToken) {
+    slots.start(ledger.accept(polled.jobs));
+    ledger.cancel(&polled.cancel);
+    if polled.drain {
+        tracing::info!("the coordinator asked this worker to drain");
+        drain.cancel();
+    }
+}

@@ -1,0 +1,63 @@
+//! What runs a job, by its type.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use convoke_core::{JobType, Json};
+
+use super::context::Context;
+
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Option<Json>, Failure>> + Send>>;
+pub(super) type Handler = Arc<dyn Fn(Context, Json) -> HandlerFuture + Send + Sync>;
+
+/// Why a run failed, and whether another could do better.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub error: String,
+    pub retry: bool,
+}
+
+impl Failure {
+    /// Worth another attempt.
+    pub fn new(error: impl fmt::Display) -> Self {
+        Failure { error: error.to_string(), retry: true }
+    }
+
+    /// Another attempt would be in vain.
+    pub fn permanent(error: impl fmt::Display) -> Self {
+        Failure { error: error.to_string(), retry: false }
+    }
+}
+
+#[derive(Clone, Default)]
+pub struct Handlers {
+    by_type: HashMap<JobType, Handler>,
+}
+
+impl Handlers {
+    /// Adds a handler; the last one for a type wins.
+    pub fn add<F>(&mut self, job_type: JobType, handler: F)
+    where
+        F: Fn(Context, Json) -> HandlerFuture + Send + Sync + 'static,
+    {
+        self.by_type.insert(job_type, Arc::new(handler));
+    }
+
+    pub(super) fn find(&self, job_type: &JobType) -> Result<&Handler, Failure> {
+        self.by_type.get(job_type).ok_or_else(|| {
+            let mut known: Vec<_> = self.by_type.keys().map(|known| format!("{:?}", known.as_str())).collect();
+            known.sort();
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            // Another worker of the queue may have one, so that a retry is not in vain.
+            Failure::new(format!("this worker has no handler for {:?}; it has {known}", job_type.as_str()))
+        })
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_type.keys()).finish()
+    }
+}

@@ -1,0 +1,38 @@
+//! The loop that beats, naming every run in hand.
+
+use std::sync::Arc;
+
+use convoke_core::jobs::link::Heartbeat;
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::Ledger;
+use super::session::Session;
+
+/// Beats for as long as the worker lives, also while it drains: its runs go on.
+pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: CancellationToken) {
+    let mut backoff = session.backoff();
+    let mut pause = session.heartbeat_interval();
+    loop {
+        // Either the time has come, or somebody wants one now.
+        let _ = tokio::time::timeout(pause, session.beat_now.notified()).await;
+        let term = session.term();
+        let beat = Heartbeat { worker_id: session.id.clone(), running: ledger.in_hand() };
+        pause = match session.link.heartbeat(beat).await {
+            Ok(beaten) => {
+                session.heard(&ledger);
+                backoff.reset();
+                ledger.cancel(&beaten.cancel);
+                if beaten.drain && !drain.is_cancelled() {
+                    tracing::info!("the coordinator asked this worker to drain");
+                    drain.cancel();
+                }
+                session.heartbeat_interval()
+            }
+            Err(error) => {
+                session.recover(&ledger, "heartbeat", &error, term).await;
+                // Not later than the beat that is due anyway.
+                backoff.next_delay().min(session.heartbeat_interval())
+            }
+        };
+    }
+}

@@ -1,0 +1,391 @@
+//! What the worker has in hand: runs that wait for a slot, that run, and whose end was not accepted yet.
+//!
+//! One short lock for all of it. A slot takes it once a run, to say how the last one ended and to take the next; the
+//! loops take it once a request. A run is in `runs` from when it was fetched until its end was accepted or refused,
+//! which is what heartbeats name: a run that is missing there is given to somebody else.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use convoke_core::jobs::link::{Assignment, Event, EventKind, Rejected};
+use convoke_core::limits::POLL_JOBS_MAX;
+use convoke_core::ports::Clock;
+use convoke_core::{ExecutionId, Json};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::context::Stopped;
+use super::outbox::{Outbox, is_end};
+use super::pace::Pace;
+use super::run::{Run, Stop};
+use super::settings::Settings;
+
+/// That a run started is told this late, so that a fast one says all it has to say in one go.
+const STARTED_HELD: Duration = Duration::from_millis(100);
+/// With this much unsaid a worker fetches no more.
+const UNSAID_MAX: usize = 50_000;
+
+/// What became of the runs of a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub completed: u64,
+    pub failed: u64,
+    pub timed_out: u64,
+    pub cancelled: u64,
+    /// Given back unfinished.
+    pub released: u64,
+    /// Refused, because the run was no longer this worker's.
+    pub stale: u64,
+    /// Log lines and progress that found no room while the coordinator was away.
+    pub lines_dropped: u64,
+    /// In hand when the worker ended: the coordinator never said whether it heard of their end.
+    pub unaccepted: u64,
+}
+
+/// How a run ended, and how long it took.
+pub(super) struct Ended {
+    pub run: Arc<Run>,
+    pub event: Event,
+    pub took: Duration,
+}
+
+pub(super) struct Ledger {
+    clock: Arc<dyn Clock>,
+    concurrency: usize,
+    state: Mutex<State>,
+    /// The coordinator does not answer.
+    away: AtomicBool,
+    /// There is something to report, or a start to be held.
+    pub news: Notify,
+    /// There may be room for more runs.
+    pub room: Notify,
+    /// Runs wait for a slot.
+    pub queued: Notify,
+    /// Something was sent: there may be room for chatter, and nothing left in hand.
+    sent: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    runs: HashMap<ExecutionId, Arc<Run>>,
+    waiting: VecDeque<Waiting>,
+    /// Slots in use.
+    busy: usize,
+    /// Runs that started, the oldest first, until that is told.
+    held: VecDeque<(Instant, Arc<Run>)>,
+    outbox: Outbox,
+    pace: Pace,
+    summary: Summary,
+}
+
+struct Waiting {
+    run: Arc<Run>,
+    args: Json,
+    since: Instant,
+}
+
+impl Ledger {
+    pub fn new(clock: Arc<dyn Clock>, settings: &Settings) -> Self {
+        Ledger {
+            clock,
+            concurrency: settings.concurrency as usize,
+            state: Mutex::default(),
+            away: AtomicBool::new(false),
+            news: Notify::new(),
+            room: Notify::new(),
+            queued: Notify::new(),
+            sent: Notify::new(),
+        }
+    }
+
+    /// How many runs to ask for now.
+    pub fn wanted(&self) -> usize {
+        self.state.lock().wanted(self.concurrency)
+    }
+
+    /// Takes in what was fetched. Answers how many slots to start.
+    pub fn accept(&self, assignments: Vec<Assignment>) -> usize {
+        if assignments.is_empty() {
+            return 0;
+        }
+        let since = Instant::now();
+        let mut state = self.state.lock();
+        for assignment in assignments {
+            let (run, args) = Run::new(assignment);
+            let run = Arc::new(run);
+            // An answer that came twice must not run twice.
+            if let std::collections::hash_map::Entry::Vacant(entry) = state.runs.entry(run.execution) {
+                entry.insert(run.clone());
+                state.waiting.push_back(Waiting { run, args, since });
+            }
+        }
+        let slots = (self.concurrency - state.busy).min(state.waiting.len());
+        state.busy += slots;
+        if state.waiting.len() > slots {
+            self.queued.notify_one();
+        }
+        slots
+    }
+
+    /// A slot's turn: notes how its last run ended and gives it the next. With `None` the slot is free and must end.
+    pub fn turn(&self, ended: Option<Ended>) -> Option<(Arc<Run>, Json)> {
+        let (at, now) = (self.clock.now(), Instant::now());
+        let mut state = self.state.lock();
+        if let Some(Ended { run, event, took }) = ended {
+            state.pace.ended(took);
+            state.end(&run, Event { at: Some(at), ..event });
+            self.news.notify_one();
+        }
+        let next = loop {
+            let Some(Waiting { run, args, .. }) = state.waiting.pop_front() else {
+                state.busy -= 1;
+                break None;
+            };
+            if run.stopped() == Stop::No {
+                // Set once, here: a run leaves `waiting` once.
+                let _ = run.started_at.set(at);
+                if state.held.is_empty() {
+                    self.news.notify_one();
+                }
+                state.held.push_back((now, run.clone()));
+                break Some((run, args));
+            }
+            let event = ending(&run);
+            state.end(&run, Event { at: Some(at), ..event });
+            self.news.notify_one();
+        };
+        if state.wanted(self.concurrency) > 0 {
+            self.room.notify_one();
+        }
+        next
+    }
+
+    /// Says something of a run that goes on. Waits for room, unless the coordinator is away: then it is lost, and counted.
+    pub async fn say(&self, run: &Run, event: Event) -> Result<(), Stopped> {
+        let mut event = Some(Event { at: Some(self.clock.now()), ..event });
+        loop {
+            let sent = self.sent.notified();
+            {
+                let mut state = self.state.lock();
+                if run.is_over() {
+                    return Err(Stopped);
+                }
+                if state.outbox.has_room_for_chatter() {
+                    // Order matters: nothing is said of a run before that it started.
+                    let started = run.tell_started();
+                    for event in started.into_iter().chain(event.take()) {
+                        state.outbox.push(event);
+                    }
+                    self.news.notify_one();
+                    return Ok(());
+                }
+                if self.away.load(Ordering::Acquire) {
+                    state.summary.lines_dropped += 1;
+                    metrics::counter!("convoke_worker_lines_dropped_total").increment(1);
+                    return Ok(());
+                }
+            }
+            sent.await;
+        }
+    }
+
+    /// When the next start has been held back long enough.
+    pub fn held_until(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        while state.held.front().is_some_and(|(_, run)| run.is_over()) {
+            state.held.pop_front();
+        }
+        state.held.front().map(|(since, _)| *since + STARTED_HELD)
+    }
+
+    /// What to report now, at most `events_max` events.
+    pub fn take(&self, events_max: usize) -> Vec<Event> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        while state.held.front().is_some_and(|(since, run)| run.is_over() || *since + STARTED_HELD <= now) {
+            let Some((_, run)) = state.held.pop_front() else { break };
+            if !run.is_over()
+                && let Some(event) = run.tell_started()
+            {
+                state.outbox.push(event);
+            }
+        }
+        let events = state.outbox.take(events_max);
+        drop(state);
+        self.sent.notify_waiters();
+        events
+    }
+
+    /// The coordinator has these, but for what it rejected. Answers how many runs turned out to be somebody else's.
+    pub fn accepted(&self, events: &[Event], rejected: &[Rejected]) -> usize {
+        let mut state = self.state.lock();
+        let mut stale = 0;
+        for rejected in rejected {
+            if let Some(run) = state.runs.remove(&rejected.execution_id) {
+                run.stop(Stop::Stale);
+                stale += 1;
+            }
+        }
+        state.summary.stale += stale as u64;
+        for event in events.iter().filter(|event| is_end(event)) {
+            state.runs.remove(&event.execution_id);
+        }
+        drop(state);
+        self.room.notify_one();
+        self.sent.notify_waiters();
+        stale
+    }
+
+    /// The coordinator does not take this event and never will. If it was the run's end, the run ends otherwise.
+    pub fn refused(&self, event: &Event, why: &str) {
+        let mut state = self.state.lock();
+        if !is_end(event) {
+            return;
+        }
+        if event.kind == EventKind::Completed {
+            let error = Some(format!("its end could not be reported: {why}"));
+            let failed = Event::new(event.job_id, event.execution_id, EventKind::Failed);
+            state.outbox.push(Event { at: event.at, error, retry: Some(false), ..failed });
+            self.news.notify_one();
+        } else {
+            state.runs.remove(&event.execution_id);
+        }
+        drop(state);
+        self.sent.notify_waiters();
+    }
+
+    /// These were cancelled.
+    pub fn cancel(&self, executions: &[ExecutionId]) {
+        if executions.is_empty() {
+            return;
+        }
+        let state = self.state.lock();
+        executions.iter().filter_map(|id| state.runs.get(id)).for_each(|run| run.stop(Stop::Cancelled));
+    }
+
+    /// What to name in a heartbeat.
+    pub fn in_hand(&self) -> Vec<ExecutionId> {
+        self.state.lock().runs.keys().copied().collect()
+    }
+
+    /// When the run that waits longest for a slot began to.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.state.lock().waiting.front().map(|waiting| waiting.since)
+    }
+
+    /// Gives back what has waited for a slot since `before` or longer. Answers how many.
+    pub fn release_waiting(&self, before: Instant) -> usize {
+        let at = self.clock.now();
+        let mut state = self.state.lock();
+        let mut released = 0;
+        while state.waiting.front().is_some_and(|waiting| waiting.since <= before) {
+            let Some(waiting) = state.waiting.pop_front() else { break };
+            waiting.run.stop(Stop::Drained);
+            let event = ending(&waiting.run);
+            state.end(&waiting.run, Event { at: Some(at), ..event });
+            released += 1;
+        }
+        if released > 0 {
+            state.pace.was_too_fast();
+            self.news.notify_one();
+        }
+        released
+    }
+
+    /// Tells all that run to stop, because the worker ends.
+    pub fn stop_all(&self) -> usize {
+        let state = self.state.lock();
+        state.runs.values().filter(|run| !run.is_over()).map(|run| run.stop(Stop::Drained)).count()
+    }
+
+    /// Gives back what did not stop when it was told to.
+    pub fn abandon(&self) -> usize {
+        let at = self.clock.now();
+        let mut state = self.state.lock();
+        let stuck: Vec<_> = state.runs.values().filter(|run| !run.is_over()).cloned().collect();
+        for run in &stuck {
+            let event = ending(run);
+            state.end(run, Event { at: Some(at), ..event });
+        }
+        self.news.notify_one();
+        stuck.len()
+    }
+
+    /// Ready once nothing is in hand and nothing is left to say.
+    pub async fn settled(&self) {
+        loop {
+            let sent = self.sent.notified();
+            {
+                let state = self.state.lock();
+                if state.runs.is_empty() && state.outbox.is_empty() {
+                    return;
+                }
+            }
+            sent.await;
+        }
+    }
+
+    /// Notes whether the coordinator answers. Answers whether that is news.
+    pub fn set_away(&self, away: bool) -> bool {
+        let changed = self.away.swap(away, Ordering::AcqRel) != away;
+        if changed && away {
+            // Whoever waits for room would wait for the coordinator.
+            self.sent.notify_waiters();
+        }
+        changed
+    }
+
+    pub fn summary(&self) -> Summary {
+        let state = self.state.lock();
+        Summary { unaccepted: state.runs.len() as u64, ..state.summary }
+    }
+}
+
+impl State {
+    fn wanted(&self, concurrency: usize) -> usize {
+        if self.outbox.len() > UNSAID_MAX {
+            return 0;
+        }
+        let (running, waiting) = (self.busy, self.waiting.len());
+        let prefetch = self.pace.prefetch(concurrency);
+        let room = (concurrency + prefetch).saturating_sub(running + waiting);
+        // A slot that is free wants its run now. What is fetched ahead is fetched by the half: a poll for each run that
+        // ends would cost more than the run.
+        let free = running + waiting < concurrency;
+        if free || room >= prefetch.div_ceil(2).max(1) { room.min(POLL_JOBS_MAX) } else { 0 }
+    }
+
+    /// Notes the end of a run, once. A stale one has nothing to say any more.
+    fn end(&mut self, run: &Arc<Run>, event: Event) {
+        if !run.end() {
+            return;
+        }
+        if run.stopped() == Stop::Stale {
+            self.runs.remove(&run.execution);
+            return;
+        }
+        let counter = match event.kind {
+            EventKind::Completed => &mut self.summary.completed,
+            EventKind::TimedOut => &mut self.summary.timed_out,
+            EventKind::Cancelled => &mut self.summary.cancelled,
+            EventKind::Released => &mut self.summary.released,
+            _ => &mut self.summary.failed,
+        };
+        *counter += 1;
+        for event in run.tell_started().into_iter().chain([event]) {
+            self.outbox.push(event);
+        }
+    }
+}
+
+/// How a run ends that was told to stop.
+pub(super) fn ending(run: &Run) -> Event {
+    match run.stopped() {
+        Stop::Cancelled => run.event(EventKind::Cancelled),
+        // Of a stale run nothing is said; it is given back in case that ever changes.
+        Stop::Drained | Stop::Stale | Stop::No => run.event(EventKind::Released),
+    }
+}

@@ -1,0 +1,92 @@
+//! The worker: fetches runs, runs their handlers, tells how they went.
+//!
+//! Four loops around one [`Ledger`](ledger::Ledger) of what is in hand. *Fetch* polls for as many runs as there is room for;
+//! *slots* run handlers, at most `concurrency` at once; *report* sends everything there is to say in one request and
+//! collects the next meanwhile; *heartbeat* names what is in hand, so that the coordinator can tell a lost run.
+//!
+//! A run stays in the ledger until the coordinator has accepted its end: ends are sent again, with backoff, for as long
+//! as it takes. While the coordinator is away the worker keeps running what it has. A run that the coordinator gave to
+//! somebody else meanwhile is refused as stale, and dropped.
+//!
+//! Asked to stop, by its process or by the coordinator, a worker takes no more, lets runs finish for a grace period,
+//! then gives the rest back and leaves. Dropping the future of [`Worker::run`] instead stops everything at once: the
+//! coordinator notices by the missing heartbeats.
+
+mod backoff;
+mod context;
+mod drain;
+mod fetch;
+mod handlers;
+mod heartbeat;
+mod ledger;
+mod outbox;
+mod pace;
+mod patience;
+mod report;
+mod run;
+mod session;
+mod settings;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use convoke_core::Result;
+use convoke_core::jobs::link::WorkerLink;
+use convoke_core::ports::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use context::{Context, Stopped};
+pub use handlers::{Failure, HandlerFuture, Handlers};
+pub use ledger::Summary;
+pub use settings::Settings;
+
+use ledger::Ledger;
+use session::Session;
+use slots::Slots;
+
+/// Two ways to ask a worker to end.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    /// Take no more, finish what there is within the grace period.
+    pub drain: CancellationToken,
+    /// The grace period is over now.
+    pub hurry: CancellationToken,
+}
+
+pub struct Worker {
+    link: Arc<dyn WorkerLink>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    handlers: Handlers,
+}
+
+impl Worker {
+    pub fn new(link: Arc<dyn WorkerLink>, clock: Arc<dyn Clock>, settings: Settings, handlers: Handlers) -> Self {
+        Worker { link, clock, settings, handlers }
+    }
+
+    /// Works until it is asked to stop. Fails only where it could not begin: settings that make no sense, or a coordinator
+    /// that refuses it.
+    pub async fn run(self, shutdown: Shutdown) -> Result<Summary> {
+        self.settings.check()?;
+        let Some(session) = Session::open(self.link, &self.settings, &shutdown.drain).await? else {
+            return Ok(Summary::default());
+        };
+        let session = Arc::new(session);
+        // The coordinator's request to drain is this worker's alone; the caller's token may be shared.
+        let drain = shutdown.drain.child_token();
+        let ledger = Arc::new(Ledger::new(self.clock, &self.settings));
+        // Aborted when dropped, whichever way this function ends.
+        let mut chores = JoinSet::new();
+        chores.spawn(report::run(session.clone(), ledger.clone()));
+        chores.spawn(heartbeat::run(session.clone(), ledger.clone(), drain.clone()));
+        chores.spawn(patience::run(ledger.clone()));
+        let mut slots = Slots::new(ledger.clone(), Arc::new(self.handlers), self.settings.cancel_grace);
+        fetch::run(&session, &ledger, &mut slots, self.settings.poll_wait, &drain).await;
+        drain::run(&session, &ledger, &mut slots, self.settings.shutdown_grace, &shutdown.hurry).await;
+        Ok(ledger.summary())
+    }
+}

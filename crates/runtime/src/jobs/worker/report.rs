@@ -1,0 +1,77 @@
+//! The loop that reports: everything there is to say in one request, and while that is under way the next is collected.
+//!
+//! A batch is sent again until it is answered; ends are idempotent, so that is safe whether or not the first try
+//! arrived. A batch that the coordinator finds invalid is halved until the event that it minds stands alone and is given
+//! up: one bad event must not keep the others from being heard.
+
+use std::sync::Arc;
+
+use convoke_core::Error;
+use convoke_core::jobs::link::{Event, Report};
+
+use super::ledger::Ledger;
+use super::session::Session;
+
+pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>) {
+    loop {
+        let events = ledger.take(usize::MAX);
+        if events.is_empty() {
+            match ledger.held_until() {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, ledger.news.notified()).await;
+                }
+                None => ledger.news.notified().await,
+            }
+            continue;
+        }
+        send(&session, &ledger, events).await;
+    }
+}
+
+async fn send(session: &Session, ledger: &Ledger, events: Vec<Event>) {
+    // Parts that are still to be sent, the first of them last.
+    let mut parts = vec![events];
+    let mut backoff = session.backoff();
+    while let Some(part) = parts.pop() {
+        let term = session.term();
+        let report = Report { worker_id: session.id.clone(), events: part.clone() };
+        match session.link.report(report).await {
+            Ok(reported) => {
+                session.heard(ledger);
+                backoff.reset();
+                let stale = ledger.accepted(&part, &reported.rejected);
+                if stale > 0 {
+                    metrics::counter!("convoke_worker_stale_total").increment(stale as u64);
+                    tracing::warn!(runs = stale, "the coordinator has given these runs up: they are dropped");
+                }
+            }
+            Err(error) if is_about_the_events(&error) => match halve(part) {
+                Ok((first, second)) => parts.extend([second, first]),
+                Err(event) => {
+                    tracing::error!(job = %event.job_id, kind = ?event.kind, %error, "an event was refused");
+                    ledger.refused(&event, &error.to_string());
+                }
+            },
+            Err(error) => {
+                parts.push(part);
+                session.recover(ledger, "report", &error, term).await;
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+        }
+    }
+}
+
+/// Whether the coordinator minds what was said, rather than who says it.
+fn is_about_the_events(error: &Error) -> bool {
+    matches!(error, Error::Invalid(_)) && !error.is_denied()
+}
+
+fn halve(mut events: Vec<Event>) -> Result<(Vec<Event>, Vec<Event>), Box<Event>> {
+    match events.len() {
+        1 => Err(Box::new(events.remove(0))),
+        count => {
+            let second = events.split_off(count / 2);
+            Ok((events, second))
+        }
+    }
+}

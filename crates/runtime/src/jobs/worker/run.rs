@@ -1,0 +1,100 @@
+//! One run in this worker's hands.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use convoke_core::jobs::link::{Assignment, Event, EventKind};
+use convoke_core::{ExecutionId, JobId, JobType, Json, QueueName};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+/// Why a run should not go on, the weightier the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Stop {
+    No = 0,
+    /// The worker ends: somebody else shall run it.
+    Drained = 1,
+    /// The job was cancelled.
+    Cancelled = 2,
+    /// The coordinator has given the job to somebody else, or ended it: nothing more is to be said of this run.
+    Stale = 3,
+}
+
+/// Its marks are changed under the ledger's lock only; they are atomic so that a handler can look without it.
+pub(super) struct Run {
+    pub job: JobId,
+    pub execution: ExecutionId,
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub attempt: u32,
+    pub max_retries: u32,
+    pub timeout: Option<Duration>,
+    pub correlation_id: Option<String>,
+    /// Cancelled when the run should stop, for whatever reason.
+    pub token: CancellationToken,
+    pub started_at: OnceLock<Timestamp>,
+    stop: AtomicU8,
+    /// That it started is on its way to the coordinator.
+    started_told: AtomicBool,
+    /// How it ended is on its way to the coordinator, or will never be.
+    over: AtomicBool,
+}
+
+impl Run {
+    pub fn new(assignment: Assignment) -> (Run, Json) {
+        let run = Run {
+            job: assignment.job_id,
+            execution: assignment.execution_id,
+            job_type: assignment.job_type,
+            queue: assignment.queue,
+            attempt: assignment.attempt,
+            max_retries: assignment.max_retries,
+            timeout: assignment.timeout,
+            correlation_id: assignment.correlation_id,
+            token: CancellationToken::new(),
+            started_at: OnceLock::new(),
+            stop: AtomicU8::new(Stop::No as u8),
+            started_told: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        };
+        (run, assignment.args)
+    }
+
+    pub fn stop(&self, why: Stop) {
+        self.stop.fetch_max(why as u8, Ordering::AcqRel);
+        self.token.cancel();
+    }
+
+    pub fn stopped(&self) -> Stop {
+        match self.stop.load(Ordering::Acquire) {
+            0 => Stop::No,
+            1 => Stop::Drained,
+            2 => Stop::Cancelled,
+            _ => Stop::Stale,
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Marks it over. False where it was already.
+    pub fn end(&self) -> bool {
+        !self.over.swap(true, Ordering::AcqRel)
+    }
+
+    /// The event that says when it started, the first time it is asked for and only if it did start.
+    pub fn tell_started(&self) -> Option<Event> {
+        let started_at = *self.started_at.get()?;
+        if self.started_told.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Event { at: Some(started_at), ..self.event(EventKind::Started) })
+    }
+
+    pub fn event(&self, kind: EventKind) -> Event {
+        Event::new(self.job, self.execution, kind)
+    }
+}

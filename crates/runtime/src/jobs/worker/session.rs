@@ -1,0 +1,143 @@
+//! The worker's standing with the coordinator: who it is there, and whether it is heard.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use convoke_core::jobs::link::{Register, Registered, WorkerLink};
+use convoke_core::{Error, Result, WorkerId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoff;
+use super::ledger::Ledger;
+use super::settings::Settings;
+
+pub(super) struct Session {
+    pub link: Arc<dyn WorkerLink>,
+    /// Named by us, so that a registration whose answer was lost makes no second worker.
+    pub id: WorkerId,
+    /// Beat at once.
+    pub beat_now: Notify,
+    registration: Register,
+    heartbeat_interval: Mutex<Duration>,
+    /// Counts registrations, so that loops that were refused together register once.
+    term: AtomicU64,
+    registering: tokio::sync::Mutex<()>,
+}
+
+impl Session {
+    /// Registers, for as long as that takes. `None` where the worker was asked to stop before it succeeded.
+    pub async fn open(
+        link: Arc<dyn WorkerLink>,
+        settings: &Settings,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>> {
+        let id = match &settings.id {
+            Some(id) => id.clone(),
+            None => WorkerId::new(format!("w-{}", uuid::Uuid::now_v7().simple()))?,
+        };
+        let registration = Register {
+            worker_id: Some(id.clone()),
+            name: settings.name.clone(),
+            queues: settings.queues.clone(),
+            concurrency: settings.concurrency,
+        };
+        let mut backoff = Backoff::new(seed(&id));
+        loop {
+            let answer = tokio::select! {
+                answer = link.register(registration.clone()) => answer,
+                () = stop.cancelled() => return Ok(None),
+            };
+            let error = match answer {
+                Ok(registered) => return Ok(Some(Session::of(link, id, registration, registered))),
+                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) => error,
+            };
+            let delay = backoff.next_delay();
+            tracing::warn!(%error, ?delay, "cannot register yet");
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = stop.cancelled() => return Ok(None),
+            }
+        }
+    }
+
+    fn of(link: Arc<dyn WorkerLink>, id: WorkerId, registration: Register, registered: Registered) -> Self {
+        let Registered { worker_id, heartbeat_interval, .. } = registered;
+        tracing::info!(worker = %worker_id, queues = ?registration.queues, "registered");
+        Session {
+            link,
+            registration: Register { worker_id: Some(worker_id.clone()), ..registration },
+            id: if worker_id == id { id } else { worker_id },
+            beat_now: Notify::new(),
+            heartbeat_interval: Mutex::new(heartbeat_interval),
+            term: AtomicU64::new(0),
+            registering: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub fn heartbeat_interval(&self) -> Duration {
+        (*self.heartbeat_interval.lock()).max(Duration::from_millis(1))
+    }
+
+    pub fn term(&self) -> u64 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    pub fn backoff(&self) -> Backoff {
+        Backoff::new(seed(&self.id))
+    }
+
+    /// A call was answered.
+    pub fn heard(&self, ledger: &Ledger) {
+        if ledger.set_away(false) {
+            tracing::info!("the coordinator is back");
+            // It may have lost count of what runs here.
+            self.beat_now.notify_one();
+        }
+    }
+
+    /// A call failed that was made in `term`: registers again where the coordinator does not know the worker. True where
+    /// that succeeded and the call can be made again.
+    pub async fn recover(&self, ledger: &Ledger, call: &str, error: &Error, term: u64) -> bool {
+        if matches!(error, Error::NotFound { .. }) {
+            match self.register_again(term).await {
+                Ok(()) => {
+                    ledger.set_away(false);
+                    self.beat_now.notify_one();
+                    return true;
+                }
+                Err(error) => tracing::warn!(%error, "cannot register again"),
+            }
+        } else if error.is_transient() {
+            if ledger.set_away(true) {
+                tracing::warn!(%error, call, "the coordinator does not answer; what runs goes on");
+            }
+        } else {
+            tracing::error!(%error, call, "the coordinator refused a call");
+        }
+        false
+    }
+
+    async fn register_again(&self, term: u64) -> Result<()> {
+        let _only_one = self.registering.lock().await;
+        if self.term() != term {
+            return Ok(());
+        }
+        let registered = self.link.register(self.registration.clone()).await?;
+        *self.heartbeat_interval.lock() = registered.heartbeat_interval;
+        self.term.fetch_add(1, Ordering::AcqRel);
+        tracing::info!(worker = %self.id, "registered again");
+        Ok(())
+    }
+}
+
+/// Workers that lost the same coordinator must not come back in step.
+fn seed(id: &WorkerId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}

@@ -230,7 +230,7 @@ fn no_source_file_holds_two_things() {
 fn every_source_opens_with_what_it_promises() {
     let silent: Vec<String> = sources()
         .into_iter()
-        .filter(|(name, _)| name.contains("/src/"))
+        .filter(|(name, _)| name.contains("/src/") && !name.contains("/tests"))
         .filter(|(_, text)| text.lines().count() > 120 && !text.starts_with("//!"))
         .map(|(name, _)| name)
         .collect();

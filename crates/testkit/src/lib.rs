@@ -1,7 +1,9 @@
 //! What tests of Convoke share. Nobody's normal dependency.
 //!
+//! - [`conformance`] has one suite for each port, which every adapter must pass.
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
 //! - [`invariants`] has one file for each promise, checked against a [`Ledger`](invariants::Ledger) of what the outside saw.
 
+pub mod conformance;
 pub mod invariants;
 pub mod process;

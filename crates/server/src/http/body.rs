@@ -136,12 +136,11 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
         return ApiError::invalid("body", format!("expected JSON: {message}"));
     }
     let outer = if path == "." { "" } else { path.as_str() };
-    let named = ["unknown field `", "missing field `"]
-        .iter()
-        .find_map(|before| message.strip_prefix(before).and_then(|rest| rest.split_once('`')).map(|(name, _)| name));
+    // The path of an unknown field ends with it; what is missing or given twice is so in what the path leads to.
+    let named = ["missing field `", "duplicate field `"].iter().find_map(|before| message.strip_prefix(before));
+    let named = named.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
     let field = match named {
         Some(name) if outer.is_empty() => name.to_owned(),
-        Some(name) if outer.ends_with(name) && outer.len() > name.len() => outer.to_owned(),
         Some(name) => format!("{outer}.{name}"),
         None if outer.is_empty() => "body".to_owned(),
         None => outer.to_owned(),

@@ -47,10 +47,10 @@ impl Row {
     }
 
     pub(super) fn present_run(&self) -> Option<Execution> {
-        let status = match self.job.status {
-            Status::Dispatched => ExecutionStatus::Dispatched,
-            Status::Running => ExecutionStatus::Running,
-            _ => self.ended?,
+        let status = match self.ended {
+            Some(ended) => ended,
+            None if self.job.status == Status::Dispatched => ExecutionStatus::Dispatched,
+            None => ExecutionStatus::Running,
         };
         Some(Execution {
             execution_id: self.job.execution_id?,

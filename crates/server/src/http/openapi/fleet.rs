@@ -176,7 +176,7 @@ pub struct Rejected {
 #[schema(rename_all = "camelCase")]
 pub struct Heartbeat {
     pub worker_id: String,
-    pub running: Option<Vec<Uuid>>,
+    pub running: Vec<Uuid>,
 }
 
 #[derive(ToSchema)]

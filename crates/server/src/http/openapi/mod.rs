@@ -11,12 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::Router;
+use axum::middleware::map_response;
+use axum::response::IntoResponse;
+use http::StatusCode;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi as _};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::AppState;
+use super::error::ApiError;
 pub use fleet::*;
 pub use params::*;
 pub use schemas::*;
@@ -73,7 +77,16 @@ pub fn text() -> &'static str {
 
 /// The page that shows it, from files inside the binary.
 pub fn browser() -> Router<AppState> {
-    SwaggerUi::new("/docs").config(Config::from("/openapi.json").try_it_out_enabled(true)).into()
+    let config = Config::from("/openapi.json").try_it_out_enabled(true);
+    Router::from(SwaggerUi::new("/docs").config(config)).layer(map_response(in_shape))
+}
+
+/// The page's own refusals are plain text.
+async fn in_shape(response: axum::response::Response) -> axum::response::Response {
+    if !response.status().is_client_error() || response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        return response;
+    }
+    ApiError::not_found("there is no such page of the documentation").into_response()
 }
 
 /// How any request may be refused.

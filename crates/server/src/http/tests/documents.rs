@@ -1,0 +1,196 @@
+//! The document is whole, and true.
+
+use std::collections::BTreeSet;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{World, request};
+
+/// Every path of the API, with its methods.
+const ROUTES: &[(&str, &[&str])] = &[
+    ("/health", &["get"]),
+    ("/livez", &["get"]),
+    ("/readyz", &["get"]),
+    ("/metrics", &["get"]),
+    ("/openapi.json", &["get"]),
+    ("/v1/jobs", &["get", "post"]),
+    ("/v1/jobs/batch", &["post"]),
+    ("/v1/jobs/{id}", &["get"]),
+    ("/v1/jobs/{id}/history", &["get"]),
+    ("/v1/jobs/{id}/logs", &["get"]),
+    ("/v1/jobs/{id}/logs/stream", &["get"]),
+    ("/v1/jobs/{id}/cancel", &["post"]),
+    ("/v1/jobs/{id}/retry", &["post"]),
+    ("/v1/schedules", &["get"]),
+    ("/v1/schedules/{name}", &["delete", "get", "put"]),
+    ("/v1/schedules/{name}/pause", &["post"]),
+    ("/v1/schedules/{name}/resume", &["post"]),
+    ("/v1/schedules/{name}/trigger", &["post"]),
+    ("/v1/queues", &["get"]),
+    ("/v1/queues/{name}", &["get", "patch"]),
+    ("/v1/dead-letters", &["get"]),
+    ("/v1/dead-letters/retry", &["post"]),
+    ("/v1/dead-letters/purge", &["post"]),
+    ("/v1/workers", &["get"]),
+    ("/v1/nodes", &["get"]),
+    ("/v1/cluster", &["get"]),
+    ("/v1/events", &["get"]),
+    ("/v1/worker/register", &["post"]),
+    ("/v1/worker/poll", &["post"]),
+    ("/v1/worker/report", &["post"]),
+    ("/v1/worker/heartbeat", &["post"]),
+    ("/v1/worker/leave", &["post"]),
+];
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default()
+}
+
+async fn document(world: &World) -> Value {
+    let answer = world.get("/openapi.json").await;
+    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "application/json"));
+    answer.body
+}
+
+#[tokio::test]
+async fn every_route_is_documented_and_every_document_routed() {
+    let world = World::new().await;
+    let document = document(&world).await;
+    assert!(document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
+    assert_eq!(keys(&document["paths"]), ROUTES.iter().map(|(path, _)| *path).collect());
+    for (path, methods) in ROUTES {
+        let item = &document["paths"][path];
+        assert_eq!(keys(item), methods.iter().copied().collect(), "{path}");
+        for method in *methods {
+            let operation = &item[method];
+            assert!(operation["summary"].is_string(), "{method} {path} says what it does");
+            let named: BTreeSet<_> = operation["parameters"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .iter()
+                .filter(|parameter| parameter["in"] == "path")
+                .filter_map(|parameter| parameter["name"].as_str())
+                .collect();
+            let wanted: BTreeSet<_> =
+                path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect();
+            assert_eq!(named, wanted, "{method} {path}");
+            assert!(keys(&operation["responses"]).iter().any(|status| status.starts_with('2')), "{method} {path}");
+        }
+        let concrete = path.replace("{id}", super::NO_ID).replace("{name}", "n");
+        let other = world.answer(request("TRACE", &concrete, "")).await;
+        assert_eq!(other.status, StatusCode::METHOD_NOT_ALLOWED, "{path} is routed");
+    }
+}
+
+#[tokio::test]
+async fn every_reference_leads_somewhere() {
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(object) => {
+                found.extend(object.get("$ref").and_then(Value::as_str));
+                object.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let world = World::new().await;
+    let document = document(&world).await;
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(!found.is_empty());
+    for reference in found {
+        let pointer = reference.strip_prefix('#').expect("within the document");
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}
+
+/// Held against what is really sent, so that the document cannot drift from the types.
+#[tokio::test]
+async fn answers_have_the_fields_that_their_schema_names() {
+    let world = World::new().await;
+    let document = document(&world).await;
+    let check = |schema: &str, answer: &Value| {
+        let properties = &document["components"]["schemas"][schema]["properties"];
+        assert_eq!(keys(answer), keys(properties), "{schema}");
+    };
+    world.register("w-1", &["default"]).await;
+    let id = world.enqueue(json!({"type": "t"})).await;
+    let run = world.take("w-1").await;
+    check("Assignment", &run);
+    world.report("w-1", &run, json!({"kind": "log", "message": "m"})).await;
+    let reported = world.report("w-1", &run, json!({"kind": "failed", "error": "e", "retry": false})).await;
+    check("Reported", &reported.body);
+    let job = world.get(&format!("/v1/jobs/{id}")).await.body;
+    check("Job", &job);
+    check("RetryPolicy", &job["retryPolicy"]);
+    check("JobsPage", &world.get("/v1/jobs").await.body);
+    check("Execution", &world.get(&format!("/v1/jobs/{id}/history")).await.body["executions"][0]);
+    let logs = world.get(&format!("/v1/jobs/{id}/logs")).await.body;
+    check("Logs", &logs);
+    check("LogLine", &logs["logs"][0]);
+    let dead = world.get("/v1/dead-letters").await.body;
+    check("DeadLetters", &dead);
+    check("DeadLetter", &dead["deadLetters"][0]);
+    check("Queue", &world.get("/v1/queues/default").await.body);
+    check("Schedule", &world.send("PUT", "/v1/schedules/s", json!({"type": "t", "every": "1h"})).await.body);
+    check("Worker", &world.get("/v1/workers").await.body["workers"][0]);
+    let cluster = world.get("/v1/cluster").await.body;
+    check("Cluster", &cluster);
+    check("Node", &cluster["nodes"][0]);
+    check("Refusal", &world.get("/v1/jobs/x").await.body["error"]);
+    let registered = world.post("/v1/worker/register", json!({"queues": ["q"], "concurrency": 1})).await;
+    check("Registered", &registered.body);
+    check("Polled", &world.post("/v1/worker/poll", json!({"workerId": "w-1", "max": 1, "wait": "0s"})).await.body);
+}
+
+/// A request with every field that its schema names is understood: the parser refuses names it does not know.
+#[tokio::test]
+async fn requests_may_have_the_fields_that_their_schema_names() {
+    let world = World::new().await;
+    let document = document(&world).await;
+    for (schema, method, path) in [
+        ("JobSpec", "POST", "/v1/jobs"),
+        ("Batch", "POST", "/v1/jobs/batch"),
+        ("Cancel", "POST", "/v1/jobs/0198c0de-0000-7000-8000-000000000000/cancel"),
+        ("ScheduleSpec", "PUT", "/v1/schedules/s"),
+        ("QueuePatch", "PATCH", "/v1/queues/q"),
+        ("DeadSelection", "POST", "/v1/dead-letters/retry"),
+        ("Register", "POST", "/v1/worker/register"),
+        ("Poll", "POST", "/v1/worker/poll"),
+        ("Report", "POST", "/v1/worker/report"),
+        ("Heartbeat", "POST", "/v1/worker/heartbeat"),
+        ("Leave", "POST", "/v1/worker/leave"),
+    ] {
+        let properties = keys(&document["components"]["schemas"][schema]["properties"]);
+        assert!(!properties.is_empty(), "{schema}");
+        for property in properties {
+            // A value that no field takes: the complaint is about the value where the name is known.
+            let answer = world.send(method, path, json!({property: {"\u{0}": []}})).await;
+            let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+            assert!(
+                !message.contains("unknown field `") || message.contains("unknown field `\u{0}`"),
+                "{schema}.{property}: {message}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_come_from_the_binary_alone() {
+    let world = World::new().await;
+    let page = world.get("/").await;
+    let text = page.body.as_str().expect("a page");
+    for part in ["node-1", "memory:", "0.0.0-test", "/docs/", "/openapi.json", "/metrics", "/health"] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(!text.contains("http://") && !text.contains("https://"), "nothing from elsewhere");
+    let docs = world.get("/docs/").await;
+    assert_eq!(docs.status, StatusCode::OK);
+    assert!(docs.body.as_str().is_some_and(|text| text.contains("swagger")));
+    let script = world.get("/docs/swagger-initializer.js").await;
+    assert!(script.body.as_str().is_some_and(|text| text.contains("/openapi.json")));
+}

@@ -1,0 +1,131 @@
+//! Over real connections.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::{World, in_time};
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Server {
+    async fn start(world: &World) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async { drop(stopped.await) };
+        let serving = tokio::spawn(crate::http::serve(listener, world.state.clone(), shutdown));
+        Server { address, stop, serving }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("it accepts")
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("it still serves");
+        in_time("the end", self.serving).await.expect("it does not panic").expect("it ends well");
+    }
+}
+
+async fn read_all(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    in_time("an answer", stream.read_to_end(&mut text)).await.expect("readable");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Reads one answer that has a content length.
+async fn read_one(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if length.and_then(|length| length.parse().ok()) == Some(body.len()) {
+                return text;
+            }
+        }
+        let mut chunk = [0; 4096];
+        let count = in_time("an answer", stream.read(&mut chunk)).await.expect("readable");
+        assert!(count > 0, "closed after {text:?}");
+        text.push_str(std::str::from_utf8(&chunk[..count]).expect("text"));
+    }
+}
+
+fn post(body: &str) -> String {
+    format!("POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let world = World::new().await;
+    let server = Server::start(&world).await;
+    let mut stream = server.connect().await;
+    let requests = [
+        post(r#"{"type":"a"}"#),
+        post("{}"),
+        "GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".into(),
+    ];
+    stream.write_all(requests.concat().as_bytes()).await.expect("writable");
+    let text = read_all(&mut stream).await;
+    let statuses: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["201", "400", "200"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_too_much_hears_so() {
+    let world = World::new().await;
+    let server = Server::start(&world).await;
+    let mut stream = server.connect().await;
+    let body = vec![b' '; 8 << 20];
+    let head = format!("POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.expect("writable");
+    stream.write_all(&body).await.expect("it reads to the end, although it will refuse");
+    let text = read_one(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 413") && text.contains("too_large"), "{text}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_closed_and_harms_nobody() {
+    let world = World::new().await;
+    let server = Server::start(&world).await;
+    let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(200_000));
+    let wide = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(20_000));
+    for garbage in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "\u{16}\u{3}\u{1}\u{2}\0\r\n\r\n", &long, &wide] {
+        let mut stream = server.connect().await;
+        // It may be closed before all is written.
+        let _ = stream.write_all(garbage.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = in_time("a close", stream.read_to_end(&mut answer)).await;
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{:?}", String::from_utf8_lossy(&answer));
+    }
+    let mut stream = server.connect().await;
+    stream.write_all(post(r#"{"type":"t"}"#).as_bytes()).await.expect("writable");
+    assert!(read_one(&mut stream).await.starts_with("HTTP/1.1 201"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_and_a_stream_do_not_hold_up_the_end() {
+    let world = World::new().await;
+    let server = Server::start(&world).await;
+    let mut idle = server.connect().await;
+    idle.write_all(post(r#"{"type":"t"}"#).as_bytes()).await.expect("writable");
+    read_one(&mut idle).await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").await.expect("writable");
+    let mut head = [0; 12];
+    in_time("a head", stream.read_exact(&mut head)).await.expect("readable");
+    assert_eq!(&head, b"HTTP/1.1 200");
+    server.stop().await;
+    assert!(read_all(&mut idle).await.is_empty());
+    assert!(read_all(&mut stream).await.ends_with("0\r\n\r\n"), "the stream is ended, not cut");
+}

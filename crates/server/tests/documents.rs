@@ -1,0 +1,93 @@
+//! What the documents say of the project, where that can be checked.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every page, by its path.
+fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)).into();
+    let mut left = vec![root().join("docs")];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The targets of links and pictures on a page.
+fn links(text: &str) -> Vec<String> {
+    let markdown = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let html = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    markdown.chain(html).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("UTF-8");
+        let local = links(&text).into_iter().filter(|link| !link.contains("://") && !link.starts_with('#'));
+        for link in local {
+            let target = page.parent().expect("a directory").join(link.split('#').next().unwrap_or_default());
+            if !target.exists() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_direct_dependency_has_its_reason() {
+    let page = read("docs/decisions/dependencies.md");
+    let justified: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")).flat_map(|line| first_cell(line)).collect();
+    let manifest = read("Cargo.toml");
+    let (_, section) = manifest.split_once("[workspace.dependencies]").expect("the workspace's dependencies");
+    let section = section.split("\n[").next().unwrap_or_default();
+    let used: BTreeSet<&str> = section
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.split_once('=')?.0.trim()))
+        .filter(|name| !name.starts_with("convoke"))
+        .collect();
+    let silent: Vec<_> = used.difference(&justified).collect();
+    assert!(silent.is_empty(), "without a reason in docs/decisions/dependencies.md: {silent:?}");
+    let gone: Vec<_> = justified.difference(&used).collect();
+    assert!(gone.is_empty(), "justified in docs/decisions/dependencies.md and not used: {gone:?}");
+}
+
+/// The names in the first cell of a row whose opening "| `" was taken off.
+fn first_cell(line: &str) -> Vec<&str> {
+    let cell = line.split('|').next().unwrap_or_default();
+    cell.split(',').map(|name| name.trim().trim_matches('`')).collect()
+}
+
+#[test]
+fn the_first_screen_has_both_commands() {
+    let readme = read("README.md");
+    let screen: Vec<&str> = readme.lines().take(40).collect();
+    for command in ["cargo run --release", "scripts/test"] {
+        assert!(screen.iter().any(|line| line.starts_with(command)), "{command} is not on the first screen");
+    }
+}
+
+#[test]
+fn the_licences_are_whole() {
+    assert!(read("LICENSE-MIT").contains("WITHOUT WARRANTY OF ANY KIND"));
+    assert!(read("LICENSE-APACHE").contains("END OF TERMS AND CONDITIONS"));
+}

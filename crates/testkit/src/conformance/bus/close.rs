@@ -1,0 +1,61 @@
+//! Closing: queues and all they hold are forgotten.
+
+use std::time::Duration;
+
+use convoke_core::ports::Bus;
+
+use super::stage::*;
+
+pub async fn a_closed_queue_holds_nothing(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    push(bus, "a", &["1"]).await;
+    push(bus, "b", &["2"]).await;
+    push(bus, "c", &["3"]).await;
+    bus.close(&["a".into(), "b".into(), "never there".into()]).await.expect("close");
+    bus.close(&["a".into()]).await.expect("not an error where it is gone");
+    for queue in ["a", "b"] {
+        assert_eq!(bus.backlog(queue, "g").await.expect("backlog"), 0);
+        assert_silent(join(bus, queue, "g", "c").await.take(1)).await;
+    }
+    assert_eq!(texts(&take(&*join(bus, "c", "g", "c").await, 1).await), ["3"], "others are left alone");
+}
+
+pub async fn a_closed_queue_forgets_pending_entries(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let (one, two) = (join(bus, "q", "g", "c1").await, join(bus, "q", "g", "c2").await);
+    push(bus, "q", &["a", "b"]).await;
+    let taken = take(&*one, 1).await;
+    bus.close(&["q".into()]).await.expect("close");
+    assert!(soon(two.take_over(Duration::ZERO, 9)).await.is_empty());
+    assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 0);
+    one.ack(&ids(&taken)).await.expect("passed over");
+    one.leave().await.expect("leave");
+}
+
+pub async fn those_who_read_a_closed_queue_go_on(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let consumer = join(bus, "q", "g", "c").await;
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&["m".into()]).await.expect("add");
+    push(bus, "q", &["lost"]).await;
+    push(bus, "m", &["lost"]).await;
+    let old = take(&*consumer, 1).await;
+    bus.close(&["q".into(), "m".into()]).await.expect("close");
+    push(bus, "q", &["new"]).await;
+    push(bus, "m", &["new"]).await;
+    consumer.ack(&ids(&old)).await.expect("of an entry that is no more");
+    let taken = take(&*consumer, 1).await;
+    assert_eq!((texts(&taken), taken[0].deliveries), (vec!["new"], 1));
+    let came = soon(multiplex.next()).await;
+    assert_eq!((came[0].0.as_str(), texts(&came[0].1)), ("m", vec!["new"]));
+}
+
+pub async fn an_acknowledgement_from_before_the_close_hits_nothing_new(bus: &dyn Bus, advance: impl AsyncFn(Duration)) {
+    let old = join(bus, "q", "g", "c1").await;
+    push(bus, "q", &["old"]).await;
+    let before = take(&*old, 1).await;
+    bus.close(&["q".into()]).await.expect("close");
+    push(bus, "q", &["new"]).await;
+    take(&*old, 1).await;
+    old.ack(&ids(&before)).await.expect("ack");
+    advance(Duration::from_millis(50)).await;
+    let heir = join(bus, "q", "g", "c2").await;
+    assert_eq!(texts(&soon(heir.take_over(Duration::from_millis(20), 9)).await), ["new"]);
+}

@@ -1,0 +1,159 @@
+//! One reader for many queues.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use convoke_core::ports::{Bus, Delivery, Multiplex};
+
+use super::stage::*;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Reads until there are `count` entries: what came of each queue, in order.
+async fn read(multiplex: &dyn Multiplex, count: usize) -> BTreeMap<String, Vec<Delivery>> {
+    let mut came = BTreeMap::<String, Vec<Delivery>>::new();
+    while came.values().map(Vec::len).sum::<usize>() < count {
+        for (queue, deliveries) in soon(multiplex.next()).await {
+            came.entry(queue).or_default().extend(deliveries);
+        }
+    }
+    came
+}
+
+pub async fn it_reads_what_is_added_and_nothing_else(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a", "b"])).await.expect("add");
+    let entries = [("a", "1"), ("b", "2"), ("c", "3"), ("a", "4")];
+    bus.push(entries.map(|(queue, text)| (queue.to_owned(), body(text))).to_vec()).await.expect("push");
+    let came = read(&*multiplex, 3).await;
+    assert_eq!(texts(&came["a"]), ["1", "4"], "in order");
+    assert_eq!(texts(&came["b"]), ["2"]);
+    assert!(came.values().flatten().all(|delivery| delivery.deliveries == 1));
+    assert_silent(multiplex.next()).await;
+}
+
+pub async fn what_a_queue_holds_already_arrives_too(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    push(bus, "a", &["1", "2"]).await;
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a", "empty"])).await.expect("add");
+    push(bus, "a", &["3"]).await;
+    assert_eq!(texts(&read(&*multiplex, 3).await["a"]), ["1", "2", "3"]);
+    multiplex.add(&names(&["a"])).await.expect("adding again changes nothing");
+    assert_silent(multiplex.next()).await;
+}
+
+pub async fn a_waiting_multiplex_is_woken(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    push(bus, "later", &["2"]).await;
+    multiplex.add(&names(&["a"])).await.expect("add");
+    let (came, ()) = tokio::join!(soon(multiplex.next()), async {
+        tokio::task::yield_now().await;
+        push(bus, "a", &["1"]).await;
+    });
+    assert_eq!(texts(&came[0].1), ["1"]);
+    let (came, added) = tokio::join!(soon(multiplex.next()), async {
+        tokio::task::yield_now().await;
+        multiplex.add(&names(&["later"])).await
+    });
+    added.expect("add");
+    assert_eq!((came[0].0.as_str(), texts(&came[0].1)), ("later", vec!["2"]));
+}
+
+pub async fn what_is_removed_is_read_no_more(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a", "b"])).await.expect("add");
+    push(bus, "a", &["before"]).await;
+    multiplex.remove(&names(&["a", "never added"])).await.expect("remove");
+    push(bus, "a", &["after"]).await;
+    push(bus, "b", &["1"]).await;
+    let came = read(&*multiplex, 1).await;
+    assert_eq!(came.keys().map(String::as_str).collect::<Vec<_>>(), ["b"]);
+    assert_silent(multiplex.next()).await;
+    multiplex.add(&names(&["a"])).await.expect("add");
+    assert_eq!(texts(&read(&*multiplex, 2).await["a"]), ["before", "after"], "nothing was lost meanwhile");
+}
+
+pub async fn what_was_acknowledged_does_not_come_again(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let first = bus.multiplex().await.expect("multiplex");
+    first.add(&names(&["a"])).await.expect("add");
+    push(bus, "a", &["1", "2", "3"]).await;
+    let came = read(&*first, 3).await.remove("a").expect("of a");
+    first.ack("a", &[came[0].id.clone(), came[2].id.clone(), "nonsense".into()]).await.expect("ack");
+    first.ack("nowhere", &ids(&came)).await.expect("passed over");
+    first.remove(&names(&["a"])).await.expect("remove");
+    let second = bus.multiplex().await.expect("multiplex");
+    second.add(&names(&["a"])).await.expect("add");
+    let again = read(&*second, 1).await.remove("a").expect("of a");
+    assert_eq!(texts(&again), ["2"], "what was not comes again");
+    assert_eq!((&again[0].id, again[0].deliveries), (&came[1].id, 2));
+    second.ack("a", &ids(&again)).await.expect("ack");
+    assert_silent(second.next()).await;
+    push(bus, "a", &["4"]).await;
+    assert_eq!(texts(&read(&*second, 1).await["a"]), ["4"]);
+}
+
+pub async fn a_dropped_multiplex_leaves_its_entries_to_the_next(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let dead = bus.multiplex().await.expect("multiplex");
+    dead.add(&names(&["a"])).await.expect("add");
+    push(bus, "a", &["1"]).await;
+    read(&*dead, 1).await;
+    drop(dead);
+    push(bus, "a", &["2"]).await;
+    let heir = bus.multiplex().await.expect("multiplex");
+    heir.add(&names(&["a"])).await.expect("add");
+    assert_eq!(texts(&read(&*heir, 2).await["a"]), ["1", "2"]);
+}
+
+pub async fn several_multiplexes_of_a_queue_share_acknowledgements(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let (one, two) = (bus.multiplex().await.expect("multiplex"), bus.multiplex().await.expect("multiplex"));
+    one.add(&names(&["a"])).await.expect("add");
+    two.add(&names(&["a"])).await.expect("add");
+    push(bus, "a", &["1"]).await;
+    assert_eq!(texts(&read(&*one, 1).await["a"]), ["1"]);
+    assert_eq!(texts(&read(&*two, 1).await["a"]), ["1"]);
+    push(bus, "a", &["2"]).await;
+    let second = read(&*one, 1).await;
+    one.ack("a", &ids(&second["a"])).await.expect("ack");
+    assert_silent(two.next()).await;
+}
+
+pub async fn a_next_that_is_given_up_has_taken_nothing(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a"])).await.expect("add");
+    for round in 0..50 {
+        let name = round.to_string();
+        let mut given_up = Box::pin(multiplex.next());
+        tokio::select! {
+            biased;
+            _ = &mut given_up => panic!("nothing was pushed"),
+            () = tokio::task::yield_now() => {}
+        }
+        push(bus, "a", &[&name]).await;
+        drop(given_up);
+        assert_eq!(texts(&read(&*multiplex, 1).await["a"]), [name.as_str()], "nothing is lost in round {round}");
+    }
+}
+
+pub async fn ten_thousand_queues_are_read_by_one(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    let queues: Vec<String> = (0..10_000).map(|n| format!("job.{n}.status")).collect();
+    for part in queues.chunks(1_000) {
+        multiplex.add(part).await.expect("add");
+    }
+    for round in ["1", "2"] {
+        for part in queues.chunks(1_000) {
+            bus.push(part.iter().map(|queue| (queue.clone(), body(round))).collect()).await.expect("push");
+        }
+    }
+    let came = read(&*multiplex, 20_000).await;
+    assert_eq!(came.len(), 10_000);
+    for (queue, deliveries) in &came {
+        assert_eq!(texts(deliveries), ["1", "2"], "{queue}");
+        multiplex.ack(queue, &ids(deliveries)).await.expect("ack");
+    }
+    multiplex.remove(&queues).await.expect("remove");
+    bus.close(&queues).await.expect("close");
+    assert_silent(multiplex.next()).await;
+}

@@ -1,0 +1,56 @@
+//! What the cases of the bus have in common.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::ports::{Bus, Consumer, Delivery};
+
+/// A dead bus must fail a case, not hang it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing must come for us to believe that nothing comes.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// What comes, which it must.
+pub async fn soon<T>(future: impl Future<Output = convoke_core::Result<T>>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it comes").expect("it is no error")
+}
+
+pub async fn assert_silent<T: std::fmt::Debug>(future: impl Future<Output = T>) {
+    let answer = tokio::time::timeout(SILENCE, future).await;
+    assert!(answer.is_err(), "nothing should come, but: {answer:?}");
+}
+
+pub fn body(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+pub fn text(delivery: &Delivery) -> &str {
+    std::str::from_utf8(&delivery.body).expect("text was sent")
+}
+
+pub fn texts(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(text).collect()
+}
+
+pub fn ids(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(|delivery| delivery.id.clone()).collect()
+}
+
+pub async fn push(bus: &dyn Bus, queue: &str, bodies: &[&str]) {
+    let entries = bodies.iter().map(|text| (queue.to_owned(), body(text))).collect();
+    bus.push(entries).await.expect("push");
+}
+
+pub async fn join(bus: &dyn Bus, queue: &str, group: &str, name: &str) -> Box<dyn Consumer> {
+    bus.consumer(queue, group, name).await.expect("consumer")
+}
+
+/// Takes until there are `count`, however they are portioned.
+pub async fn take(consumer: &dyn Consumer, count: usize) -> Vec<Delivery> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        taken.extend(soon(consumer.take(count - taken.len())).await);
+    }
+    taken
+}

@@ -1,0 +1,92 @@
+//! Topics: to everyone who is there.
+
+use std::time::Duration;
+
+use convoke_core::ports::{Bus, Message};
+
+use super::stage::*;
+
+fn message(channel: &str, text: &str) -> Option<Message> {
+    Some(Message { channel: channel.into(), body: body(text) })
+}
+
+pub async fn every_subscriber_gets_every_message_in_order(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let mut first = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    let mut second = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    for text in ["a", "b", "c"] {
+        bus.publish("t", body(text)).await.expect("publish");
+    }
+    for text in ["a", "b", "c"] {
+        assert_eq!(soon(first.next()).await, message("t", text));
+        assert_eq!(soon(second.next()).await, message("t", text));
+    }
+    assert_silent(first.next()).await;
+    bus.ping().await.expect("ping");
+}
+
+pub async fn one_subscription_hears_several_topics_and_no_other(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let mut both = bus.subscribe(&["s".into(), "t".into(), "s".into()]).await.expect("subscribe");
+    for (topic, text) in [("t", "1"), ("u", "2"), ("s", "3"), ("t", "4")] {
+        bus.publish(topic, body(text)).await.expect("publish");
+    }
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        heard.extend(soon(both.next()).await.map(|message| (message.channel, message.body)));
+    }
+    heard.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let expected = [("s", "3"), ("t", "1"), ("t", "4")].map(|(topic, text)| (topic.to_owned(), body(text)));
+    assert_eq!(heard, expected, "in order per topic");
+    assert_silent(both.next()).await;
+}
+
+pub async fn what_was_published_before_does_not_arrive(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    bus.publish("t", body("early")).await.expect("publishing to nobody is no error");
+    let mut late = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    bus.publish("t", body("late")).await.expect("publish");
+    assert_eq!(soon(late.next()).await, message("t", "late"));
+}
+
+pub async fn a_waiting_subscriber_is_woken(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let mut subscription = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    let (heard, published) = tokio::join!(soon(subscription.next()), async {
+        tokio::task::yield_now().await;
+        bus.publish("t", body("a")).await
+    });
+    published.expect("publish");
+    assert_eq!(heard, message("t", "a"));
+}
+
+pub async fn waiting_for_a_message_can_be_given_up(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let mut subscription = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    for text in ["a", "b"] {
+        assert_silent(subscription.next()).await;
+        bus.publish("t", body(text)).await.expect("publish");
+        assert_eq!(soon(subscription.next()).await, message("t", text));
+    }
+}
+
+/// Far more than any bus need keep for a subscriber that does not read.
+pub async fn a_slow_subscriber_is_told_that_it_missed_something(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let count = 200_000;
+    let mut slow = bus.subscribe(&["t".into()]).await.expect("subscribe");
+    for n in 0..count {
+        bus.publish("t", body(&n.to_string())).await.expect("a slow subscriber hinders no publisher");
+    }
+    let (mut next, mut gaps, mut heard) = (0, 0, 0);
+    while let Ok(item) = tokio::time::timeout(Duration::from_secs(1), slow.next()).await {
+        match item.expect("no error") {
+            None => gaps += 1,
+            Some(message) => {
+                let n: u32 = std::str::from_utf8(&message.body).expect("text").parse().expect("a number");
+                assert!(n >= next, "{n} came again or out of order");
+                assert!(n == next || gaps > 0, "{next} to {n} were lost without a word");
+                next = n + 1;
+                heard += 1;
+            }
+        }
+    }
+    assert!(heard == count || gaps > 0, "{heard} of {count} heard, and no word of the rest");
+    // It goes on.
+    bus.publish("t", body("again")).await.expect("publish");
+    assert_eq!(soon(slow.next()).await, message("t", "again"));
+}

@@ -1,0 +1,184 @@
+//! Promotion and dispatch: who is served, in which order, how many.
+
+use convoke_core::Epoch;
+use convoke_core::jobs::{NewJob, Priority, QueuePatch, Status};
+use convoke_core::ports::Store;
+use convoke_core::ports::store::{DispatchOrder, Promoted, QueueDispatch, Window};
+
+use super::stage::*;
+
+pub async fn due_jobs_are_promoted_and_no_others(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let due = |n: u64, second: i64, name: &str| NewJob { run_at: Some(at(second)), queue: queue(name), ..job(n) };
+    stage.enqueue([due(1, 10, "b"), due(2, 20, "a"), due(3, 30, "b"), due(4, 40, "a")]).await;
+    let none = store.promote(stage.fence, at(9), 10).await.expect("promote");
+    assert_eq!(none, Promoted { count: 0, queues: vec![], next_due_at: Some(at(10)) });
+    let mut two = store.promote(stage.fence, at(20), 10).await.expect("promote");
+    two.queues.sort();
+    assert_eq!(two, Promoted { count: 2, queues: vec![queue("a"), queue("b")], next_due_at: Some(at(30)) });
+    let one = store.promote(stage.fence, at(99), 1).await.expect("promote");
+    assert_eq!(one, Promoted { count: 1, queues: vec![queue("b")], next_due_at: Some(at(40)) });
+    let last = store.promote(stage.fence, at(99), 10).await.expect("promote");
+    assert_eq!(last, Promoted { count: 1, queues: vec![queue("a")], next_due_at: None });
+    for n in 1..=4 {
+        assert_eq!(stage.job(job_id(n)).await.status, Status::Pending);
+    }
+    assert_eq!(stage.queue("b").await.oldest_pending_at, Some(at(10)), "since when it could have run");
+    stage.assert_counters().await;
+}
+
+pub async fn a_scheduled_job_is_not_dispatched(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([NewJob { run_at: Some(at(10)), ..job(1) }]).await;
+    assert!(stage.dispatch("q", 5, at(5)).await.is_empty());
+}
+
+pub async fn a_dispatch_carries_what_a_worker_needs(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let new = NewJob { timeout: Some(seconds(30)), correlation_id: Some("c".into()), ..job(1) };
+    stage.enqueue([new.clone()]).await;
+    let order = stage.order("q", 1, at(3));
+    let execution = order.executions[0];
+    let run = store.dispatch(stage.fence, order).await.expect("dispatch").runs.remove(0);
+    assert_eq!((run.job_id, run.execution_id, run.epoch), (job_id(1), execution, Epoch(1)));
+    assert_eq!((&run.job_type, &run.queue, &run.args), (&new.job_type, &new.queue, &new.args));
+    assert_eq!((run.attempt, run.max_retries, run.timeout), (1, 3, new.timeout));
+    assert_eq!(run.correlation_id, new.correlation_id);
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.status, job.execution_id, job.attempt), (Status::Dispatched, Some(execution), 1));
+    assert_eq!((job.dispatched_at, job.started_at, job.retry_count), (Some(at(3)), None, 0));
+}
+
+pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=5).map(job)).await;
+    stage.enqueue((6..=8).map(|n| NewJob { queue: queue("b"), ..job(n) })).await;
+    let window = |name: &str, limit| Window { queue: queue(name), limit, metered: false };
+    let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
+    let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
+    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
+    let told = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending };
+    let expected = [told("b", 1, 2), told("empty", 0, 0), told("q", 3, 2), told("b", 2, 0), told("q", 0, 2)];
+    assert_eq!(answer.queues, expected);
+    assert_eq!(answer.runs.len(), 6);
+    let mut executions: Vec<_> = answer.runs.iter().map(|run| run.execution_id).collect();
+    executions.sort();
+    executions.dedup();
+    assert_eq!(executions.len(), 6, "an execution is given once");
+    assert!(store.queue(&queue("empty")).await.expect("queue").is_none(), "a window opens no queue");
+}
+
+pub async fn a_job_is_dispatched_once(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=3).map(job)).await;
+    assert_eq!(stage.dispatch("q", 2, at(1)).await.len(), 2);
+    assert_eq!(stage.dispatch("q", 2, at(1)).await.len(), 1);
+    assert!(stage.dispatch("q", 2, at(1)).await.is_empty());
+}
+
+pub async fn no_more_is_dispatched_than_there_are_executions(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=3).map(job)).await;
+    let order = DispatchOrder { executions: stage.executions(2), ..stage.order("q", 3, at(1)) };
+    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
+    assert_eq!((answer.runs.len(), answer.queues[0].taken, answer.queues[0].pending), (2, 2, 1));
+}
+
+pub async fn first_stored_is_first_served(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(3), job(1)]).await;
+    stage.enqueue([job(2)]).await;
+    let served: Vec<_> = stage.dispatch("q", 9, at(1)).await.iter().map(|run| run.job_id).collect();
+    assert_eq!(served, [job_id(3), job_id(1), job_id(2)]);
+}
+
+pub async fn the_higher_priority_is_served_first(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue(Priority::ALL.into_iter().zip(1..).map(|(priority, n)| NewJob { priority, ..job(n) })).await;
+    for n in (1..=4).rev() {
+        assert_eq!(stage.dispatch_one(at(1)).await.job_id, job_id(n));
+    }
+}
+
+pub async fn priorities_age_so_that_none_starves(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let late = |n: u64, priority, second: i64| NewJob { priority, created_at: at(second), ..job(n) };
+    stage
+        .enqueue([
+            late(1, Priority::Low, 0),
+            late(2, Priority::Critical, 179),
+            late(3, Priority::Critical, 181),
+            late(4, Priority::Normal, 59),
+            late(5, Priority::Normal, 61),
+            late(6, Priority::High, 119),
+        ])
+        .await;
+    let served: Vec<_> = stage.dispatch("q", 9, at(200)).await.iter().map(|run| run.job_id).collect();
+    let (before, after) = served.split_at(3);
+    for n in [2, 4, 6] {
+        assert!(before.contains(&job_id(n)), "{n} has the head start");
+    }
+    assert_eq!(after[0], job_id(1), "the low one has waited long enough");
+}
+
+pub async fn a_retry_is_ranked_by_when_it_is_due(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    stage.end(&run, at(5), failed("x")).await;
+    stage.enqueue([NewJob { created_at: at(10), ..job(2) }]).await;
+    store.promote(stage.fence, at(15), 9).await.expect("promote");
+    assert_eq!(stage.dispatch_one(at(16)).await.job_id, job_id(2));
+    assert_eq!(stage.dispatch_one(at(16)).await.job_id, job_id(1));
+}
+
+pub async fn a_paused_queue_is_skipped_and_hinders_no_other(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1), NewJob { queue: queue("b"), ..job(2) }]).await;
+    store.configure(&queue("q"), QueuePatch { paused: Some(true), ..Default::default() }).await.expect("pause");
+    let window = |name: &str| Window { queue: queue(name), limit: 5, metered: true };
+    let order = DispatchOrder { now: at(1), windows: vec![window("q"), window("b")], executions: stage.executions(10) };
+    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
+    assert_eq!((answer.queues[0].taken, answer.queues[0].pending, answer.queues[1].taken), (0, 1, 1));
+    assert_eq!(answer.runs[0].job_id, job_id(2));
+    store.configure(&queue("q"), QueuePatch { paused: Some(false), ..Default::default() }).await.expect("resume");
+    assert_eq!(stage.dispatch_one(at(2)).await.job_id, job_id(1));
+}
+
+pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=6).map(job)).await;
+    let limit = |most| QueuePatch { concurrency: Some(most), ..Default::default() };
+    store.configure(&queue("q"), limit(Some(2))).await.expect("limit");
+    let window = || Window { queue: queue("q"), limit: 5, metered: false };
+    let order = DispatchOrder { now: at(1), windows: vec![window(), window()], executions: stage.executions(10) };
+    let runs = store.dispatch(stage.fence, order).await.expect("dispatch").runs;
+    assert_eq!(runs.len(), 2, "also over two windows of one order");
+    stage.start(&runs[0], "w", at(2)).await;
+    assert!(stage.dispatch("q", 5, at(2)).await.is_empty(), "running is in flight too");
+    stage.end(&runs[0], at(3), completed()).await;
+    assert_eq!(stage.dispatch("q", 5, at(3)).await.len(), 1);
+    store.configure(&queue("q"), limit(Some(1))).await.expect("limit");
+    assert!(stage.dispatch("q", 5, at(4)).await.is_empty(), "more in flight than now allowed");
+    store.configure(&queue("q"), limit(None)).await.expect("no limit");
+    assert_eq!(stage.dispatch("q", 5, at(5)).await.len(), 3);
+}
+
+pub async fn metered_windows_leave_a_record_of_what_was_granted(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=9).map(job)).await;
+    let rate = convoke_core::jobs::RateLimit { limit: 10, per: seconds(3_600) };
+    store
+        .configure(&queue("q"), QueuePatch { rate_limit: Some(Some(rate)), ..Default::default() })
+        .await
+        .expect("limit");
+    for (second, limit, metered) in [(1, 2, true), (2, 3, false), (3, 1, true), (4, 9, true), (5, 9, true)] {
+        let windows = vec![Window { queue: queue("q"), limit, metered }];
+        let order = DispatchOrder { now: at(second), windows, executions: stage.executions(limit) };
+        store.dispatch(stage.fence, order).await.expect("dispatch");
+    }
+    let grants = async |since| store.grants(&queue("q"), at(since)).await.expect("grants");
+    assert_eq!(grants(0).await, [(at(1), 2), (at(3), 1), (at(4), 3)], "nothing is noted where nothing was granted");
+    assert_eq!(grants(3).await, [(at(3), 1), (at(4), 3)]);
+    assert!(grants(5).await.is_empty());
+    assert!(store.grants(&queue("nowhere"), at(0)).await.expect("grants").is_empty());
+}

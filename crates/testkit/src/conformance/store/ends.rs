@@ -1,0 +1,112 @@
+//! Cancelling, redriving, purging: what people do to jobs.
+
+use convoke_core::jobs::{ExecutionStatus, NewJob, RunReport, Status};
+use convoke_core::ports::Store;
+use convoke_core::ports::store::{Cancelled, Redriven};
+
+use super::stage::*;
+
+pub async fn every_live_job_can_be_cancelled(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=4).map(job)).await;
+    stage.enqueue([NewJob { run_at: Some(at(99)), ..job(5) }]).await;
+    let runs = stage.dispatch("q", 3, at(1)).await;
+    stage.start(&runs[1], "w", at(2)).await;
+    stage.end(&runs[2], at(2), failed("x")).await;
+    let ids: Vec<_> = (1..=5).map(job_id).collect();
+    let states: Vec<_> = store.get(&ids).await.expect("get").into_iter().flatten().map(|job| job.status).collect();
+    let expected = [Status::Dispatched, Status::Running, Status::Scheduled, Status::Pending, Status::Scheduled];
+    assert_eq!(states, expected);
+
+    let answers = store.cancel(&ids, Some("enough"), at(3)).await.expect("cancel");
+    for (answer, n) in answers.iter().zip(1..) {
+        let Cancelled::Now { job, run } = answer else { panic!("{n} was live: {answer:?}") };
+        assert_eq!((job.id, job.status, job.completed_at), (job_id(n), Status::Cancelled, Some(at(3))));
+        assert_eq!(job.error.as_deref(), Some("enough"));
+        assert_eq!(*job, stage.job(job_id(n)).await);
+        let in_flight = runs.get(n as usize - 1).filter(|_| n <= 2).map(|run| run.execution_id);
+        assert_eq!(*run, in_flight, "what was in flight of {n}");
+    }
+    assert_eq!(stage.outcomes(job_id(2)).await, [(1, ExecutionStatus::Cancelled)]);
+    assert_eq!(stage.history(job_id(2)).await[0].ended_at, Some(at(3)));
+    assert_eq!(stage.outcomes(job_id(3)).await, [(1, ExecutionStatus::Failed)]);
+    assert!(stage.history(job_id(4)).await.is_empty());
+    assert_eq!(store.promote(stage.fence, at(500), 9).await.expect("promote").count, 0);
+    assert!(stage.dispatch("q", 9, at(500)).await.is_empty(), "none runs again");
+    assert!(store.in_flight(Default::default(), None, 9).await.expect("in flight").is_empty());
+    stage.assert_counters().await;
+}
+
+pub async fn cancelling_what_has_ended_changes_nothing(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    stage.end(&run, at(2), completed()).await;
+    stage.enqueue([job(2)]).await;
+    let before = stage.job(job_id(1)).await;
+    let ids = [job_id(1), job_id(9), job_id(2), job_id(2)];
+    let answers = store.cancel(&ids, Some("late"), at(3)).await.expect("cancel");
+    assert_eq!(answers[0], Cancelled::Before(before.clone()));
+    assert_eq!(answers[1], Cancelled::Unknown);
+    assert!(matches!(answers[2], Cancelled::Now { .. }) && matches!(answers[3], Cancelled::Before(_)), "{answers:?}");
+    assert_eq!(stage.job(job_id(1)).await, before);
+}
+
+pub async fn what_failed_or_was_cancelled_can_be_redriven_and_nothing_else(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=6).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    stage.enqueue([NewJob { run_at: Some(at(99)), ..job(7) }]).await;
+    let runs = stage.dispatch("q", 5, at(1)).await;
+    stage.end(&runs[0], at(2), failed("x")).await;
+    stage.end(&runs[1], at(2), convoke_core::jobs::Outcome::TimedOut { error: "x".into() }).await;
+    stage.end(&runs[2], at(2), completed()).await;
+    store.cancel(&[job_id(4)], None, at(2)).await.expect("cancel");
+    let ids: Vec<_> = (1..=7).map(job_id).collect();
+    let before = store.get(&ids).await.expect("get");
+    let answers = store.redrive(&ids, at(5)).await.expect("redrive");
+    for ((answer, before), n) in answers.iter().zip(before).zip(1..) {
+        let before = before.expect("the job is there");
+        if [1, 2, 4].contains(&n) {
+            let Redriven::Pending(job) = answer else { panic!("{n} had ended: {answer:?}") };
+            assert_eq!((job.id, job.status), (job_id(n), Status::Pending));
+            assert_eq!(*job, stage.job(job_id(n)).await);
+        } else {
+            assert_eq!(*answer, Redriven::Refused(before.clone()), "{n}");
+            assert_eq!(stage.job(job_id(n)).await, before);
+        }
+    }
+    assert_eq!(stage.outcomes(job_id(4)).await, [(1, ExecutionStatus::Cancelled)], "the history goes on");
+    stage.assert_counters().await;
+}
+
+pub async fn the_runs_of_a_redriven_job_are_not_heard_again(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(NewJob { max_retries: 0, ..job(1) }).await;
+    stage.end(&run, at(2), failed("x")).await;
+    store.redrive(&[job_id(1)], at(3)).await.expect("redrive");
+    let late = report(&run).ended(at(4), completed(), 0.0);
+    assert_eq!(stage.record(late.clone()).await, convoke_core::ports::store::Recorded::Stale);
+    stage.dispatch_one(at(5)).await;
+    assert_eq!(stage.record(late).await, convoke_core::ports::store::Recorded::Stale);
+    assert_eq!(stage.job(job_id(1)).await.status, Status::Dispatched);
+}
+
+pub async fn dead_letters_are_purged_with_all_that_is_theirs(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=5).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    let runs = stage.dispatch("q", 4, at(1)).await;
+    stage.apply(RunReport { logs: vec![log("a")], ..report(&runs[0]).ended(at(2), failed("x"), 0.0) }).await;
+    stage.end(&runs[1], at(2), convoke_core::jobs::Outcome::TimedOut { error: "x".into() }).await;
+    stage.end(&runs[2], at(2), completed()).await;
+    store.cancel(&[job_id(4)], None, at(2)).await.expect("cancel");
+    let ids = [1, 2, 3, 4, 5, 9, 1].map(job_id);
+    assert_eq!(store.purge(&ids).await.expect("purge"), 2);
+    let left: Vec<_> = stage.all().await.iter().map(|job| job.id).collect();
+    assert_eq!(left, [5, 4, 3].map(job_id));
+    assert!(stage.history(job_id(1)).await.is_empty());
+    assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
+    assert_eq!(store.purge(&ids).await.expect("purge"), 0);
+    stage.assert_counters().await;
+    stage.enqueue([job(1)]).await;
+    assert!(stage.history(job_id(1)).await.is_empty(), "a new job of that id inherits nothing");
+    assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
+}

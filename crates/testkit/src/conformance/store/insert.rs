@@ -1,0 +1,104 @@
+//! How jobs come into the store.
+
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::{ExecutionStatus, Jitter, NewJob, Ownership, Priority, RetryPolicy, Status};
+use convoke_core::limits::QUEUES_MAX;
+use convoke_core::ports::Store;
+
+use super::stage::*;
+
+pub async fn a_stored_job_is_read_back_as_it_was_given(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let new = NewJob {
+        priority: Priority::Critical,
+        max_retries: 7,
+        retry_policy: RetryPolicy {
+            initial_delay: seconds(3),
+            multiplier: 1.5,
+            max_delay: seconds(77),
+            jitter: Jitter::Full,
+        },
+        timeout: Some(seconds(30)),
+        correlation_id: Some("c-1".into()),
+        unique_key: Some("k-1".into()),
+        unique_until: Some(at(500)),
+        run_at: Some(at(60)),
+        args: json(r#"{"n": 1.0, "text": "ä\n"}"#),
+        ..job(1)
+    };
+    stage.enqueue([new.clone(), job(2)]).await;
+    assert_eq!(stage.job(job_id(1)).await, new.into_stored());
+    assert_eq!(stage.job(job_id(2)).await, job(2).into_stored());
+    assert_eq!(stage.job(job_id(1)).await.status, Status::Scheduled);
+    assert_eq!(stage.job(job_id(2)).await.status, Status::Pending);
+}
+
+pub async fn insert_answers_in_order(store: &dyn Store) {
+    let answers = store.insert((1..=100).rev().map(job).collect()).await.expect("insert");
+    let expected: Vec<_> = (1..=100).rev().map(|n| Enqueued { id: job_id(n), created: true }).collect();
+    assert_eq!(answers, expected);
+}
+
+pub async fn nothing_is_a_batch_too(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    assert!(store.insert(Vec::new()).await.expect("insert").is_empty());
+    assert!(store.get(&[]).await.expect("get").is_empty());
+    assert!(store.record(Vec::new()).await.expect("record").is_empty());
+    assert!(store.cancel(&[], None, at(0)).await.expect("cancel").is_empty());
+    assert!(store.redrive(&[], at(0)).await.expect("redrive").is_empty());
+    assert!(store.tick(stage.fence, Vec::new()).await.expect("tick").is_empty());
+    assert_eq!(store.purge(&[]).await.expect("purge"), 0);
+}
+
+pub async fn get_answers_in_order_and_for_unknown_ids(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1), job(2)]).await;
+    let found = store.get(&[job_id(2), job_id(9), job_id(1), job_id(2)]).await.expect("get");
+    let ids: Vec<_> = found.iter().map(|job| job.as_ref().map(|job| job.id)).collect();
+    assert_eq!(ids, [Some(job_id(2)), None, Some(job_id(1)), Some(job_id(2))]);
+}
+
+pub async fn an_id_that_is_known_makes_no_second_job(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1)]).await;
+    let again = NewJob { queue: queue("other"), args: json("2"), ..job(1) };
+    let answers = store.insert(vec![again.clone(), job(2), job(2)]).await.expect("insert");
+    let created: Vec<_> = answers.iter().map(|answer| (answer.id, answer.created)).collect();
+    assert_eq!(created, [(job_id(1), false), (job_id(2), true), (job_id(2), false)]);
+    assert_eq!(stage.job(job_id(1)).await, job(1).into_stored());
+    assert_eq!(stage.all().await.len(), 2);
+
+    // Nor once it has ended.
+    let run = stage.dispatch_one(at(1)).await;
+    stage.end(&run, at(2), completed()).await;
+    assert!(!store.insert(vec![again]).await.expect("insert")[0].created);
+    assert_eq!(stage.job(run.job_id).await.status, Status::Completed);
+}
+
+pub async fn a_queue_too_many_refuses_the_whole_batch(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let count = QUEUES_MAX as u64;
+    stage.enqueue((1..=count).map(|n| NewJob { queue: queue(&format!("q{n}")), ..job(n) })).await;
+    let one_more = NewJob { queue: queue("one-more"), ..job(count + 2) };
+    let known = NewJob { queue: queue("q1"), ..job(count + 1) };
+    assert_invalid(store.insert(vec![known.clone(), one_more.clone()]).await);
+    assert!(stage.find(known.id).await.is_none(), "all or nothing");
+    assert!(stage.find(one_more.id).await.is_none());
+    assert!(store.queue(&queue("one-more")).await.expect("queue").is_none());
+    assert_invalid(store.configure(&queue("one-more"), Default::default()).await);
+    stage.enqueue([known]).await;
+    stage.assert_counters().await;
+}
+
+pub async fn a_job_that_was_never_dispatched_has_no_history(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1)]).await;
+    assert!(stage.history(job_id(1)).await.is_empty());
+    assert!(stage.history(job_id(9)).await.is_empty(), "nor has an unknown one");
+    let run = stage.dispatch_one(at(1)).await;
+    let history = stage.history(job_id(1)).await;
+    assert_eq!(history.len(), 1);
+    assert_eq!((history[0].execution_id, history[0].attempt), (run.execution_id, 1));
+    assert_eq!(history[0].status, ExecutionStatus::Dispatched);
+    assert_eq!(stage.job(job_id(1)).await.ownership, Ownership::Unowned);
+}

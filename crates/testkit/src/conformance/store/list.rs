@@ -1,0 +1,137 @@
+//! Lists: newest first, filtered, page by page.
+
+use convoke_core::jobs::{Job, NewJob, Status};
+use convoke_core::ports::Store;
+use convoke_core::ports::store::JobQuery;
+use convoke_core::{JobId, JobType};
+
+use super::stage::*;
+
+fn ids(jobs: &[Job]) -> Vec<JobId> {
+    jobs.iter().map(|job| job.id).collect()
+}
+
+fn query(limit: usize) -> JobQuery {
+    JobQuery { limit, ..JobQuery::default() }
+}
+
+pub async fn the_newest_comes_first(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1), job(2)]).await;
+    stage.enqueue([job(3)]).await;
+    assert_eq!(ids(&stage.list(query(10)).await), [job_id(3), job_id(2), job_id(1)]);
+    let page = store.list(query(2)).await.expect("list");
+    assert!(page.jobs.len() <= 2, "a page is no longer than asked");
+}
+
+pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let u = JobType::new("u").expect("a name");
+    stage
+        .enqueue([
+            job(1),
+            NewJob { queue: queue("b"), ..job(2) },
+            NewJob { job_type: u.clone(), ..job(3) },
+            NewJob { correlation_id: Some("c".into()), ..job(4) },
+            NewJob { run_at: Some(at(99)), ..job(5) },
+            NewJob { queue: queue("b"), job_type: u.clone(), correlation_id: Some("c".into()), ..job(6) },
+        ])
+        .await;
+    let found = async |query: JobQuery| ids(&stage.list(JobQuery { limit: 2, ..query }).await);
+    let by_queue = JobQuery { queue: Some(queue("b")), ..query(0) };
+    assert_eq!(found(by_queue.clone()).await, [job_id(6), job_id(2)]);
+    let by_type = JobQuery { job_type: Some(u.clone()), ..query(0) };
+    assert_eq!(found(by_type).await, [job_id(6), job_id(3)]);
+    let by_correlation = JobQuery { correlation_id: Some("c".into()), ..query(0) };
+    assert_eq!(found(by_correlation).await, [job_id(6), job_id(4)]);
+    let by_status = JobQuery { statuses: vec![Status::Scheduled], ..query(0) };
+    assert_eq!(found(by_status).await, [job_id(5)]);
+    let all = JobQuery {
+        job_type: Some(u),
+        correlation_id: Some("c".into()),
+        statuses: vec![Status::Pending, Status::Running],
+        ..by_queue
+    };
+    assert_eq!(found(all.clone()).await, [job_id(6)]);
+    assert!(found(JobQuery { correlation_id: Some("d".into()), ..all.clone() }).await.is_empty());
+    assert!(found(JobQuery { queue: Some(queue("nowhere")), ..all.clone() }).await.is_empty());
+    assert!(found(JobQuery { job_type: Some(JobType::new("no").expect("a name")), ..all }).await.is_empty());
+}
+
+pub async fn lists_find_jobs_in_every_state(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=8).map(job)).await;
+    stage.enqueue([NewJob { run_at: Some(at(99)), ..job(9) }]).await;
+    let runs = stage.dispatch("q", 6, at(1)).await;
+    stage.start(&runs[1], "w", at(2)).await;
+    stage.end(&runs[2], at(2), completed()).await;
+    stage.end(&runs[3], at(2), failed_for_good("x")).await;
+    store.cancel(&[runs[4].job_id], None, at(2)).await.expect("cancel");
+    let timed_out = convoke_core::jobs::Outcome::TimedOut { error: "late".into() };
+    stage.end(&runs[5], at(2), timed_out).await;
+    let mut seen = 0;
+    for (status, expected) in [
+        (Status::Pending, vec![8, 7]),
+        (Status::Scheduled, vec![9, 6]),
+        (Status::Dispatched, vec![1]),
+        (Status::Running, vec![2]),
+        (Status::Completed, vec![3]),
+        (Status::Failed, vec![4]),
+        (Status::Cancelled, vec![5]),
+        (Status::TimedOut, vec![]),
+    ] {
+        let jobs = stage.list(JobQuery { statuses: vec![status], ..query(5) }).await;
+        let expected: Vec<_> = expected.into_iter().map(job_id).collect();
+        assert_eq!(ids(&jobs), expected, "{}", status.as_str());
+        assert!(jobs.iter().all(|job| job.status == status));
+        seen += jobs.len();
+    }
+    assert_eq!(seen, 9);
+}
+
+pub async fn pages_have_neither_gaps_nor_doubles_while_jobs_arrive(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let even = |n: u64| if n.is_multiple_of(2) { queue("even") } else { queue("q") };
+    stage.enqueue((1..=60).map(|n| NewJob { queue: even(n), ..job(n) })).await;
+    for filter in [None, Some(queue("even"))] {
+        let (mut seen, mut cursor, mut next) = (Vec::new(), None, stage.all().await.len() as u64 + 1);
+        loop {
+            let asked = JobQuery { queue: filter.clone(), cursor, ..query(7) };
+            let page = store.list(asked).await.expect("list");
+            seen.extend(ids(&page.jobs));
+            stage.enqueue([NewJob { queue: even(next), ..job(next) }]).await;
+            next += 1;
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let first = seen.first().copied().expect("jobs were there");
+        let expected: Vec<_> = stage.list(JobQuery { queue: filter, ..query(100) }).await;
+        let expected: Vec<_> = ids(&expected).into_iter().skip_while(|id| *id != first).collect();
+        assert_eq!(seen, expected);
+    }
+}
+
+pub async fn a_job_that_changes_between_pages_keeps_its_place(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=6).map(job)).await;
+    let page = store.list(query(3)).await.expect("list");
+    assert_eq!(ids(&page.jobs), [job_id(6), job_id(5), job_id(4)]);
+    for run in stage.dispatch("q", 6, at(1)).await {
+        stage.end(&run, at(2), completed()).await;
+    }
+    let rest = stage.list(JobQuery { cursor: page.next_cursor, ..query(3) }).await;
+    assert_eq!(ids(&rest), [job_id(3), job_id(2), job_id(1)]);
+}
+
+pub async fn a_cursor_that_is_none_of_ours_is_refused(store: &dyn Store) {
+    for cursor in ["nonsense", "", "💥", "-1", "99999999999999999999999999"] {
+        assert_invalid(store.list(JobQuery { cursor: Some(cursor.into()), ..query(3) }).await);
+    }
+}
+
+pub async fn an_empty_store_has_one_empty_page(store: &dyn Store) {
+    let page = store.list(query(3)).await.expect("list");
+    assert!(page.jobs.is_empty() && page.next_cursor.is_none());
+}

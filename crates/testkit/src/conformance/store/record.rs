@@ -1,0 +1,255 @@
+//! What runs say of themselves, and whom the store believes.
+
+use convoke_core::jobs::run::Outcome;
+use convoke_core::jobs::wire::Dispatch;
+use convoke_core::jobs::{ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
+use convoke_core::ports::Store;
+use convoke_core::ports::store::{Change, Recorded};
+
+use super::stage::*;
+
+/// One report of each kind: everything that a run can say.
+fn every_kind(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
+    let of = || report(run);
+    let progress = Progress { percent: 10, message: Some("…".into()) };
+    let ended = |outcome| of().ended(at(50), outcome, 0.5);
+    vec![
+        ("claimed by a worker", RunReport { worker: Some(worker("intruder")), ..of() }),
+        ("claimed by an owner", RunReport { owner: Some(node("intruder")), ..of() }),
+        ("started", RunReport { started_at: Some(at(49)), ..of() }),
+        ("progress", RunReport { progress: Some(progress), ..of() }),
+        ("log", RunReport { logs: vec![log("late")], ..of() }),
+        ("completed", ended(completed())),
+        ("failed", ended(failed("late"))),
+        ("failed for good", ended(failed_for_good("late"))),
+        ("timed out", ended(Outcome::TimedOut { error: "late".into() })),
+        ("cancelled", ended(Outcome::Cancelled { reason: None })),
+        ("lost", ended(lost())),
+        ("released", ended(Outcome::Released)),
+    ]
+}
+
+pub async fn a_claim_names_worker_and_owner(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let change = stage.apply(RunReport { worker: Some(worker("w")), owner: Some(node("n")), ..report(&run) }).await;
+    assert_eq!((change.status, change.attempt, change.retry_at), (Status::Dispatched, 1, None));
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.status, job.ownership), (Status::Dispatched, Ownership::Owned));
+    assert_eq!((job.worker_id, job.owner_node), (Some(worker("w")), Some(node("n"))));
+    // What a later report does not name stays as it was.
+    stage.apply(RunReport { started_at: Some(at(1)), ..report(&run) }).await;
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.worker_id, job.owner_node), (Some(worker("w")), Some(node("n"))));
+}
+
+pub async fn a_run_that_started_is_running_and_the_first_start_stands(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let change = stage.start(&run, "w", at(3)).await;
+    assert_eq!((change.status, change.started_at, change.due_at), (Status::Running, Some(at(3)), at(0)));
+    stage.start(&run, "w", at(9)).await;
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.status, job.started_at), (Status::Running, Some(at(3))));
+    assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Running)]);
+}
+
+pub async fn progress_and_logs_are_kept(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let half = Progress { percent: 50, message: Some("half".into()) };
+    stage.apply(RunReport { progress: Some(half.clone()), logs: vec![log("a"), log("b")], ..report(&run) }).await;
+    assert_eq!(stage.job(job_id(1)).await.progress, Some(half.clone()));
+    stage.apply(RunReport { logs: vec![log("c")], ..report(&run) }).await;
+    assert_eq!(stage.job(job_id(1)).await.progress, Some(half), "a report without progress leaves it");
+    let logs = store.logs(job_id(1), 0, 10).await.expect("logs");
+    let lines: Vec<_> = logs.iter().map(|line| (line.seq, line.message.as_str())).collect();
+    assert_eq!(lines, [(1, "a"), (2, "b"), (3, "c")]);
+    assert!(logs.iter().all(|line| line.execution_id == run.execution_id && line.at == at(1)));
+    let page = store.logs(job_id(1), 1, 1).await.expect("logs");
+    assert_eq!(page.iter().map(|line| line.seq).collect::<Vec<_>>(), [2], "after is exclusive, limit a bound");
+    assert!(store.logs(job_id(1), 3, 10).await.expect("logs").is_empty());
+    assert!(store.logs(job_id(1), u64::MAX, 10).await.expect("logs").is_empty());
+    assert!(store.logs(job_id(9), 0, 10).await.expect("logs").is_empty());
+}
+
+pub async fn logs_are_numbered_on_through_all_runs(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let first = stage.run(job(1)).await;
+    stage.apply(RunReport { logs: vec![log("a")], ..report(&first).ended(at(1), lost(), 0.0) }).await;
+    let second = stage.dispatch_one(at(2)).await;
+    stage.apply(RunReport { logs: vec![log("b")], ..report(&second) }).await;
+    let logs = store.logs(job_id(1), 0, 10).await.expect("logs");
+    let lines: Vec<_> = logs.iter().map(|line| (line.seq, line.execution_id)).collect();
+    assert_eq!(lines, [(1, first.execution_id), (2, second.execution_id)]);
+}
+
+pub async fn one_report_can_tell_a_whole_run(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let result = Some(json(r#"{"ok": true}"#));
+    let whole = RunReport {
+        worker: Some(worker("w")),
+        owner: Some(node("n")),
+        started_at: Some(at(2)),
+        logs: vec![log("a")],
+        ..report(&run).ended(at(4), Outcome::Completed { result: result.clone() }, 0.5)
+    };
+    let change = stage.apply(whole).await;
+    let expected = Change {
+        status: Status::Completed,
+        job_type: run.job_type.clone(),
+        queue: run.queue.clone(),
+        attempt: 1,
+        due_at: at(0),
+        started_at: Some(at(2)),
+        retry_at: None,
+    };
+    assert_eq!(change, expected);
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.status, job.result, job.error), (Status::Completed, result, None));
+    assert_eq!((job.started_at, job.completed_at), (Some(at(2)), Some(at(4))));
+    assert_eq!((job.execution_id, job.worker_id), (Some(run.execution_id), Some(worker("w"))));
+    let history = stage.history(job_id(1)).await;
+    assert_eq!(history.len(), 1);
+    assert_eq!((history[0].status, &history[0].worker_id), (ExecutionStatus::Completed, &Some(worker("w"))));
+    assert_eq!((history[0].started_at, history[0].ended_at), (Some(at(2)), Some(at(4))));
+    assert_eq!(store.logs(job_id(1), 0, 10).await.expect("logs").len(), 1);
+}
+
+pub async fn an_end_needs_no_start(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    assert_eq!(stage.end(&run, at(4), completed()).await.status, Status::Completed);
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.started_at, job.completed_at), (None, Some(at(4))));
+}
+
+pub async fn reports_stand_alone_and_are_answered_in_order(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=3).map(job)).await;
+    let runs = stage.dispatch("q", 3, at(1)).await;
+    let unknown = RunReport::of(job_id(99), execution_id(99)).ended(at(2), completed(), 0.0);
+    let foreign = RunReport::of(job_id(2), runs[0].execution_id).ended(at(2), completed(), 0.0);
+    let end = |run| report(run).ended(at(2), completed(), 0.0);
+    let reports = vec![end(&runs[2]), unknown, foreign, end(&runs[0]), end(&runs[0])];
+    let answers = store.record(reports).await.expect("record");
+    let kinds: Vec<_> = answers
+        .iter()
+        .map(|answer| match answer {
+            Recorded::Applied(_) => 'a',
+            Recorded::Repeated => 'r',
+            Recorded::Stale => 's',
+        })
+        .collect();
+    assert_eq!(kinds, ['a', 's', 's', 'a', 'r']);
+    assert_eq!(stage.job(job_id(2)).await.status, Status::Dispatched);
+    stage.assert_counters().await;
+}
+
+pub async fn one_run_can_be_reported_several_times_in_a_batch(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let reports = vec![
+        RunReport { started_at: Some(at(1)), ..report(&run) },
+        RunReport { logs: vec![log("a")], ..report(&run) },
+        report(&run).ended(at(2), completed(), 0.0),
+        RunReport { logs: vec![log("too late")], ..report(&run) },
+    ];
+    let answers = store.record(reports).await.expect("record");
+    assert!(answers[..3].iter().all(|answer| matches!(answer, Recorded::Applied(_))), "{answers:?}");
+    assert_eq!(answers[3], Recorded::Stale);
+    assert_eq!(store.logs(job_id(1), 0, 9).await.expect("logs").len(), 1);
+}
+
+pub async fn an_older_run_is_not_heard_whatever_it_says(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let old = stage.run(job(1)).await;
+    assert!(matches!(stage.judge(report(&old).ended(at(1), lost(), 0.0)).await, Recorded::Applied(_)));
+    let reports = every_kind(&old).into_iter().filter(|(kind, _)| *kind != "lost");
+    // While none is current, while one is dispatched, running, and after it has ended.
+    for step in 0..4 {
+        let current = stage.job(job_id(1)).await;
+        for (kind, late) in reports.clone() {
+            assert_eq!(stage.record(late).await, Recorded::Stale, "{kind} at step {step}");
+        }
+        assert_eq!(stage.job(job_id(1)).await, current, "nothing changed at step {step}");
+        match step {
+            0 => drop(stage.dispatch_one(at(2)).await),
+            _ => {
+                let run = RunReport::of(job_id(1), current.execution_id.unwrap_or(old.execution_id));
+                let said = match step {
+                    1 => RunReport { started_at: Some(at(3)), ..run },
+                    _ => run.ended(at(4), completed(), 0.0),
+                };
+                stage.record(said).await;
+            }
+        }
+    }
+    assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
+    assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Lost), (2, ExecutionStatus::Completed)]);
+}
+
+pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let ends = [
+        ("completed", completed()),
+        ("failed for good", failed_for_good("x")),
+        ("cancelled", Outcome::Cancelled { reason: None }),
+    ];
+    for ((kind, outcome), n) in ends.into_iter().zip(1..) {
+        let run = stage.run(job(n)).await;
+        stage.end(&run, at(5), outcome).await;
+        let ended = stage.job(job_id(n)).await;
+        // Two ways to fail are one kind of end.
+        let same = |said: &str| said.starts_with(kind.split(' ').next().expect("a word"));
+        for (said, late) in every_kind(&run) {
+            let expected = if same(said) { Recorded::Repeated } else { Recorded::Stale };
+            assert_eq!(stage.record(late.clone()).await, expected, "{said} after {kind}");
+            assert_eq!(stage.judge(late).await, expected, "{said}, judged, after {kind}");
+        }
+        assert_eq!(stage.job(job_id(n)).await, ended, "nothing changed after {kind}");
+        assert_eq!(stage.history(job_id(n)).await.len(), 1);
+    }
+    stage.assert_counters().await;
+}
+
+pub async fn a_repeated_end_changes_nothing_even_where_it_differs(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let first = Outcome::Completed { result: Some(json("1")) };
+    stage.end(&run, at(5), first).await;
+    let second = Outcome::Completed { result: Some(json("2")) };
+    let again = RunReport { logs: vec![log("again")], ..report(&run).ended(at(9), second, 0.5) };
+    assert_eq!(stage.record(again).await, Recorded::Repeated);
+    let job = stage.job(job_id(1)).await;
+    assert_eq!((job.result, job.completed_at), (Some(json("1")), Some(at(5))));
+    assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
+}
+
+pub async fn an_end_in_the_history_is_repeated_by_the_same_end_only(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let ends = [("failed", failed("x")), ("lost", lost()), ("released", Outcome::Released)];
+    for ((kind, outcome), n) in ends.into_iter().zip(1..) {
+        let run = stage.run(NewJob { queue: queue(kind), ..job(n) }).await;
+        stage.end(&run, at(1), outcome).await;
+        let waiting = stage.job(job_id(n)).await;
+        for (said, late) in every_kind(&run) {
+            let expected = if said.starts_with(kind) { Recorded::Repeated } else { Recorded::Stale };
+            assert_eq!(stage.record(late).await, expected, "{said} after {kind}");
+        }
+        assert_eq!(stage.job(job_id(n)).await, waiting, "nothing changed after {kind}");
+        assert_eq!(stage.history(job_id(n)).await.len(), 1, "after {kind}");
+    }
+    stage.assert_counters().await;
+}
+
+pub async fn the_word_of_a_cancelled_runs_worker_comes_too_late(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    store.cancel(&[job_id(1)], Some("enough"), at(2)).await.expect("cancel");
+    assert_eq!(stage.record(report(&run).ended(at(3), completed(), 0.0)).await, Recorded::Stale);
+    let cancelled = Outcome::Cancelled { reason: Some("as told".into()) };
+    assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Repeated);
+    assert_eq!(stage.job(job_id(1)).await.error.as_deref(), Some("enough"));
+}

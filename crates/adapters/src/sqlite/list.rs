@@ -184,7 +184,10 @@ fn gather_cost(all: &Counts, of_queue: &Counts, statuses: &[Status]) -> u64 {
 fn gather(wanted: &Wanted<'_>) -> Path {
     let mut sql = Vec::new();
     if wanted.statuses.contains(&Status::Pending) {
-        sql.push(include_str!("sql/gather_pending.sql"));
+        sql.push(match wanted.queue {
+            Some(_) => include_str!("sql/gather_pending_of_queue.sql"),
+            None => include_str!("sql/gather_pending.sql"),
+        });
     }
     if wanted.statuses.contains(&Status::Scheduled) {
         sql.push(include_str!("sql/gather_scheduled.sql"));

@@ -159,7 +159,11 @@ impl Coordinator {
 
     /// Creates or replaces a schedule. True where it is new.
     pub async fn put_schedule(&self, name: ScheduleName, spec: ScheduleSpec) -> Result<(Schedule, bool)> {
-        let schedule = spec.into_schedule(name, self.node().now())?;
+        let now = self.node().now();
+        let mut schedule = spec.into_schedule(name, now)?;
+        if let Some(known) = self.store().schedule(&schedule.name).await? {
+            schedule.succeed(&known, now);
+        }
         let created = self.store().put_schedule(schedule.clone()).await?;
         self.node().hints.schedules();
         Ok((schedule, created))

@@ -291,3 +291,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn putting_the_same_times_again_moves_no_tick() {
+    let known = every("1h", "latest", at(NOON));
+    let later = seconds(at(NOON), 600);
+    let mut again = every("1h", "all", later);
+    again.succeed(&known, later);
+    assert_eq!((again.next_run_at, again.missed), (known.next_run_at, Missed::All));
+    let mut other = every("2h", "all", later);
+    other.succeed(&known, later);
+    assert_eq!(other.next_run_at, Some(seconds(later, 7_200)), "other times begin anew");
+}

@@ -13,6 +13,7 @@ use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Outcome, Progress, RunReport};
 use convoke_core::ports::Multiplex;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -36,12 +37,13 @@ pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
 async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
     loop {
         let batch = channels.next().await?;
+        let now = node.now();
         let mut reports = Reports { owner: node.id.clone(), list: Vec::new(), by_run: HashMap::new() };
         let mut done = Vec::with_capacity(batch.len());
         for (queue, deliveries) in batch {
             let mut ids = Vec::with_capacity(deliveries.len());
             for delivery in deliveries {
-                if let Err(error) = reports.add(&queue, &delivery.body) {
+                if let Err(error) = reports.add(&queue, &delivery.body, now) {
                     telemetry::poison(node, queue.clone(), delivery.body, &error).await;
                 }
                 ids.push(delivery.id);
@@ -77,14 +79,14 @@ struct Reports {
 }
 
 impl Reports {
-    fn add(&mut self, queue: &str, body: &Bytes) -> serde_json::Result<()> {
+    fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<()> {
         if queue.ends_with(".logs") {
             let log: LogMessage = serde_json::from_slice(body)?;
             let report = self.of(log.job_id, log.execution_id);
-            report.logs.push(NewLog { at: log.at, level: log.level, message: log.message });
+            report.logs.push(NewLog { at: log.at.min(now), level: log.level, message: log.message });
         } else {
             let status: StatusMessage = serde_json::from_slice(body)?;
-            apply(self.of(status.job_id, status.execution_id), status);
+            apply(self.of(status.job_id, status.execution_id), status, now);
         }
         Ok(())
     }
@@ -99,12 +101,14 @@ impl Reports {
     }
 }
 
-fn apply(report: &mut RunReport, status: StatusMessage) {
+fn apply(report: &mut RunReport, status: StatusMessage, now: Timestamp) {
+    // A worker's clock may be ahead of ours; nothing it says can have happened after we heard it.
+    let at = status.at.min(now);
     report.worker = Some(status.worker_id);
     let error = || status.error.clone().unwrap_or_default();
     let outcome = match status.kind {
         StatusKind::Started => {
-            report.started_at = Some(status.at);
+            report.started_at = Some(at);
             return;
         }
         StatusKind::Progress => {
@@ -117,5 +121,5 @@ fn apply(report: &mut RunReport, status: StatusMessage) {
         StatusKind::Cancelled => Outcome::Cancelled { reason: status.message },
         StatusKind::Released => Outcome::Released,
     };
-    report.end = Some(convoke_core::jobs::RunEnd { at: status.at, outcome, roll: rand::random() });
+    report.end = Some(convoke_core::jobs::RunEnd { at, outcome, roll: rand::random() });
 }

@@ -5,6 +5,7 @@ use convoke_core::jobs::schedule::Schedule;
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cutoffs, Tick};
 
+use super::members::{node_record, worker_record};
 use super::schedules::{schedule, schedule_name, tick_job};
 use super::stage::*;
 
@@ -91,4 +92,24 @@ pub async fn a_former_leader_cannot_tick(store: &dyn Store) {
     let kept = store.schedule(&schedule_name("s")).await.expect("schedule").expect("there");
     assert_eq!(kept.next_run_at, Some(at(10)));
     assert!(store.tick(fence, vec![tick]).await.expect("the leader's own")[0].moved);
+}
+
+pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    store.beat_workers(&[worker_record("w")]).await.expect("beat");
+    let fence = stage.depose().await;
+    assert_fenced(store.remove_workers(Some(stage.fence), &[worker("w")]).await);
+    assert_eq!(store.workers().await.expect("workers"), [worker_record("w")]);
+    store.remove_workers(Some(fence), &[worker("w")]).await.expect("the leader's own");
+    assert!(store.workers().await.expect("workers").is_empty());
+}
+
+pub async fn a_former_leader_cannot_remove_a_node(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    store.beat_node(node_record("n")).await.expect("beat");
+    let fence = stage.depose().await;
+    assert_fenced(store.remove_node(Some(stage.fence), &node("n")).await);
+    assert_eq!(store.nodes().await.expect("nodes"), [node_record("n")]);
+    store.remove_node(Some(fence), &node("n")).await.expect("the leader's own");
+    assert!(store.nodes().await.expect("nodes").is_empty());
 }

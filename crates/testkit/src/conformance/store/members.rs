@@ -6,7 +6,7 @@ use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 
 use super::stage::*;
 
-fn worker_record(name: &str) -> WorkerRecord {
+pub fn worker_record(name: &str) -> WorkerRecord {
     WorkerRecord {
         worker_id: worker(name),
         name: format!("worker {name}"),
@@ -20,7 +20,7 @@ fn worker_record(name: &str) -> WorkerRecord {
     }
 }
 
-fn node_record(name: &str) -> NodeRecord {
+pub fn node_record(name: &str) -> NodeRecord {
     NodeRecord {
         node_id: node(name),
         role: NodeRole::Leader,
@@ -47,7 +47,7 @@ pub async fn workers_are_kept_by_id(store: &dyn Store) {
     store.beat_workers(std::slice::from_ref(&later)).await.expect("beat");
     assert_eq!(store.worker(&worker("b")).await.expect("worker"), Some(later.clone()));
     assert_eq!(store.worker(&worker("c")).await.expect("worker"), None);
-    store.remove_workers(&[worker("a"), worker("c")]).await.expect("remove");
+    store.remove_workers(None, &[worker("a"), worker("c")]).await.expect("remove");
     assert_eq!(store.workers().await.expect("workers"), [later]);
 }
 
@@ -64,7 +64,7 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
     };
     store.beat_node(later.clone()).await.expect("beat");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later.clone()]);
-    store.remove_node(&node("a")).await.expect("remove");
-    store.remove_node(&node("c")).await.expect("not an error");
+    store.remove_node(None, &node("a")).await.expect("remove");
+    store.remove_node(None, &node("c")).await.expect("not an error");
     assert_eq!(store.nodes().await.expect("nodes"), [later]);
 }

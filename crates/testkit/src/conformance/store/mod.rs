@@ -36,6 +36,8 @@ macro_rules! store_conformance {
                 a_former_leader_cannot_mark_channels_cleaned,
                 a_former_leader_cannot_expire,
                 a_former_leader_cannot_tick,
+                a_former_leader_cannot_remove_workers,
+                a_former_leader_cannot_remove_a_node,
             ]
         );
         $crate::conformance_tests!(

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use convoke_adapters::gateway::{GatewayLink, Http};
+use convoke_adapters::gateway::GatewayLink;
+pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};

@@ -38,6 +38,7 @@ mod tests;
 mod worker;
 
 pub use client::Client;
+pub use connect::{EventStream, Http, ServerEvent, encode};
 pub use context::Context;
 pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
@@ -45,6 +46,5 @@ pub use handle::Handle;
 pub use job::Job;
 pub use worker::Worker;
 
-pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
 pub use convoke_core::{ExecutionId, JobId, QueueName};

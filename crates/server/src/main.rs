@@ -1,1 +1,54 @@
-fn main() {}
+//! The binary `convoke`: a coordinator, and the command line that talks to one.
+
+mod bench;
+mod cli;
+mod config;
+mod dashboard;
+mod demo;
+mod gateway;
+mod http;
+mod logs;
+mod serve;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+
+use cli::{Cli, Usage};
+
+const FAILED: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut runtime = if cli.wants_all_cores() {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no threads can be started: {error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    let outcome = runtime.block_on(cli.run());
+    // A thread that is stuck in a read must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match outcome {
+        Ok(code) => code,
+        // Whoever reads us has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { WRONG_USAGE } else { FAILED })
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -48,6 +48,16 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         runs.dedup();
     }
     warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "a worker is dead");
+    // Before its runs are lost, or they would be dispatched to its slots again.
+    node.hints.gone(WorkerHeartbeat {
+        v: Default::default(),
+        worker_id: id.clone(),
+        queues: worker.queues.clone(),
+        running: 0,
+        free: 0,
+        state: WorkerState::Gone,
+        at: now,
+    });
     let lost = || Outcome::Lost { error: format!("worker {id} stopped beating") };
     let reports = runs.into_iter().map(|run| {
         let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
@@ -56,15 +66,6 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     });
     recorder::judge(node, term.fence(), reports.collect()).await?;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
-    node.hints.gone(WorkerHeartbeat {
-        v: Default::default(),
-        worker_id: id.clone(),
-        queues: worker.queues,
-        running: 0,
-        free: 0,
-        state: WorkerState::Gone,
-        at: now,
-    });
     node.tell(Happening::Worker { change: WorkerChange::Dead, worker_id: id });
     Ok(())
 }

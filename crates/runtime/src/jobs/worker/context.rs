@@ -1,6 +1,7 @@
 //! What a handler knows of its run and can say of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::jobs::LogLevel;
 use convoke_core::jobs::link::{Event, EventKind};
@@ -50,6 +51,11 @@ impl Context {
 
     pub fn max_retries(&self) -> u32 {
         self.run.max_retries
+    }
+
+    /// How long this attempt may take.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.run.timeout
     }
 
     pub fn correlation_id(&self) -> Option<&str> {

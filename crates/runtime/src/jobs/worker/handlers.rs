@@ -34,6 +34,7 @@ impl Failure {
 #[derive(Clone, Default)]
 pub struct Handlers {
     by_type: HashMap<JobType, Handler>,
+    otherwise: Option<Handler>,
 }
 
 impl Handlers {
@@ -45,8 +46,16 @@ impl Handlers {
         self.by_type.insert(job_type, Arc::new(handler));
     }
 
+    /// Runs every type that has no handler of its own.
+    pub fn otherwise<F>(&mut self, handler: F)
+    where
+        F: Fn(Context, Json) -> HandlerFuture + Send + Sync + 'static,
+    {
+        self.otherwise = Some(Arc::new(handler));
+    }
+
     pub(super) fn find(&self, job_type: &JobType) -> Result<&Handler, Failure> {
-        self.by_type.get(job_type).ok_or_else(|| {
+        self.by_type.get(job_type).or(self.otherwise.as_ref()).ok_or_else(|| {
             let mut known: Vec<_> = self.by_type.keys().map(|known| format!("{:?}", known.as_str())).collect();
             known.sort();
             let known = if known.is_empty() { "none".into() } else { known.join(", ") };
@@ -59,5 +68,22 @@ impl Handlers {
 impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.by_type.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_without_a_handler_goes_to_the_one_for_all_others() {
+        let (own, other) = (JobType::new("own").expect("a name"), JobType::new("other").expect("a name"));
+        let mut handlers = Handlers::default();
+        handlers.add(own.clone(), |_, _| Box::pin(async { Ok(None) }));
+        let refusal = handlers.find(&other).err().expect("no handler");
+        assert_eq!(refusal, Failure::new("this worker has no handler for \"other\"; it has \"own\""));
+        handlers.otherwise(|_, _| Box::pin(async { Ok(None) }));
+        let (own, other) = (handlers.find(&own).expect("its own"), handlers.find(&other).expect("the one for others"));
+        assert!(!Arc::ptr_eq(own, other));
     }
 }

@@ -1,0 +1,84 @@
+//! A server of our own, started as anybody would start it.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
+
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct Child {
+    process: tokio::process::Child,
+    pid: Pid,
+    pub url: String,
+}
+
+/// Resident memory of a process.
+pub struct Memory {
+    pub now_mb: f64,
+    pub peak_mb: f64,
+}
+
+impl Child {
+    pub async fn start(dir: &Path) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["serve", "--http", "127.0.0.1:0", "--store"]);
+        command.arg(format!("sqlite:{}", dir.join("bench.db").display()));
+        // The defaults are measured, whatever is set around here.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
+            command.env_remove(name);
+        }
+        command.env_remove("PORT").env("LOG_LEVEL", "warn").current_dir(dir);
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let pid = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("the server has no id")?;
+        let stdout = process.stdout.take().context("the server has no output")?;
+        let ready = async {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Some(line) = lines.next_line().await? {
+                if let Some(url) = line.trim().strip_prefix("api ") {
+                    return Ok(url.trim().to_owned());
+                }
+            }
+            bail!("the server ended before it was ready")
+        };
+        let url = tokio::time::timeout(READY_TIMEOUT, ready).await.context("the server did not get ready")??;
+        Ok(Child { process, pid, url })
+    }
+
+    pub fn memory(&self) -> Result<Memory> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero()))
+            .context("the server's memory cannot be read")?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+            kilobytes.map(|kilobytes| kilobytes / 1_024.0).with_context(|| format!("{name} is not there"))
+        };
+        Ok(Memory { now_mb: field("VmRSS")?, peak_mb: field("VmHWM")? })
+    }
+
+    /// How long it has used a processor, in user and system mode.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()))
+            .context("the server's processor time cannot be read")?;
+        // The name in parentheses may hold anything; after it the fields are plain, state being the first.
+        let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+        let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
+        kill_process(self.pid, Signal::TERM)?;
+        let ended = tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await;
+        let status = ended.context("the server did not stop")??;
+        if !status.success() {
+            bail!("the server ended with {status}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Bare HTTP/1.1: requests that were formatted before, answers of which only the status and the length are read.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server to measure.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub url: String,
+    pub token: Option<String>,
+    host: String,
+}
+
+impl Target {
+    pub fn parse(url: &str, token: Option<String>) -> Result<Self, String> {
+        let expected = || format!("expected http://host:port, got {url:?}");
+        let host = url.strip_prefix("http://").ok_or_else(expected)?.trim_end_matches('/');
+        if host.is_empty() || host.contains('/') {
+            return Err(expected());
+        }
+        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+        Ok(Target { url: format!("http://{host}"), token, host })
+    }
+
+    /// A whole request, ready to be written any number of times.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
+        let authorization =
+            self.token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{authorization}content-length: \
+             {}\r\n\r\n{body}",
+            self.host,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(&self.host).await;
+        let stream = stream.with_context(|| format!("the server at {} cannot be reached", self.url))?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, buffer: vec![0; 16 << 10] })
+    }
+}
+
+pub struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    /// Sends a request and reads the whole answer. Anything but success is an error.
+    pub async fn exchange(&mut self, request: &[u8]) -> Result<&[u8]> {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.exchange_patiently(request)).await {
+            Ok(answered) => {
+                let (status, body) = answered?;
+                let body = &self.buffer[body];
+                if !(200..300).contains(&status) {
+                    bail!("the server answered {status}: {}", String::from_utf8_lossy(body));
+                }
+                Ok(body)
+            }
+            Err(_) => bail!("no answer within {ANSWER_TIMEOUT:?}"),
+        }
+    }
+
+    async fn exchange_patiently(&mut self, request: &[u8]) -> Result<(u16, std::ops::Range<usize>)> {
+        self.stream.write_all(request).await?;
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() {
+                self.buffer.resize(filled * 2, 0);
+            }
+            let read = self.stream.read(&mut self.buffer[filled..]).await?;
+            if read == 0 {
+                bail!("the server closed the connection in mid-answer");
+            }
+            filled += read;
+            let Some(head) = Head::parse(&self.buffer[..filled])? else { continue };
+            let whole = head.bytes + head.body_bytes;
+            if self.buffer.len() < whole {
+                self.buffer.resize(whole, 0);
+            }
+            if filled < whole {
+                self.stream.read_exact(&mut self.buffer[filled..whole]).await?;
+            }
+            return Ok((head.status, head.bytes..whole));
+        }
+    }
+}
+
+struct Head {
+    status: u16,
+    bytes: usize,
+    body_bytes: usize,
+}
+
+impl Head {
+    /// None while it is not whole.
+    fn parse(bytes: &[u8]) -> Result<Option<Head>> {
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
+        let head = std::str::from_utf8(&bytes[..end]).context("the answer's head is not text")?;
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok());
+        let status = status.context("the answer has no status: is this the address of convoke?")?;
+        let length = lines.find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        let body_bytes = length.or((status == 204).then_some(0)).context("the answer has no content-length")?;
+        Ok(Some(Head { status, bytes: end + 4, body_bytes }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        let target = Target::parse("http://127.0.0.1:3000/", None).expect("valid");
+        assert_eq!((target.url.as_str(), target.host.as_str()), ("http://127.0.0.1:3000", "127.0.0.1:3000"));
+        for bad in ["", "127.0.0.1:3000", "https://a", "http://", "http://a/b"] {
+            Target::parse(bad, None).expect_err(bad);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_whole_however_it_is_cut() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepted");
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await.expect("read");
+            let body = "x".repeat(40_000);
+            let answer = format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            for part in answer.as_bytes().chunks(7_001) {
+                stream.write_all(part).await.expect("written");
+                tokio::task::yield_now().await;
+            }
+            let _ = stream.read(&mut request).await.expect("read");
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno").await.expect("written");
+        });
+        let target = Target::parse(&url, None).expect("valid");
+        let mut connection = target.connect().await.expect("connected");
+        let request = target.request("POST", "/", "{}");
+        assert_eq!(connection.exchange(&request).await.expect("answered").len(), 40_000);
+        let error = connection.exchange(&request).await.expect_err("refused").to_string();
+        assert_eq!(error, "the server answered 400: no");
+        server.await.expect("served");
+    }
+}

@@ -1,0 +1,155 @@
+//! `convoke dead`: jobs that failed for good.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use convoke_core::{JobId, JobType, QueueName};
+use serde_json::{Value, json};
+
+use super::job::more;
+use super::output::{age, line, list, table, text};
+use super::remote::{Remote, RemoteArgs, Usage, query};
+
+#[derive(Debug, Args)]
+pub struct DeadArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List dead letters, newest first
+    List(ListArgs),
+    /// Run dead letters again
+    #[command(after_help = "Examples:
+  convoke dead retry 0198c0de-0000-7000-8000-000000000001
+  convoke dead retry --queue email --type email.send")]
+    Retry(Selection),
+    /// Delete dead letters for ever
+    #[command(after_help = "Example: convoke dead purge --queue email")]
+    Purge(Selection),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Only those of a queue
+    #[arg(long, short)]
+    queue: Option<QueueName>,
+    /// Only those of a type
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<JobType>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// Where the page before ended
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+/// Which dead letters. There is no default: to hit all of them one has to say so.
+#[derive(Debug, Args)]
+struct Selection {
+    /// These jobs
+    #[arg(value_name = "ID", conflicts_with_all = ["queue", "job_type", "all"])]
+    ids: Vec<JobId>,
+    /// Those of a queue
+    #[arg(long, short)]
+    queue: Option<QueueName>,
+    /// Those of a type
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<JobType>,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["queue", "job_type"])]
+    all: bool,
+}
+
+impl Selection {
+    fn body(&self) -> Result<Value, Usage> {
+        if !self.ids.is_empty() {
+            return Ok(json!({ "ids": self.ids }));
+        }
+        if self.all {
+            return Ok(json!({ "all": true }));
+        }
+        let mut body = serde_json::Map::new();
+        if let Some(queue) = &self.queue {
+            body.insert("queue".into(), json!(queue));
+        }
+        if let Some(job_type) = &self.job_type {
+            body.insert("type".into(), json!(job_type));
+        }
+        if body.is_empty() {
+            return Err(Usage("say which: ids, --queue, --type, or --all".into()));
+        }
+        Ok(body.into())
+    }
+}
+
+pub async fn run(args: DeadArgs, verbose: u8) -> Result<()> {
+    let remote = Remote::new(&args.remote, verbose)?;
+    match args.verb {
+        Verb::List(args) => list_all(&remote, args).await,
+        Verb::Retry(which) => act(&remote, &which, "retry", "retried").await,
+        Verb::Purge(which) => act(&remote, &which, "purge", "purged").await,
+    }
+}
+
+async fn act(remote: &Remote, which: &Selection, verb: &str, done: &str) -> Result<()> {
+    let answer = remote.post(&format!("/v1/dead-letters/{verb}"), &which.body()?).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    Ok(line(format!("{} {done}", text(&answer.value()?, done)))?)
+}
+
+async fn list_all(remote: &Remote, args: ListArgs) -> Result<()> {
+    let path = query(
+        "/v1/dead-letters",
+        [
+            ("queue", args.queue.map(|queue| queue.to_string())),
+            ("type", args.job_type.map(|job_type| job_type.to_string())),
+            ("limit", Some(args.limit.to_string())),
+            ("cursor", args.cursor),
+        ],
+    );
+    let answer = remote.get(&path).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let rows = list(&page, "deadLetters").iter().map(|dead| {
+        let mut row = ["jobId", "type", "queue", "attempts"].map(|name| text(dead, name)).to_vec();
+        row.extend([age(dead, "failedAt"), text(dead, "error")]);
+        row
+    });
+    table(&["job", "type", "queue", "attempts", "age", "error"], rows.collect())?;
+    more(&page);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection() -> Selection {
+        Selection { ids: Vec::new(), queue: None, job_type: None, all: false }
+    }
+
+    #[test]
+    fn without_a_selection_nothing_is_sent() {
+        let said = selection().body().expect_err("refused").to_string();
+        assert_eq!(said, "say which: ids, --queue, --type, or --all");
+    }
+
+    #[test]
+    fn a_selection_is_ids_or_a_filter_or_all() {
+        let queue = || Some(QueueName::new("email").expect("a name"));
+        let job_type = Some(JobType::new("email.send").expect("a name"));
+        let by = |selection: Selection| selection.body().expect("a selection");
+        assert_eq!(by(Selection { all: true, ..selection() }), json!({"all":true}));
+        assert_eq!(by(Selection { queue: queue(), ..selection() }), json!({"queue":"email"}));
+        let both = by(Selection { queue: queue(), job_type, ..selection() });
+        assert_eq!(both, json!({"queue":"email","type":"email.send"}));
+    }
+}

@@ -1,0 +1,215 @@
+//! `convoke enqueue`: one job, and on demand its end.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use convoke_core::jobs::{JobSpec, Priority, Status};
+use convoke_core::{JobType, Json, QueueName, duration};
+use http::Method;
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::output::{line, printable, text};
+use super::remote::{Answer, CallError, Remote, RemoteArgs, Usage};
+
+/// How long `--wait` goes on while the server is away: a restart must not look like a failed job.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  convoke enqueue email.send --args '{\"to\":\"a@b.c\"}'
+  convoke enqueue report.build --queue reports --args @report.json --priority high --wait
+  convoke enqueue invoice.remind --delay 3d --unique-key invoice-17")]
+pub struct EnqueueArgs {
+    /// Type of the job: which handler runs it
+    #[arg(value_name = "TYPE")]
+    job_type: JobType,
+    /// Queue to put it in [default: default]
+    #[arg(long, short)]
+    queue: Option<QueueName>,
+    /// Arguments as JSON, from a file (@FILE) or from standard input (-)
+    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
+    args: Option<String>,
+    /// low, normal, high or critical
+    #[arg(long, value_parser = priority)]
+    priority: Option<Priority>,
+    /// Run it after a while, such as 30s or 1h30m
+    #[arg(long, value_parser = duration::parse, conflicts_with = "at")]
+    delay: Option<Duration>,
+    /// Run it at an instant, such as 2030-01-31T09:00:00Z
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<Timestamp>,
+    /// Attempts after the first
+    #[arg(long, value_name = "N")]
+    max_retries: Option<u32>,
+    /// How long one attempt may take
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    /// While a job with this key is live, enqueueing again finds it
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+    /// Keep the key taken for so long, also after the job has ended
+    #[arg(long, value_parser = duration::parse, requires = "unique_key", value_name = "DURATION")]
+    unique_for: Option<Duration>,
+    /// Carried along, to find what belongs together
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// Wait until it has ended, show its progress; exit code 1 if it failed
+    #[arg(long, short)]
+    wait: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+pub fn priority(text: &str) -> Result<Priority, String> {
+    Priority::parse(text).ok_or_else(|| "expected low, normal, high or critical".into())
+}
+
+/// Arguments as they are given on a command line: JSON, a file's name after `@`, or `-`.
+pub fn read_args(given: &str) -> Result<Json> {
+    let text = match given.strip_prefix('@') {
+        _ if given == "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("--args -: standard input cannot be read")?;
+            text
+        }
+        Some(path) => std::fs::read_to_string(path).map_err(|error| Usage(format!("--args @{path}: {error}")))?,
+        None => given.to_owned(),
+    };
+    Ok(Json::parse(text).map_err(|error| Usage(format!("--args: expected JSON, got {}: {error}", shortened(given))))?)
+}
+
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
+}
+
+pub async fn run(args: EnqueueArgs, verbose: u8) -> Result<ExitCode> {
+    let remote = Remote::new(&args.remote, verbose)?;
+    let mut spec = JobSpec::new(args.job_type);
+    spec.queue = args.queue;
+    spec.args = args.args.as_deref().map(read_args).transpose()?;
+    spec.priority = args.priority;
+    spec.delay = args.delay;
+    spec.run_at = args.at;
+    spec.max_retries = args.max_retries;
+    spec.timeout = args.timeout;
+    spec.unique_key = args.unique_key;
+    spec.unique_for = args.unique_for;
+    spec.correlation_id = args.correlation_id;
+    let answer = remote.post("/v1/jobs", &spec).await?;
+    let id = text(&answer.value()?, "id");
+    if !args.wait {
+        line(if remote.json { answer.text().into_owned() } else { id })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !remote.json {
+        line(&id)?;
+    }
+    let ended = wait(&remote, &id).await?;
+    report_end(&remote, &ended)
+}
+
+fn report_end(remote: &Remote, ended: &Answer) -> Result<ExitCode> {
+    let job = ended.value()?;
+    let completed = text(&job, "status") == Status::Completed.as_str();
+    if remote.json {
+        line(ended.text())?;
+    } else if completed && !job["result"].is_null() {
+        line(job["result"].to_string())?;
+    }
+    if completed {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (status, error) = (text(&job, "status"), text(&job, "error"));
+    let because = if error.is_empty() { String::new() } else { format!(": {}", printable(&error)) };
+    eprintln!("error: the job ended as {status}{because}");
+    Ok(ExitCode::FAILURE)
+}
+
+/// The job once it has ended.
+async fn wait(remote: &Remote, id: &str) -> Result<Answer> {
+    let mut shown = Shown::new();
+    let mut away_since: Option<Instant> = None;
+    // On a terminal the bar should move, elsewhere the server may hold the answer back.
+    let hold = if shown.bar.is_some() { "400ms" } else { "5s" };
+    loop {
+        let answered = remote.call(Method::GET, &format!("/v1/jobs/{}?wait={hold}", convoke::encode(id)), None).await;
+        match answered {
+            Ok(answer) => {
+                away_since = None;
+                let job = answer.value()?;
+                shown.update(&job);
+                if Status::parse(&text(&job, "status")).is_some_and(|status| !status.is_live()) {
+                    shown.finish();
+                    return Ok(answer);
+                }
+            }
+            Err(error) if is_away(&error, &mut away_since) => {
+                shown.say(&error.to_string());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_away(error: &CallError, since: &mut Option<Instant>) -> bool {
+    error.is_transient() && since.get_or_insert_with(Instant::now).elapsed() < AWAY_MAX
+}
+
+/// What the one who waits has seen: a bar on a terminal, lines elsewhere.
+struct Shown {
+    bar: Option<ProgressBar>,
+    last: String,
+}
+
+impl Shown {
+    fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(100);
+            let style = ProgressStyle::with_template("{spinner} {bar:30} {percent:>3}% {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        Shown { bar, last: String::new() }
+    }
+
+    fn update(&mut self, job: &Value) {
+        let percent = job["progress"]["percent"].as_u64();
+        let mut now = text(job, "status");
+        if let Some(percent) = percent {
+            now.push_str(&format!(" {percent}%"));
+        }
+        let message = text(job, "progress.message");
+        if !message.is_empty() {
+            now.push_str(&format!(" {}", printable(&message)));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(percent.unwrap_or(0));
+        }
+        self.say(&now);
+    }
+
+    fn say(&mut self, now: &str) {
+        if now == self.last {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => bar.set_message(now.to_owned()),
+            None => eprintln!("{now}"),
+        }
+        now.clone_into(&mut self.last);
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

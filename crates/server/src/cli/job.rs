@@ -1,0 +1,248 @@
+//! `convoke job`: jobs, their attempts and their logs.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use convoke_core::jobs::Status;
+use convoke_core::{JobId, JobType, QueueName};
+use serde_json::{Value, json};
+
+use super::output::{age, fields, line, list, printable, table, text};
+use super::remote::{Answer, Remote, RemoteArgs, query};
+
+/// As many log lines as a page may have.
+const LOGS_PAGE: usize = 1_000;
+
+#[derive(Debug, Args)]
+pub struct JobArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List jobs, newest first
+    #[command(after_help = "Example: convoke job list --queue email --status failed --limit 20")]
+    List(Filter),
+    /// Show a job
+    Show { id: JobId },
+    /// Show a job's attempts
+    History { id: JobId },
+    /// Cancel a job; one that runs is told to stop
+    Cancel {
+        id: JobId,
+        /// Why, for whoever looks at it later
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Run a job again that failed or was cancelled
+    Retry { id: JobId },
+    /// Print a job's log lines
+    #[command(after_help = "Example: convoke job logs -f 0198c0de-0000-7000-8000-000000000001")]
+    Logs(LogArgs),
+}
+
+#[derive(Debug, Args)]
+struct Filter {
+    /// Only those of a queue
+    #[arg(long, short)]
+    queue: Option<QueueName>,
+    /// Only those of a type
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<JobType>,
+    /// created, pending, scheduled, dispatched, running, completed, failed, timedOut or cancelled
+    #[arg(long, value_parser = status)]
+    status: Option<Status>,
+    /// Only those that belong together
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// Where the page before ended
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct LogArgs {
+    id: JobId,
+    /// Go on until the job has ended
+    #[arg(long, short)]
+    follow: bool,
+    /// Only what comes after the line of this number
+    #[arg(long, value_name = "SEQ", conflicts_with = "follow")]
+    after: Option<u64>,
+    /// At most so many lines [default: all]
+    #[arg(long, conflicts_with = "follow")]
+    limit: Option<usize>,
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    let known = || Status::ALL.map(Status::as_str).join(", ");
+    Status::parse(text).ok_or_else(|| format!("expected one of {}", known()))
+}
+
+pub async fn run(args: JobArgs, verbose: u8) -> Result<()> {
+    let remote = Remote::new(&args.remote, verbose)?;
+    match args.verb {
+        Verb::List(filter) => list_jobs(&remote, filter).await,
+        Verb::Show { id } => show(&remote, id).await,
+        Verb::History { id } => history(&remote, id).await,
+        Verb::Cancel { id, reason } => {
+            let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
+            changed(&remote, &remote.post(&format!("/v1/jobs/{id}/cancel"), &body).await?)
+        }
+        Verb::Retry { id } => changed(&remote, &remote.post(&format!("/v1/jobs/{id}/retry"), &json!({})).await?),
+        Verb::Logs(args) if args.follow => follow(&remote, args.id).await,
+        Verb::Logs(args) => logs(&remote, &args).await,
+    }
+}
+
+fn changed(remote: &Remote, answer: &Answer) -> Result<()> {
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let job = answer.value()?;
+    Ok(line(format!("{} is {}", text(&job, "id"), text(&job, "status")))?)
+}
+
+async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
+    let path = query(
+        "/v1/jobs",
+        [
+            ("queue", filter.queue.map(|queue| queue.to_string())),
+            ("type", filter.job_type.map(|job_type| job_type.to_string())),
+            ("status", filter.status.map(|status| status.as_str().to_owned())),
+            ("correlationId", filter.correlation_id),
+            ("limit", Some(filter.limit.to_string())),
+            ("cursor", filter.cursor),
+        ],
+    );
+    let answer = remote.get(&path).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let rows = list(&page, "jobs").iter().map(|job| {
+        let (status, percent) = (text(job, "status"), text(job, "progress.percent"));
+        let status = if status == "running" && !percent.is_empty() { format!("{status} {percent}%") } else { status };
+        let attempts = format!("{}/{}", text(job, "attempt"), job["maxRetries"].as_u64().unwrap_or(0) + 1);
+        let (id, job_type, queue) = (text(job, "id"), text(job, "type"), text(job, "queue"));
+        vec![id, job_type, queue, status, text(job, "priority"), attempts, age(job, "createdAt")]
+    });
+    table(&["id", "type", "queue", "status", "priority", "attempt", "age"], rows.collect())?;
+    more(&page);
+    Ok(())
+}
+
+/// Says how to go on, where there is more.
+pub fn more(page: &Value) {
+    let cursor = text(page, "nextCursor");
+    if !cursor.is_empty() {
+        eprintln!("there are more: --cursor {cursor}");
+    }
+}
+
+async fn show(remote: &Remote, id: JobId) -> Result<()> {
+    let answer = remote.get(&format!("/v1/jobs/{id}")).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let job = answer.value()?;
+    let names = [
+        ("id", "id"),
+        ("type", "type"),
+        ("queue", "queue"),
+        ("status", "status"),
+        ("priority", "priority"),
+        ("progress", "progress.percent"),
+        ("message", "progress.message"),
+        ("attempt", "attempt"),
+        ("retries", "retryCount"),
+        ("max retries", "maxRetries"),
+        ("timeout", "timeout"),
+        ("error", "error"),
+        ("result", "result"),
+        ("args", "args"),
+        ("schedule", "schedule"),
+        ("unique key", "uniqueKey"),
+        ("correlation id", "correlationId"),
+        ("execution", "executionId"),
+        ("worker", "workerId"),
+        ("owner", "ownerNode"),
+        ("created", "createdAt"),
+        ("scheduled", "scheduledAt"),
+        ("dispatched", "dispatchedAt"),
+        ("started", "startedAt"),
+        ("completed", "completedAt"),
+    ];
+    let pairs: Vec<_> = names.into_iter().map(|(name, path)| (name, text(&job, path))).collect();
+    Ok(fields(&pairs)?)
+}
+
+async fn history(remote: &Remote, id: JobId) -> Result<()> {
+    let answer = remote.get(&format!("/v1/jobs/{id}/history")).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let names = ["attempt", "status", "workerId", "startedAt", "endedAt", "error", "executionId"];
+    let rows = list(&page, "executions").iter().map(|run| names.map(|name| text(run, name)).to_vec());
+    Ok(table(&["attempt", "status", "worker", "started", "ended", "error", "execution"], rows.collect())?)
+}
+
+async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
+    let (mut after, mut left) = (args.after, args.limit.unwrap_or(usize::MAX));
+    while left > 0 {
+        let page = left.min(LOGS_PAGE);
+        let parameters = [("after", after.map(|after| after.to_string())), ("limit", Some(page.to_string()))];
+        let answer = remote.get(&query(&format!("/v1/jobs/{}/logs", args.id), parameters)).await?;
+        if remote.json {
+            // One page, as it is: whoever reads JSON follows `nextAfter`.
+            return Ok(line(answer.text())?);
+        }
+        let answer = answer.value()?;
+        let lines = list(&answer, "logs");
+        for entry in lines {
+            line(log_line(entry))?;
+        }
+        left -= lines.len().min(left);
+        after = lines.last().and_then(|entry| entry["seq"].as_u64()).or(after);
+        if lines.len() < page {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn log_line(entry: &Value) -> String {
+    let (at, level) = (text(entry, "at"), text(entry, "level"));
+    format!("{at} {level:5} {}", printable(&text(entry, "message")))
+}
+
+/// Prints lines as they come, until the server says that the job has ended. Where the connection breaks, the stream is
+/// replayed from its start and what was printed already is left out.
+async fn follow(remote: &Remote, id: JobId) -> Result<()> {
+    let mut printed: Option<u64> = None;
+    loop {
+        let mut events = remote.events(&format!("/v1/jobs/{id}/logs/stream")).await?;
+        while let Ok(Some(event)) = events.next().await {
+            if event.event == "end" {
+                return Ok(());
+            }
+            let Ok(entry) = serde_json::from_str::<Value>(&event.data) else { continue };
+            let seq = entry["seq"].as_u64();
+            if seq.is_some() && seq <= printed {
+                continue;
+            }
+            printed = seq.or(printed);
+            line(if remote.json { event.data } else { log_line(&entry) })?;
+        }
+        eprintln!("the stream broke off, going on");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

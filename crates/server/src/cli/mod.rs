@@ -1,0 +1,90 @@
+//! The command line: a noun, then a verb.
+//!
+//! Every command but `serve` and `bench` is a thin client of the HTTP API: it checks what can be checked without a server,
+//! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
+//! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
+//! failed, 2 when the command line itself was wrong.
+
+mod cluster;
+mod dead;
+mod enqueue;
+mod exec;
+mod job;
+mod output;
+mod queue;
+mod remote;
+mod schedule;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::bench::BenchArgs;
+use crate::serve::ServeArgs;
+
+pub use output::line;
+pub use remote::Usage;
+
+/// Schedules, dispatches and never loses jobs: one binary, one file.
+#[derive(Debug, Parser)]
+#[command(name = "convoke", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = "Without a command, `convoke` is `convoke serve`. `convoke COMMAND --help` says more.")]
+pub struct Cli {
+    /// Say more: what is asked of the server, or debug logs
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(flatten)]
+    pub serve: ServeArgs,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a coordinator: its store, API, dashboard and worker gateway
+    Serve(Box<ServeArgs>),
+    /// Enqueue a job
+    Enqueue(Box<enqueue::EnqueueArgs>),
+    /// List, show, cancel and retry jobs, and read their logs
+    Job(job::JobArgs),
+    /// Work that comes again: cron expressions and intervals
+    Schedule(schedule::ScheduleArgs),
+    /// Look at queues, pause them, limit them
+    Queue(queue::QueueArgs),
+    /// Jobs that failed for good: list, retry or purge them
+    Dead(dead::DeadArgs),
+    /// Run a worker for any command, or list the workers
+    Worker(worker::WorkerArgs),
+    /// Look at the nodes of the cluster
+    Cluster(cluster::ClusterArgs),
+    /// Measure throughput and latency on this machine
+    Bench(BenchArgs),
+}
+
+impl Cli {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        let verbose = self.verbose;
+        match self.command {
+            None => crate::serve::run(self.serve, verbose).await?,
+            Some(Command::Serve(args)) => crate::serve::run(*args, verbose).await?,
+            Some(Command::Enqueue(args)) => return enqueue::run(*args, verbose).await,
+            Some(Command::Job(args)) => job::run(args, verbose).await?,
+            Some(Command::Schedule(args)) => schedule::run(args, verbose).await?,
+            Some(Command::Queue(args)) => queue::run(args, verbose).await?,
+            Some(Command::Dead(args)) => dead::run(args, verbose).await?,
+            Some(Command::Worker(args)) => worker::run(args, verbose).await?,
+            Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Bench(args)) => crate::bench::run(args).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A server wants every core; a client of one should be light beside it.
+    pub fn wants_all_cores(&self) -> bool {
+        matches!(self.command, None | Some(Command::Serve(_) | Command::Worker(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

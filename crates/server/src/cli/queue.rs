@@ -1,0 +1,188 @@
+//! `convoke queue`: what waits where, and how much may run at once.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use convoke_core::jobs::{RateLimit, Status};
+use convoke_core::{QueueName, duration};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::output::{fields, line, list, table, text};
+use super::remote::{Answer, Remote, RemoteArgs};
+
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List queues with their counts
+    List,
+    /// Show a queue
+    Show { queue: QueueName },
+    /// Stop giving out a queue's jobs; those that run go on
+    Pause { queue: QueueName },
+    /// Give out a paused queue's jobs again
+    Resume { queue: QueueName },
+    /// Limit a queue's rate, or how many of its jobs run at once
+    #[command(after_help = "Examples:
+  convoke queue limit email --rate 100/1m
+  convoke queue limit reports --concurrency 2
+  convoke queue limit email --rate none --concurrency none")]
+    Limit(LimitArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true))]
+struct LimitArgs {
+    queue: QueueName,
+    /// At most N jobs in any window of D, or none
+    #[arg(long, value_name = "N/D", value_parser = rate, group = "limit")]
+    rate: Option<Limit<RateLimit>>,
+    /// At most N jobs at once, or none
+    #[arg(long, value_name = "N", value_parser = concurrency, group = "limit")]
+    concurrency: Option<Limit<u32>>,
+}
+
+/// A limit to set, or to take away.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit<T> {
+    Set(T),
+    None,
+}
+
+impl<T: serde::Serialize> Limit<T> {
+    fn to_json(&self) -> Value {
+        match self {
+            Limit::Set(limit) => json!(limit),
+            Limit::None => Value::Null,
+        }
+    }
+}
+
+fn rate(text: &str) -> Result<Limit<RateLimit>, String> {
+    if text == "none" {
+        return Ok(Limit::None);
+    }
+    let expected = || format!("expected a number and a duration such as 100/1s, or none, got {text:?}");
+    let (limit, per) = text.split_once('/').ok_or_else(expected)?;
+    // `100/s` is what people write.
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
+    let rate = RateLimit {
+        limit: limit.parse().map_err(|_| expected())?,
+        per: duration::parse(&per).map_err(|_| expected())?,
+    };
+    rate.check().map_err(|invalid| invalid.message)?;
+    Ok(Limit::Set(rate))
+}
+
+fn concurrency(text: &str) -> Result<Limit<u32>, String> {
+    match text {
+        "none" => Ok(Limit::None),
+        _ => match text.parse() {
+            Ok(limit) if limit > 0 => Ok(Limit::Set(limit)),
+            _ => Err("expected a number from 1, or none (pause the queue to stop it)".into()),
+        },
+    }
+}
+
+pub async fn run(args: QueueArgs, verbose: u8) -> Result<()> {
+    let remote = Remote::new(&args.remote, verbose)?;
+    match args.verb {
+        Verb::List => list_all(&remote).await,
+        Verb::Show { queue } => show(&remote, &remote.get(&path(&queue)).await?),
+        Verb::Pause { queue } => patch(&remote, &queue, json!({ "paused": true })).await,
+        Verb::Resume { queue } => patch(&remote, &queue, json!({ "paused": false })).await,
+        Verb::Limit(args) => {
+            let mut body = serde_json::Map::new();
+            if let Some(rate) = args.rate {
+                body.insert("rateLimit".into(), rate.to_json());
+            }
+            if let Some(concurrency) = args.concurrency {
+                body.insert("concurrency".into(), concurrency.to_json());
+            }
+            patch(&remote, &args.queue, body.into()).await
+        }
+    }
+}
+
+fn path(queue: &QueueName) -> String {
+    format!("/v1/queues/{}", convoke::encode(queue.as_str()))
+}
+
+async fn patch(remote: &Remote, queue: &QueueName, body: Value) -> Result<()> {
+    show(remote, &remote.send(Method::PATCH, &path(queue), &body).await?)
+}
+
+async fn list_all(remote: &Remote) -> Result<()> {
+    let answer = remote.get("/v1/queues").await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let counted = ["pending", "scheduled", "dispatched", "running", "completed", "failed"];
+    let rows = list(&page, "queues").iter().map(|queue| {
+        let state = if queue["paused"] == true { "paused" } else { "active" };
+        let mut row = vec![text(queue, "name"), state.into()];
+        row.extend(counted.map(|status| text(queue, &format!("counts.{status}"))));
+        row.extend([text(queue, "oldestPendingAge"), text(queue, "workers"), limits(queue)]);
+        row
+    });
+    let mut headers = vec!["name", "state"];
+    headers.extend(counted);
+    headers.extend(["oldest", "workers", "limits"]);
+    Ok(table(&headers, rows.collect())?)
+}
+
+fn limits(queue: &Value) -> String {
+    let mut limits = Vec::new();
+    if !queue["rateLimit"].is_null() {
+        limits.push(format!("{}/{}", text(queue, "rateLimit.limit"), text(queue, "rateLimit.per")));
+    }
+    if !queue["concurrency"].is_null() {
+        limits.push(format!("{} at once", text(queue, "concurrency")));
+    }
+    limits.join(", ")
+}
+
+fn show(remote: &Remote, answer: &Answer) -> Result<()> {
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let queue = answer.value()?;
+    let state = if queue["paused"] == true { "paused" } else { "active" };
+    let mut pairs = vec![("name", text(&queue, "name")), ("state", state.into()), ("limits", limits(&queue))];
+    pairs.extend(Status::ALL.map(|status| (status.as_str(), text(&queue, &format!("counts.{}", status.as_str())))));
+    pairs.extend([("oldest pending", text(&queue, "oldestPendingAge")), ("workers", text(&queue, "workers"))]);
+    Ok(fields(&pairs)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_and_a_window() {
+        let minute = RateLimit { limit: 100, per: Duration::from_secs(60) };
+        assert_eq!(rate("100/1m"), Ok(Limit::Set(minute)));
+        assert_eq!(rate("100/m"), Ok(Limit::Set(minute)));
+        assert_eq!(rate("none"), Ok(Limit::None));
+        for bad in ["", "100", "/1s", "100/", "-1/s", "1.5/s", "100/fortnight", "0/1s", "5/0s"] {
+            assert!(rate(bad).expect_err(bad).contains("expected"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_taken_away_is_null() {
+        assert_eq!(rate("none").expect("valid").to_json(), Value::Null);
+        let set = rate("5/1s").expect("valid").to_json();
+        assert_eq!(set, json!({"limit":5,"per":"1s"}));
+        assert!(concurrency("0").is_err() && concurrency("x").is_err());
+    }
+}

@@ -1,0 +1,204 @@
+//! The server that a command talks to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use bytes::Bytes;
+use clap::Args;
+use convoke::encode;
+use convoke_core::Error;
+use http::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A command line that is wrong in itself: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+#[derive(Debug, Clone, Args)]
+pub struct RemoteArgs {
+    /// Address of the server
+    #[arg(long, global = true, env = "CONVOKE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:3000")]
+    pub server: String,
+    /// Token, where the server wants one
+    #[arg(long, global = true, env = "CONVOKE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Print the server's JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// A server, and how its answers are to be shown.
+pub struct Remote {
+    http: convoke::Http,
+    server: String,
+    verbose: bool,
+    pub json: bool,
+}
+
+/// An answer as it was sent.
+pub struct Answer(Bytes);
+
+impl Answer {
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
+    pub fn value(&self) -> Result<Value> {
+        if self.0.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&self.0).context("the server's answer is not JSON: is this the address of convoke?")
+    }
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody answered.
+    #[error("the server at {server} cannot be reached: {cause}")]
+    Unreachable { server: String, cause: String },
+    /// The server said no.
+    #[error("{message}")]
+    Refused { status: StatusCode, message: String },
+}
+
+impl CallError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            CallError::Unreachable { .. } => true,
+            CallError::Refused { status, .. } => {
+                matches!(*status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+            }
+        }
+    }
+}
+
+impl Remote {
+    pub fn new(args: &RemoteArgs, verbose: u8) -> Result<Self> {
+        let token = args.token.clone().filter(|token| !token.is_empty());
+        let http = convoke::Http::connect(&args.server, token).map_err(|error| match error {
+            Error::Invalid(invalid) if invalid.field == "token" => Usage(format!("--token: {}", invalid.message)),
+            Error::Invalid(invalid) => Usage(format!("--server: {}", invalid.message)),
+            other => Usage(format!("--server {}: {other}", args.server)),
+        })?;
+        Ok(Remote { http, server: args.server.clone(), verbose: verbose > 0, json: args.json })
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        Ok(self.call(Method::GET, path, None).await?)
+    }
+
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer> {
+        self.send(Method::POST, path, body).await
+    }
+
+    pub async fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Answer> {
+        let body = serde_json::to_vec(body).context("the request cannot be written as JSON")?;
+        Ok(self.call(method, path, Some(body.into())).await?)
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<Answer> {
+        Ok(self.call(Method::DELETE, path, None).await?)
+    }
+
+    pub async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Answer, CallError> {
+        let (started, shown) = (Instant::now(), method.clone());
+        // Longer than any wait that a command asks the server for.
+        let limit = Duration::from_secs(60);
+        let answered = self.http.send_within(limit, method, path, body).await;
+        if self.verbose {
+            let outcome = answered.as_ref().map_or_else(ToString::to_string, |(status, _)| status.to_string());
+            eprintln!("{shown} {}{path}: {outcome} in {} ms", self.server, started.elapsed().as_millis());
+        }
+        let (status, body) = answered.map_err(|error| self.unreachable(error))?;
+        if status.is_success() { Ok(Answer(body)) } else { Err(self.refused(status, &body)) }
+    }
+
+    pub async fn events(&self, path: &str) -> Result<convoke::EventStream> {
+        self.http.sse(path).await.map_err(|error| match error {
+            error if error.is_transient() => anyhow!(self.unreachable(error)),
+            error => anyhow!(error),
+        })
+    }
+
+    fn unreachable(&self, error: Error) -> CallError {
+        let cause = match error {
+            Error::Unavailable { source, .. } | Error::Unknown { source, .. } => source.to_string(),
+            other => other.to_string(),
+        };
+        // The client names the address in its own words too.
+        let cause = cause.strip_prefix(&format!("{}: ", self.http.address())).map(str::to_owned).unwrap_or(cause);
+        CallError::Unreachable { server: self.server.clone(), cause }
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> CallError {
+        #[derive(Deserialize)]
+        struct Body {
+            error: Detail,
+        }
+        #[derive(Deserialize)]
+        struct Detail {
+            message: String,
+            field: Option<String>,
+        }
+        let message = match serde_json::from_slice::<Body>(body) {
+            Ok(Body { error: Detail { message, field: Some(field) } }) if !message.starts_with(&field) => {
+                format!("{field}: {message}")
+            }
+            Ok(Body { error }) => error.message,
+            Err(_) => format!("the server at {} answered {status}", self.server),
+        };
+        let hint = if status == StatusCode::UNAUTHORIZED { " (set --token or CONVOKE_TOKEN)" } else { "" };
+        CallError::Refused { status, message: format!("{message}{hint}") }
+    }
+}
+
+/// A path with the parameters that are set.
+pub fn query<'a>(path: &str, parameters: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
+    let mut text = path.to_owned();
+    let mut mark = '?';
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            text.push_str(&format!("{mark}{name}={}", encode(&value)));
+            mark = '&';
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_encoded_and_absent_ones_left_out() {
+        let path = query("/v1/jobs", [("queue", Some("a&b".into())), ("type", None), ("limit", Some("5".into()))]);
+        assert_eq!(path, "/v1/jobs?queue=a%26b&limit=5");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_named() {
+        // Bound and dropped: nobody listens there.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let server = format!("http://{}", listener.local_addr().expect("an address"));
+        drop(listener);
+        let args = RemoteArgs { server: server.clone(), token: None, json: false };
+        let remote = Remote::new(&args, 0).expect("a valid address");
+        let error = remote.get("/v1/jobs").await.err().expect("refused").to_string();
+        assert!(error.starts_with(&format!("the server at {server} cannot be reached: ")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_the_field_once() {
+        let args = RemoteArgs { server: "http://127.0.0.1:1".into(), token: None, json: false };
+        let remote = Remote::new(&args, 0).expect("a valid address");
+        let said = |body: &str| remote.refused(StatusCode::BAD_REQUEST, body.as_bytes()).to_string();
+        assert_eq!(said(r#"{"error":{"code":"x","message":"expected 1","field":"delay"}}"#), "delay: expected 1");
+        assert_eq!(said(r#"{"error":{"code":"x","message":"delay: not so","field":"delay"}}"#), "delay: not so");
+        assert_eq!(said(r#"{"error":{"code":"x","message":"no"}}"#), "no");
+        assert_eq!(said("<html>"), "the server at http://127.0.0.1:1 answered 400 Bad Request");
+    }
+}

@@ -1,0 +1,239 @@
+//! `convoke schedule`: work that comes again.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use convoke_core::jobs::Priority;
+use convoke_core::{JobType, Json, QueueName, ScheduleName, duration};
+use http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::enqueue::{priority, read_args};
+use super::output::{age, fields, line, list, table, text};
+use super::remote::{Remote, RemoteArgs};
+
+#[derive(Debug, Args)]
+pub struct ScheduleArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Add a schedule, or replace the one of that name
+    #[command(after_help = "Examples:
+  convoke schedule add nightly --cron '0 3 * * *' --tz Europe/Berlin --type report.build
+  convoke schedule add pulse --every 30s --type health.check --overlap allow")]
+    Add(Box<AddArgs>),
+    /// List schedules
+    List,
+    /// Show a schedule
+    Show { name: ScheduleName },
+    /// Stop a schedule until it is resumed
+    Pause { name: ScheduleName },
+    /// Let a paused schedule go on
+    Resume { name: ScheduleName },
+    /// Enqueue a schedule's job now
+    Trigger { name: ScheduleName },
+    /// Remove a schedule; jobs it has made stay
+    Remove { name: ScheduleName },
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("when").required(true))]
+struct AddArgs {
+    name: ScheduleName,
+    /// Five or six fields, or a nickname such as @daily
+    #[arg(long, value_name = "EXPR", group = "when")]
+    cron: Option<String>,
+    /// An interval, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, group = "when")]
+    every: Option<Duration>,
+    /// Time zone of the cron expression, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", conflicts_with = "every")]
+    tz: Option<String>,
+    /// Type of its jobs
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: JobType,
+    /// Queue of its jobs [default: default]
+    #[arg(long, short)]
+    queue: Option<QueueName>,
+    /// Arguments as JSON, from a file (@FILE) or from standard input (-)
+    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
+    args: Option<String>,
+    /// What to do about ticks that passed while nobody was there [default: latest]
+    #[arg(long)]
+    missed: Option<Missed>,
+    /// What to do when a tick comes while a job of it is still live [default: skip]
+    #[arg(long)]
+    overlap: Option<Overlap>,
+    /// low, normal, high or critical
+    #[arg(long, value_parser = priority)]
+    priority: Option<Priority>,
+    /// Attempts after the first
+    #[arg(long, value_name = "N")]
+    max_retries: Option<u32>,
+    /// How long one attempt may take
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Missed {
+    /// Forget them
+    Skip,
+    /// Run once, for the latest
+    Latest,
+    /// Run them all, up to a bound
+    All,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Overlap {
+    /// Let the tick pass
+    Skip,
+    /// Run both
+    Allow,
+}
+
+/// What is sent: only what was said, so that the server's defaults stand for the rest.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    #[serde(rename = "type")]
+    job_type: JobType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cron: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
+    every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tz: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<Missed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlap: Option<Overlap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<Priority>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_retries: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
+    timeout: Option<Duration>,
+}
+
+pub async fn run(args: ScheduleArgs, verbose: u8) -> Result<()> {
+    let remote = Remote::new(&args.remote, verbose)?;
+    match args.verb {
+        Verb::Add(args) => add(&remote, *args).await,
+        Verb::List => list_all(&remote).await,
+        Verb::Show { name } => show(&remote, &name).await,
+        Verb::Pause { name } => switch(&remote, &name, "pause").await,
+        Verb::Resume { name } => switch(&remote, &name, "resume").await,
+        Verb::Trigger { name } => trigger(&remote, &name).await,
+        Verb::Remove { name } => {
+            remote.delete(&path(&name)).await?;
+            Ok(line(if remote.json { "null".into() } else { format!("{name} is removed") })?)
+        }
+    }
+}
+
+fn path(name: &ScheduleName) -> String {
+    format!("/v1/schedules/{}", convoke::encode(name.as_str()))
+}
+
+async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
+    let body = Body {
+        job_type: args.job_type,
+        queue: args.queue,
+        args: args.args.as_deref().map(read_args).transpose()?,
+        cron: args.cron,
+        every: args.every,
+        tz: args.tz,
+        missed: args.missed,
+        overlap: args.overlap,
+        priority: args.priority,
+        max_retries: args.max_retries,
+        timeout: args.timeout,
+    };
+    let answer = remote.send(Method::PUT, &path(&args.name), &body).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let schedule = answer.value()?;
+    Ok(line(format!("{} runs next at {}", args.name, text(&schedule, "nextRunAt")))?)
+}
+
+async fn list_all(remote: &Remote) -> Result<()> {
+    let answer = remote.get("/v1/schedules").await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let rows = list(&page, "schedules").iter().map(|schedule| {
+        let next = if schedule["paused"] == true { "paused".into() } else { age(schedule, "nextRunAt") };
+        let (name, job_type, queue) = (text(schedule, "name"), text(schedule, "type"), text(schedule, "queue"));
+        vec![name, when(schedule), job_type, queue, next, age(schedule, "lastRunAt")]
+    });
+    Ok(table(&["name", "when", "type", "queue", "next", "last"], rows.collect())?)
+}
+
+fn when(schedule: &Value) -> String {
+    let (cron, every, tz) = (text(schedule, "cron"), text(schedule, "every"), text(schedule, "tz"));
+    match (cron.is_empty(), tz.is_empty()) {
+        (true, _) => format!("every {every}"),
+        (false, true) => cron,
+        (false, false) => format!("{cron} ({tz})"),
+    }
+}
+
+async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
+    let answer = remote.get(&path(name)).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let schedule = answer.value()?;
+    let names = [
+        ("name", "name"),
+        ("type", "type"),
+        ("queue", "queue"),
+        ("cron", "cron"),
+        ("every", "every"),
+        ("time zone", "tz"),
+        ("missed", "missed"),
+        ("overlap", "overlap"),
+        ("paused", "paused"),
+        ("priority", "priority"),
+        ("max retries", "maxRetries"),
+        ("timeout", "timeout"),
+        ("args", "args"),
+        ("next run", "nextRunAt"),
+        ("last run", "lastRunAt"),
+    ];
+    let pairs: Vec<_> = names.into_iter().map(|(name, path)| (name, text(&schedule, path))).collect();
+    Ok(fields(&pairs)?)
+}
+
+async fn switch(remote: &Remote, name: &ScheduleName, verb: &str) -> Result<()> {
+    let answer = remote.post(&format!("{}/{verb}", path(name)), &json!({})).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let schedule = answer.value()?;
+    let next = text(&schedule, "nextRunAt");
+    Ok(line(if next.is_empty() { format!("{name} is paused") } else { format!("{name} runs next at {next}") })?)
+}
+
+async fn trigger(remote: &Remote, name: &ScheduleName) -> Result<()> {
+    let answer = remote.post(&format!("{}/trigger", path(name)), &json!({})).await?;
+    let shown = if remote.json { answer.text().into_owned() } else { text(&answer.value()?, "id") };
+    Ok(line(shown)?)
+}

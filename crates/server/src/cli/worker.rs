@@ -1,0 +1,132 @@
+//! `convoke worker`: the workers there are, and one that runs a command for each job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use convoke_core::{QueueName, WorkerId, duration};
+use convoke_runtime::jobs::worker::{Handlers, Settings, Shutdown, Worker};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exec::Exec;
+use super::output::{age, line, list, table, text};
+use super::remote::{Remote, RemoteArgs, Usage};
+use crate::config::Surroundings;
+use crate::logs;
+
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List workers
+    List,
+    /// Run a command for each job
+    #[command(after_help = "The job's arguments come on standard input as JSON; CONVOKE_JOB_ID, CONVOKE_JOB_TYPE,
+CONVOKE_EXECUTION_ID, CONVOKE_ATTEMPT, CONVOKE_MAX_RETRIES, CONVOKE_QUEUE, CONVOKE_CORRELATION_ID and CONVOKE_TIMEOUT
+are in the environment. Exit code 0 completes the job, any other fails the attempt with the last line of standard error.
+Lines of standard output and standard error become the job's logs. A job that is cancelled or takes too long gets SIGTERM,
+then SIGKILL, with all that it started; nothing that a command started outlives it.
+
+Examples:
+  convoke worker run --queue shell --exec 'jq .name'
+  convoke worker run --queue a --queue b --concurrency 4 --exec ./run-job")]
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Queue to take jobs from; may be repeated
+    #[arg(long, short, required = true, value_delimiter = ',')]
+    queue: Vec<QueueName>,
+    /// Jobs at once
+    #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    concurrency: u32,
+    /// Command to run with sh -c
+    #[arg(long, value_name = "CMD")]
+    exec: String,
+    /// Name to be known by in lists
+    #[arg(long)]
+    name: Option<String>,
+    /// Id of this worker [default: given by the server]
+    #[arg(long)]
+    id: Option<WorkerId>,
+    /// How long runs may take to finish when the worker is told to stop
+    #[arg(long, value_parser = duration::parse, default_value = "25s", value_name = "DURATION")]
+    shutdown_grace: Duration,
+}
+
+pub async fn run(args: WorkerArgs, verbose: u8) -> Result<()> {
+    match args.verb {
+        Verb::List => list_all(&Remote::new(&args.remote, verbose)?).await,
+        Verb::Run(run) => work(run, args.remote, verbose).await,
+    }
+}
+
+async fn list_all(remote: &Remote) -> Result<()> {
+    let answer = remote.get("/v1/workers").await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let page = answer.value()?;
+    let rows = list(&page, "workers").iter().map(|worker| {
+        let queues: Vec<_> = list(worker, "queues").iter().filter_map(|queue| queue.as_str()).collect();
+        let running = worker["running"].as_array().map_or_else(|| text(worker, "running"), |all| all.len().to_string());
+        vec![
+            text(worker, "workerId"),
+            text(worker, "name"),
+            queues.join(","),
+            format!("{running}/{}", text(worker, "concurrency")),
+            text(worker, "state"),
+            age(worker, "lastHeartbeatAt"),
+            text(worker, "via"),
+        ]
+    });
+    Ok(table(&["worker", "name", "queues", "running", "state", "last beat", "via"], rows.collect())?)
+}
+
+async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    let shutdown = Shutdown::default();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let asked = shutdown.clone();
+    tokio::spawn(async move {
+        for token in [asked.drain, asked.hurry] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping; a second signal gives back what still runs");
+            token.cancel();
+        }
+    });
+    let settings = Settings {
+        id: args.id,
+        name: Some(args.name.unwrap_or_else(|| args.exec.clone())),
+        queues: args.queue,
+        concurrency: args.concurrency,
+        shutdown_grace: args.shutdown_grace,
+        ..Settings::default()
+    };
+    let exec = Arc::new(Exec::new(args.exec));
+    let mut handlers = Handlers::default();
+    handlers.otherwise(move |cx, job_args| {
+        let exec = exec.clone();
+        Box::pin(async move { exec.run(&cx, &job_args).await.map(|()| None) })
+    });
+    let token = remote.token.filter(|token| !token.is_empty());
+    let link = convoke::connect::worker_link(&remote.server, token)
+        .map_err(|error| Usage(format!("--server {}: {error}", remote.server)))?;
+    tracing::info!(server = remote.server, "working");
+    Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await?;
+    Ok(())
+}

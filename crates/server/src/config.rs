@@ -1,0 +1,128 @@
+//! What can be set, where it comes from, and what is refused.
+//!
+//! There is one [`Config`]. A value comes from the command line, else the environment, else the file, else its default
+//! ([`load`]). An unknown key or a bad value stops the start with its name, its value, where it was set and what was
+//! expected: a typing error must not become a default in production. Keys of capabilities that this version does not
+//! have yet are accepted and checked, so that one file serves every version of a fleet.
+
+mod check;
+mod environment;
+mod load;
+mod sections;
+
+pub use environment::Surroundings;
+pub use load::{Flags, Load};
+pub use sections::*;
+
+use convoke_runtime::jobs::Settings;
+use serde::{Deserialize, Serialize};
+
+/// All that can be set of a coordinator.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub node: Node,
+    pub http: Http,
+    pub store: Store,
+    pub bus: Bus,
+    pub leases: Leases,
+    pub cluster: Cluster,
+    pub channels: Channels,
+    pub cache: Cache,
+    pub retry: Retry,
+    pub election: Election,
+    pub mesh: Mesh,
+    pub shards: Shards,
+    pub worker: Worker,
+    pub retention: Retention,
+    pub schedules: Schedules,
+    pub limits: Limits,
+}
+
+impl Config {
+    /// The part that the coordinator of jobs is given.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.bus_prefix.clone_from(&self.bus.prefix);
+        settings.cluster.heartbeat_interval = self.cluster.heartbeat_interval;
+        settings.cluster.dead_node_timeout = self.cluster.dead_node_timeout;
+        settings.cluster.lease_duration = self.cluster.lease_duration;
+        settings.cluster.renew_interval = self.cluster.renew_interval;
+        settings.channels.cleanup_delay = self.channels.cleanup_delay;
+        settings.channels.scan_interval = self.channels.scan_interval;
+        settings.channels.batch_size = self.channels.batch_size;
+        settings.retry.max_retries = self.retry.max_retries;
+        settings.retry.retry_policy.initial_delay = self.retry.initial_delay;
+        settings.retry.retry_policy.multiplier = self.retry.multiplier;
+        settings.retry.retry_policy.max_delay = self.retry.max_delay;
+        settings.retry.retry_policy.jitter = self.retry.jitter;
+        settings.worker.heartbeat_interval = self.worker.heartbeat_interval;
+        settings.worker.stale_after = self.worker.stale_after;
+        settings.retention.completed = self.retention.completed;
+        settings.retention.cancelled = self.retention.cancelled;
+        settings.retention.dead = self.retention.dead;
+        settings
+    }
+
+    /// The effective configuration as TOML, with every secret masked.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        let mut shown = self.clone();
+        for token in &mut shown.http.tokens {
+            token.token = "***".into();
+        }
+        shown.store.url = without_password(&shown.store.url);
+        shown.bus.url = without_password(&shown.bus.url);
+        shown.leases.url = shown.leases.url.as_deref().map(without_password);
+        Ok(toml::to_string(&shown)?)
+    }
+}
+
+/// A URL that may be shown: `redis://user:secret@host` becomes `redis://user:***@host`.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
+    let Some((credentials, host)) = authority.rsplit_once('@') else { return url.to_owned() };
+    let Some((user, _)) = credentials.split_once(':') else { return url.to_owned() };
+    format!("{scheme}://{user}:***@{host}{}", &rest[authority.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_runtime() {
+        assert_eq!(format!("{:?}", Config::default().settings()), format!("{:?}", Settings::default()));
+    }
+
+    #[test]
+    fn the_defaults_pass_their_own_checks() {
+        Config::default().check().expect("defaults are valid");
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_back_and_holds_no_secret() {
+        let mut config = Config::default();
+        config.http.tokens.push(Token { token: "hush-hush".into(), role: Role::Admin });
+        config.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
+        let text = config.to_toml().expect("serialises");
+        assert!(!text.contains("hush-hush"), "{text}");
+        let read: Config = toml::from_str(&text).expect("parses");
+        assert_eq!(read.cluster, config.cluster);
+        assert_eq!(read.http.tokens[0].role, Role::Admin);
+    }
+
+    #[test]
+    fn a_password_is_stripped_and_the_rest_of_the_url_is_kept() {
+        for (url, shown) in [
+            ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
+            ("postgres://ann:se@cret@db/jobs", "postgres://ann:***@db/jobs"),
+            ("postgres://ann@db/jobs", "postgres://ann@db/jobs"),
+            ("http://host/a:b@c", "http://host/a:b@c"),
+            ("sqlite:convoke.db", "sqlite:convoke.db"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What the environment says.
+//!
+//! `CONVOKE_SECTION__KEY` sets a key; a variable with `__` in its name that is no key is refused, because it was surely
+//! meant to be one. Text becomes what the key takes: there is no guessing from the text alone, so that a node may be
+//! called `123`. Beside them stand the variables by which deployments of older coordinators are set, so that the binary
+//! can be swapped in: they rank as the environment does, but below a key's own variable.
+
+use std::collections::BTreeMap;
+
+use figment::value::{Dict, Num, Value};
+
+use super::Role;
+use super::load::{Keys, insert};
+
+/// The variables, as a map so that tests need not touch the process.
+pub type Variables = BTreeMap<String, String>;
+
+/// What is known of the process from outside the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// `LOG_LEVEL`.
+    pub log_level: &'static str,
+    /// `PROCESS_NAME`: the service's name in logs and metrics.
+    pub name: String,
+    /// `NODE_ENV=production`: logs are JSON.
+    pub production: bool,
+}
+
+impl Surroundings {
+    pub fn read(variables: &Variables) -> Result<Self, String> {
+        let level = text(variables, "LOG_LEVEL").unwrap_or("info");
+        let log_level = match level.to_ascii_lowercase().as_str() {
+            "trace" => "trace",
+            "debug" => "debug",
+            "info" => "info",
+            "warn" | "warning" => "warn",
+            "error" | "fatal" => "error",
+            "off" | "silent" => "off",
+            _ => return Err(format!("LOG_LEVEL: expected trace, debug, info, warn, error or off, got {level:?}")),
+        };
+        Ok(Surroundings {
+            log_level,
+            name: text(variables, "PROCESS_NAME").unwrap_or("coordinator").to_owned(),
+            production: text(variables, "NODE_ENV") == Some("production"),
+        })
+    }
+}
+
+/// The keys that `CONVOKE_SECTION__KEY` sets, as nested tables.
+pub fn keys_set(variables: &Variables, keys: &Keys) -> Result<Dict, String> {
+    let mut set = Dict::new();
+    for (name, text) in variables {
+        let Some(rest) = name.strip_prefix("CONVOKE_").filter(|rest| rest.contains("__")) else { continue };
+        let key = rest.split("__").map(str::to_ascii_lowercase).collect::<Vec<_>>().join(".");
+        let Some(default) = keys.default_of(&key) else {
+            return Err(format!("{name}: {}", keys.unknown(&key)));
+        };
+        insert(&mut set, &key, value_like(default, &key, text).map_err(|message| format!("{name}: {message}"))?);
+    }
+    Ok(set)
+}
+
+/// Reads `text` as a value of the same type as the key's default. What does not fit stays text, and is refused with the
+/// key's name when the configuration is read.
+fn value_like(default: &Value, key: &str, text: &str) -> Result<Value, String> {
+    let number = |text: &str| {
+        let whole = text.parse::<i64>().ok().map(Num::from);
+        whole.or_else(|| text.parse::<f64>().ok().map(Num::from))
+    };
+    Ok(match default {
+        Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        Value::Num(..) => number(text).map_or_else(|| Value::from(text), Value::from),
+        Value::Array(..) if key == "http.tokens" => Value::from(tokens(text)?),
+        _ => Value::from(text),
+    })
+}
+
+/// `role:token,role:token`.
+fn tokens(text: &str) -> Result<Vec<Dict>, String> {
+    let roles = || Role::ALL.map(Role::as_str).join(", ");
+    let mut tokens = Vec::new();
+    // The text is not repeated in the message: it is a secret.
+    for (index, entry) in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).enumerate() {
+        let nth = index + 1;
+        let (role, token) = entry
+            .split_once(':')
+            .ok_or_else(|| format!("expected \"role:token,role:token\", got no colon in entry {nth}"))?;
+        if !Role::ALL.iter().any(|known| known.as_str() == role) {
+            return Err(format!("expected a role ({}) before the colon of entry {nth}, got {role:?}", roles()));
+        }
+        tokens.push(Dict::from([("role".into(), Value::from(role)), ("token".into(), Value::from(token))]));
+    }
+    Ok(tokens)
+}
+
+/// The keys that older deployments' variables set. `bind` is where the file or the default would listen.
+pub fn inherited(variables: &Variables, bind: &str) -> Result<Dict, String> {
+    let mut set = Dict::new();
+    if let Some(port) = text(variables, "PORT") {
+        let port: u16 = port.parse().map_err(|_| format!("PORT: expected a port from 0 to 65535, got {port:?}"))?;
+        let host = bind.rsplit_once(':').map_or(bind, |(host, _)| host);
+        insert(&mut set, "http.bind", Value::from(format!("{host}:{port}")));
+    }
+    let (host, port) = (text(variables, "SHARD_COORDINATOR_BIND_HOST"), text(variables, "SHARD_COORDINATOR_BIND_PORT"));
+    if host.is_some() || port.is_some() {
+        let host = host.unwrap_or("tcp://127.0.0.1");
+        let host = if host.contains("://") { host.to_owned() } else { format!("tcp://{host}") };
+        insert(&mut set, "shards.bind", Value::from(format!("{host}:{}", port.unwrap_or("5555"))));
+    }
+    for (name, key) in [
+        ("HEARTBEAT_TIMEOUT_SECONDS", "shards.heartbeat_timeout"),
+        ("HEARTBEAT_CHECK_INTERVAL_SECONDS", "shards.check_interval"),
+    ] {
+        if let Some(text) = text(variables, name) {
+            let seconds = text.parse::<f64>().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
+            let seconds = seconds.ok_or_else(|| format!("{name}: expected a number of seconds, got {text:?}"))?;
+            insert(&mut set, key, Value::from(format!("{}ms", (seconds * 1_000.0).round() as u64)));
+        }
+    }
+    Ok(set)
+}
+
+/// A variable that is set to nothing counts as unset, as shells and compose files leave them.
+fn text<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+    variables.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_surroundings_have_defaults_and_refuse_an_unknown_level() {
+        let plain = Surroundings::read(&Variables::new()).expect("defaults");
+        assert_eq!(plain, Surroundings { log_level: "info", name: "coordinator".into(), production: false });
+        let set = variables(&[("LOG_LEVEL", "WARN"), ("PROCESS_NAME", "jobs"), ("NODE_ENV", "production")]);
+        let set = Surroundings::read(&set).expect("valid");
+        assert_eq!(set, Surroundings { log_level: "warn", name: "jobs".into(), production: true });
+        let error = Surroundings::read(&variables(&[("LOG_LEVEL", "loud")])).expect_err("refused");
+        assert_eq!(error, "LOG_LEVEL: expected trace, debug, info, warn, error or off, got \"loud\"");
+    }
+
+    #[test]
+    fn a_bad_list_of_tokens_is_refused_without_showing_a_token() {
+        for text in ["hush-hush", "root:hush-hush", "admin:a,hush-hush"] {
+            let error = tokens(text).expect_err(text);
+            assert!(error.contains("expected") && !error.contains("hush-hush"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use std::time::Duration;
+
+use super::super::{Role, Token};
+use super::*;
+
+struct Given {
+    load: Load,
+    directory: tempfile::TempDir,
+}
+
+/// A directory without a file, an environment without variables, a command line without flags.
+fn given() -> Given {
+    let directory = tempfile::tempdir().expect("a directory");
+    let load = Load { directory: directory.path().to_owned(), ..Load::default() };
+    Given { load, directory }
+}
+
+impl Given {
+    fn file(self, text: &str) -> Self {
+        std::fs::write(self.directory.path().join(DEFAULT_FILE), text).expect("written");
+        self
+    }
+
+    fn variable(mut self, name: &str, text: &str) -> Self {
+        self.load.variables.insert(name.into(), text.into());
+        self
+    }
+
+    fn flag(mut self, flag: &'static str, key: &'static str, value: &str) -> Self {
+        self.load.flags.set(flag, key, Some(value));
+        self
+    }
+
+    fn config(&self) -> Config {
+        self.load.config().expect("valid")
+    }
+
+    fn refusal(&self) -> String {
+        let directory = self.directory.path().display().to_string();
+        format!("{:#}", self.load.config().expect_err("refused")).replace(&directory, "")
+    }
+}
+
+#[test]
+fn without_anything_the_defaults_stand() {
+    assert_eq!(given().config(), Config::default());
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let file = given().file("[store]\nurl = \"sqlite:file.db\"\n[bus]\nprefix = \"file\"\n[node]\nid = \"file\"\n");
+    let environment = file.variable("CONVOKE_STORE__URL", "sqlite:env.db").variable("CONVOKE_BUS__PREFIX", "env");
+    let all = environment.flag("--store", "store.url", "sqlite:flag.db");
+    let config = all.config();
+    assert_eq!(config.store.url, "sqlite:flag.db");
+    assert_eq!(config.bus.prefix, "env");
+    assert_eq!(config.node.id.as_deref(), Some("file"));
+    assert_eq!(config.bus.url, "memory:");
+}
+
+#[test]
+fn every_key_can_be_set_by_its_variable() {
+    let keys = Keys::new().expect("keys");
+    for key in keys.names().filter(|key| *key != "http.tokens") {
+        let default = keys.default_of(key).expect("known");
+        let text = match default {
+            Value::String(_, text) => text.clone(),
+            Value::Num(_, number) => number.to_u128().map_or_else(|| format!("{:?}", 2.0), |whole| whole.to_string()),
+            Value::Bool(_, value) => value.to_string(),
+            _ => "memory:".into(),
+        };
+        let variable = format!("CONVOKE_{}", key.replace('.', "__").to_uppercase());
+        given().variable(&variable, &text).config();
+    }
+}
+
+#[test]
+fn text_from_the_environment_becomes_what_the_key_takes() {
+    let config = given()
+        .variable("CONVOKE_NODE__ID", "123")
+        .variable("CONVOKE_RETRY__MULTIPLIER", "3")
+        .variable("CONVOKE_CLUSTER__REBALANCE", "false")
+        .variable("CONVOKE_CHANNELS__BATCH_SIZE", "7")
+        .variable("CONVOKE_ELECTION__CIRCUIT_BREAKER__RESET_TIMEOUT", "1m30s")
+        .variable("CONVOKE_HTTP__TOKENS", "admin:abc, worker:x:y")
+        .config();
+    assert_eq!(config.node.id.as_deref(), Some("123"));
+    assert_eq!(config.retry.multiplier, 3.0);
+    assert!(!config.cluster.rebalance);
+    assert_eq!(config.channels.batch_size, 7);
+    assert_eq!(config.election.circuit_breaker.reset_timeout, Duration::from_secs(90));
+    let token = |token: &str, role| Token { token: token.into(), role };
+    assert_eq!(config.http.tokens, [token("abc", Role::Admin), token("x:y", Role::Worker)]);
+}
+
+#[test]
+fn tokens_come_from_the_file_as_tables() {
+    let config = given().file("[[http.tokens]]\ntoken = \"abc\"\nrole = \"enqueue\"\n").config();
+    assert_eq!(config.http.tokens, [Token { token: "abc".into(), role: Role::Enqueue }]);
+    let said = given().file("[[http.tokens]]\ntoken = \"abc\"\nrole = \"root\"\n").refusal();
+    assert!(said.contains("http.tokens") && said.contains("read, enqueue, worker, admin"), "{said}");
+}
+
+#[test]
+fn an_unknown_key_is_refused_wherever_it_comes_from() {
+    let said = given().file("[store]\nuri = \"memory:\"\n").refusal();
+    assert_eq!(said, r#"/convoke.toml: unknown key "store.uri", expected in section "store" one of url"#);
+    let said = given().file("[nodes]\nid = \"a\"\n").refusal();
+    assert!(said.contains(r#"unknown key "nodes.id", expected one in the sections bus, cache, channels"#), "{said}");
+    let said = given().variable("CONVOKE_STORE__URI", "memory:").refusal();
+    assert_eq!(said, r#"CONVOKE_STORE__URI: unknown key "store.uri", expected in section "store" one of url"#);
+}
+
+#[test]
+fn a_variable_without_two_underscores_is_none_of_ours() {
+    given().variable("CONVOKE_SERVER", "http://x").variable("CONVOKE_TOKEN", "x").variable("HOME", "/").config();
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_key_and_its_source() {
+    let said = given().variable("CONVOKE_CLUSTER__HEARTBEAT_INTERVAL", "10").refusal();
+    assert!(said.starts_with("cluster.heartbeat_interval: expected a duration such as"), "{said}");
+    assert!(said.contains(r#"got "10""#) && said.ends_with("(set by CONVOKE_CLUSTER__HEARTBEAT_INTERVAL)"), "{said}");
+    let said = given().file("[cluster]\nheartbeat_interval = 10\n").refusal();
+    assert_eq!(said, "cluster.heartbeat_interval: expected a duration such as \"10s\", got 10 (set in /convoke.toml)");
+    let said = given().variable("CONVOKE_CHANNELS__BATCH_SIZE", "many").refusal();
+    assert!(said.starts_with("channels.batch_size: expected ") && said.contains("\"many\""), "{said}");
+    let said = given().variable("CONVOKE_RETRY__JITTER", "some").refusal();
+    assert!(said.contains("retry.jitter: expected one of full, none, got \"some\""), "{said}");
+    let said = given().flag("--http", "http.bind", "here").refusal();
+    assert!(said.starts_with("http.bind: expected \"host:port\"") && said.ends_with("(set by --http)"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there_and_be_toml() {
+    let mut missing = given();
+    missing.load.file = Some(missing.directory.path().join("other.toml"));
+    assert!(missing.refusal().contains("--config /other.toml: cannot be read"), "{}", missing.refusal());
+    let said = given().file("[store\n").refusal();
+    assert!(said.contains("convoke.toml"), "{said}");
+}
+
+#[test]
+fn variables_of_older_deployments_are_honoured_below_our_own() {
+    let older = given()
+        .file("[http]\nbind = \"0.0.0.0:3000\"\ninsecure = true\n")
+        .variable("PORT", "8080")
+        .variable("SHARD_COORDINATOR_BIND_HOST", "tcp://0.0.0.0")
+        .variable("SHARD_COORDINATOR_BIND_PORT", "6000")
+        .variable("HEARTBEAT_TIMEOUT_SECONDS", "20")
+        .variable("HEARTBEAT_CHECK_INTERVAL_SECONDS", "0.5");
+    let config = older.config();
+    assert_eq!(config.http.bind, "0.0.0.0:8080");
+    assert_eq!(config.shards.bind, "tcp://0.0.0.0:6000");
+    assert_eq!(config.shards.heartbeat_timeout, Duration::from_secs(20));
+    assert_eq!(config.shards.check_interval, Duration::from_millis(500));
+    let ours = older.variable("CONVOKE_HTTP__BIND", "127.0.0.1:1").variable("CONVOKE_SHARDS__HEARTBEAT_TIMEOUT", "1s");
+    assert_eq!(ours.config().http.bind, "127.0.0.1:1");
+    assert_eq!(ours.config().shards.heartbeat_timeout, Duration::from_secs(1));
+    let said = given().variable("PORT", "http").refusal();
+    assert_eq!(said, "PORT: expected a port from 0 to 65535, got \"http\"");
+}

@@ -1,0 +1,228 @@
+//! The sections of the configuration: every key with its default, and why it exists where its name does not say it.
+
+use std::time::Duration;
+
+use convoke_core::jobs::Jitter;
+use convoke_core::jobs::schedule::{Missed, Overlap};
+use convoke_core::{duration, limits};
+use serde::{Deserialize, Serialize};
+
+/// Declares sections: structs whose `Default` is what stands behind each key. Durations are read and written as text such
+/// as `"30s"`.
+macro_rules! sections {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $kind:ty = $default:expr),* $(,)?
+    })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    $name { $($field: $default,)* }
+                }
+            }
+        )*
+    };
+}
+
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+sections! {
+    Node {
+        /// Absent: the host's name and something random.
+        id: Option<String> = None,
+    }
+    Http {
+        /// `host:port`; port 0 takes a free one.
+        bind: String = "127.0.0.1:3000".into(),
+        /// Listen beyond loopback without tokens.
+        insecure: bool = false,
+        tokens: Vec<Token> = Vec::new(),
+    }
+    Store {
+        url: String = "sqlite:convoke.db".into(),
+    }
+    Bus {
+        url: String = "memory:".into(),
+        /// Before every channel's name.
+        prefix: String = "convoke".into(),
+    }
+    Leases {
+        /// Absent: the store's, or the bus's where the store is memory.
+        url: Option<String> = None,
+    }
+    Cluster {
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(10),
+        #[serde(with = "duration")]
+        dead_node_timeout: Duration = seconds(30),
+        #[serde(with = "duration")]
+        lease_duration: Duration = seconds(30),
+        #[serde(with = "duration")]
+        renew_interval: Duration = seconds(10),
+        #[serde(with = "duration")]
+        handoff_ack_timeout: Duration = seconds(5),
+        handoff_max_retries: u32 = 3,
+        #[serde(with = "duration")]
+        handoff_orphan_wait: Duration = seconds(30),
+        #[serde(with = "duration")]
+        handoff_hard_timeout: Duration = seconds(60),
+        #[serde(with = "duration")]
+        orphan_check_interval: Duration = seconds(30),
+        rebalance: bool = true,
+        rebalance_ratio: f64 = 2.0,
+    }
+    Channels {
+        /// How long a finished job's channels stay open.
+        #[serde(with = "duration")]
+        cleanup_delay: Duration = seconds(30),
+        #[serde(with = "duration")]
+        scan_interval: Duration = seconds(10),
+        batch_size: usize = 100,
+    }
+    Cache {
+        #[serde(with = "duration")]
+        job_ttl: Duration = seconds(300),
+        #[serde(with = "duration")]
+        worker_ttl: Duration = seconds(30),
+        #[serde(with = "duration")]
+        node_ttl: Duration = seconds(30),
+    }
+    Retry {
+        max_retries: u32 = 3,
+        #[serde(with = "duration")]
+        initial_delay: Duration = seconds(10),
+        multiplier: f64 = 2.0,
+        #[serde(with = "duration")]
+        max_delay: Duration = seconds(600),
+        jitter: Jitter = Jitter::Full,
+    }
+    Election {
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(5),
+        #[serde(with = "duration")]
+        heartbeat_jitter: Duration = seconds(1),
+        #[serde(with = "duration")]
+        lease_timeout: Duration = seconds(15),
+        #[serde(with = "duration")]
+        worker_timeout: Duration = seconds(20),
+        #[serde(with = "duration")]
+        startup_jitter_min: Duration = seconds(0),
+        #[serde(with = "duration")]
+        startup_jitter_max: Duration = seconds(5),
+        epoch_fencing: bool = true,
+        #[serde(with = "duration")]
+        epoch_grace_period: Duration = seconds(5),
+        metrics_buffer_size: usize = 100,
+        contention: Contention = Contention::default(),
+        circuit_breaker: CircuitBreaker = CircuitBreaker::default(),
+    }
+    Contention {
+        enabled: bool = true,
+        threshold: f64 = 2.0,
+        #[serde(with = "duration")]
+        rate_limit: Duration = seconds(30),
+    }
+    CircuitBreaker {
+        failure_threshold: u32 = 5,
+        #[serde(with = "duration")]
+        reset_timeout: Duration = seconds(30),
+        half_open_max_attempts: u32 = 1,
+    }
+    Mesh {
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(5),
+        #[serde(with = "duration")]
+        node_ttl: Duration = seconds(15),
+        #[serde(with = "duration")]
+        request_timeout: Duration = seconds(10),
+        #[serde(with = "duration")]
+        leader_ttl: Duration = seconds(30),
+        #[serde(with = "duration")]
+        leader_renew_interval: Duration = seconds(10),
+        #[serde(with = "duration")]
+        leader_retry_delay: Duration = seconds(5),
+        handlers_max: usize = 1024,
+    }
+    Shards {
+        /// `tcp://host:port`, or `off`.
+        bind: String = "tcp://127.0.0.1:5555".into(),
+        #[serde(with = "duration")]
+        heartbeat_timeout: Duration = seconds(15),
+        #[serde(with = "duration")]
+        check_interval: Duration = seconds(5),
+        strategy: String = "contiguous".into(),
+        plain: String = "off".into(),
+        curve: String = "off".into(),
+    }
+    Worker {
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(10),
+        /// A worker that was silent for so long is dead, and its runs are lost.
+        #[serde(with = "duration")]
+        stale_after: Duration = seconds(30),
+        /// How long a worker that is told to stop lets its runs finish.
+        #[serde(with = "duration")]
+        shutdown_grace: Duration = seconds(25),
+    }
+    Retention {
+        #[serde(with = "duration")]
+        completed: Duration = seconds(24 * 3600),
+        #[serde(with = "duration")]
+        cancelled: Duration = seconds(24 * 3600),
+        #[serde(with = "duration")]
+        dead: Duration = seconds(30 * 24 * 3600),
+    }
+    /// What a schedule gets where its request is silent.
+    Schedules {
+        missed: Missed = Missed::Latest,
+        overlap: Overlap = Overlap::Skip,
+        #[serde(with = "duration")]
+        every_min: Duration = Duration::from_millis(100),
+    }
+    /// Built in: they can be named, so that a file documents them, but not moved.
+    Limits {
+        args_bytes_max: usize = limits::ARGS_BYTES_MAX,
+        result_bytes_max: usize = limits::RESULT_BYTES_MAX,
+        log_line_bytes_max: usize = limits::LOG_LINE_BYTES_MAX,
+        batch_jobs_max: usize = limits::BATCH_JOBS_MAX,
+        batch_bytes_max: usize = limits::BATCH_BYTES_MAX,
+        name_bytes_max: usize = limits::NAME_BYTES_MAX,
+        queues_max: usize = limits::QUEUES_MAX,
+    }
+}
+
+/// Who may do what. In the environment: `role:token,role:token`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    pub token: String,
+    pub role: Role,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Read,
+    Enqueue,
+    Worker,
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Read, Role::Enqueue, Role::Worker, Role::Admin];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Read => "read",
+            Role::Enqueue => "enqueue",
+            Role::Worker => "worker",
+            Role::Admin => "admin",
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! `convoke serve`: a coordinator from its configuration to its last answer.
+//!
+//! It starts in the order in which things can go wrong cheaply: configuration, access, the port, the store, the
+//! coordinator; and says where everything is once it is ready. On SIGTERM or SIGINT it is no longer ready, answers what is
+//! under way, gives back what it holds and ends with 0. A second signal ends it at once: nothing that was acknowledged
+//! depends on a clean end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use convoke_core::NodeId;
+use convoke_runtime::jobs::Coordinator;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{Usage, line};
+use crate::config::{Config, Flags, Load, Role, Shards, Surroundings, without_password};
+use crate::http::{self, Access, AppState, Info};
+use crate::{demo, logs};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "Examples:
+  convoke serve
+  convoke serve --store sqlite:/var/lib/convoke/jobs.db --http 127.0.0.1:8080
+  convoke serve --demo --store memory:
+
+A flag beats the environment (CONVOKE_STORE__URL), the environment beats the file, the file beats the default.")]
+pub struct ServeArgs {
+    /// Configuration file [default: convoke.toml, where there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of this node [default: the host's name and something random]
+    #[arg(long, value_name = "ID")]
+    node_id: Option<String>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:3000]
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// Where jobs are kept: sqlite:FILE or memory: [default: sqlite:convoke.db]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// How nodes hear of each other: memory: [default: memory:]
+    #[arg(long, value_name = "URL")]
+    bus: Option<String>,
+    /// Before every channel's name [default: convoke]
+    #[arg(long, value_name = "PREFIX")]
+    bus_prefix: Option<String>,
+    /// Where leadership is decided [default: the store]
+    #[arg(long, value_name = "URL")]
+    leases: Option<String>,
+    /// Where the shard coordinator listens, or off
+    #[arg(long, value_name = "tcp://HOST:PORT|off")]
+    shards: Option<String>,
+    /// Listen beyond loopback without tokens
+    #[arg(long)]
+    insecure: bool,
+    /// Also start sample workers, schedules and a trickle of jobs
+    #[arg(long)]
+    demo: bool,
+    /// Print the effective configuration as TOML, secrets masked, and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl ServeArgs {
+    fn flags(&self) -> Flags {
+        let mut flags = Flags::default();
+        flags.set("--node-id", "node.id", self.node_id.as_deref());
+        flags.set("--http", "http.bind", self.http.as_deref());
+        flags.set("--store", "store.url", self.store.as_deref());
+        flags.set("--bus", "bus.url", self.bus.as_deref());
+        flags.set("--bus-prefix", "bus.prefix", self.bus_prefix.as_deref());
+        flags.set("--leases", "leases.url", self.leases.as_deref());
+        flags.set("--shards", "shards.bind", self.shards.as_deref());
+        flags.set("--insecure", "http.insecure", self.insecure.then_some(true));
+        flags
+    }
+}
+
+pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
+    let load = Load {
+        file: args.config.clone(),
+        directory: PathBuf::from("."),
+        variables: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        flags: args.flags(),
+    };
+    let config = load.config()?;
+    if args.print_config {
+        return Ok(line(config.to_toml()?.trim_end())?);
+    }
+    if args.shards.as_deref().is_some_and(|shards| shards != "off") {
+        bail!(Usage("--shards: the shard coordinator is not in this version; leave it out or say off".into()));
+    }
+    let surroundings = Surroundings::read(&load.variables).map_err(anyhow::Error::msg)?;
+    logs::start(&surroundings, verbose);
+    if config.shards.bind != Shards::default().bind && config.shards.bind != "off" {
+        tracing::warn!(bind = config.shards.bind, "the shard coordinator is not in this version: nobody listens there");
+    }
+    // Before anything that takes time, so that a signal during the start is not lost.
+    let mut stop = Stop::listen()?;
+    let started = tokio::select! {
+        started = Server::start(&config, &surroundings) => started?,
+        () = stop.asked() => return Ok(()),
+    };
+    started.run(&config, args.demo, stop).await
+}
+
+struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    coordinator: Coordinator,
+    access: Access,
+    info: Info,
+    metrics: PrometheusHandle,
+}
+
+impl Server {
+    async fn start(config: &Config, surroundings: &Surroundings) -> Result<Server> {
+        let addresses = resolve(&config.http.bind).await?;
+        let access = access(config, &addresses)?;
+        let listener = listen(&config.http.bind, &addresses).await?;
+        let address = listener.local_addr()?;
+        let node = node_id(config)?;
+        let leases = config.leases.url.as_deref();
+        let ports = convoke::connect::backends(&config.store.url, &config.bus.url, leases).await?;
+        let metrics = recorder()?;
+        metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
+        metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
+            "node" => node.to_string())
+        .set(1.0);
+        let info = Info {
+            version: VERSION.into(),
+            store: without_password(&config.store.url),
+            bus: without_password(&config.bus.url),
+            leases: leases.map_or_else(|| "the store's".into(), without_password),
+        };
+        let coordinator = Coordinator::start(node, ports, config.settings()).await?;
+        Ok(Server { listener, address, coordinator, access, info, metrics })
+    }
+
+    async fn run(self, config: &Config, with_demo: bool, mut stop: Stop) -> Result<()> {
+        let Server { listener, address, coordinator, access, info, metrics } = self;
+        let closing = CancellationToken::new();
+        let state = AppState::new(coordinator.clone(), access, info.clone(), metrics);
+        let mut serving = tokio::spawn(http::serve(listener, state, closing.clone().cancelled_owned()));
+        let demo = tokio::select! {
+            ended = &mut serving => return ended.context("the HTTP server panicked")?,
+            () = stop.asked() => None,
+            () = coordinator.ready() => {
+                announce(address, &info, &coordinator)?;
+                with_demo.then(|| demo::start(&coordinator))
+            }
+        };
+        tokio::select! {
+            ended = &mut serving => return ended.context("the HTTP server panicked")?,
+            () = stop.asked() => {}
+        }
+        tracing::info!("stopping; a second signal stops at once");
+        let ending = async {
+            if let Some(demo) = demo {
+                demo.stop().await;
+            }
+            coordinator.drain();
+            closing.cancel();
+            let served = serving.await.context("the HTTP server panicked")?;
+            coordinator.stop().await;
+            served
+        };
+        tokio::select! {
+            ended = ending => ended,
+            () = stop.asked_again() => {
+                tracing::warn!(grace = ?config.worker.shutdown_grace, "stopped at once");
+                std::process::exit(130)
+            }
+        }
+    }
+}
+
+/// Every address that the name stands for, so that access is decided by where it will be heard.
+async fn resolve(bind: &str) -> Result<Vec<SocketAddr>> {
+    let found = tokio::net::lookup_host(bind).await;
+    let addresses: Vec<_> = found.with_context(|| format!("http.bind {bind:?} does not resolve"))?.collect();
+    if addresses.is_empty() {
+        bail!("http.bind {bind:?} does not resolve to an address");
+    }
+    Ok(addresses)
+}
+
+async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
+    TcpListener::bind(addresses).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            anyhow::anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
+        }
+        _ => anyhow::anyhow!("cannot listen on {bind}: {error}"),
+    })
+}
+
+/// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
+fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
+    if !config.http.tokens.is_empty() {
+        let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), role(entry.role)));
+        return Ok(Access::tokens(tokens));
+    }
+    if config.http.insecure {
+        return Ok(Access::Insecure);
+    }
+    if addresses.iter().all(|address| address.ip().is_loopback()) {
+        return Ok(Access::Loopback);
+    }
+    bail!(
+        "refusing to listen on {} without tokens, because whoever can reach it could do everything. \
+         Set tokens (CONVOKE_HTTP__TOKENS=\"admin:SECRET,worker:SECRET\", or in convoke.toml [[http.tokens]] with token \
+         and role), listen on loopback (--http 127.0.0.1:3000), or say --insecure",
+        config.http.bind
+    )
+}
+
+fn role(role: Role) -> http::Role {
+    match role {
+        Role::Read => http::Role::Read,
+        Role::Enqueue => http::Role::Enqueue,
+        Role::Worker => http::Role::Worker,
+        Role::Admin => http::Role::Admin,
+    }
+}
+
+fn node_id(config: &Config) -> Result<NodeId> {
+    let id = config.node.id.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host: String = host.chars().filter(|c| !c.is_control()).take(60).collect();
+        format!("{}-{:06x}", if host.is_empty() { "node" } else { &host }, rand::random::<u32>() & 0xff_ffff)
+    });
+    Ok(NodeId::new(id)?)
+}
+
+fn recorder() -> Result<PrometheusHandle> {
+    const SECONDS: [f64; 16] =
+        [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
+    let mut builder = PrometheusBuilder::new();
+    for name in ["convoke_job_wait_seconds", "convoke_job_run_seconds", "convoke_store_seconds"] {
+        builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &SECONDS)?;
+    }
+    let sizes = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
+    builder = builder.set_buckets_for_metric(Matcher::Full("convoke_dispatch_batch_size".into()), &sizes)?;
+    builder.install_recorder().context("metrics cannot be recorded")
+}
+
+/// Says where everything is. Standard output, once, when all of it works: whoever starts us may wait for it.
+fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator) -> Result<()> {
+    let api = format!("http://{address}");
+    let text = format!(
+        "convoke {VERSION} is ready\n  api        {api}\n  docs       {api}/docs\n  dashboard  {api}/\n  \
+         metrics    {api}/metrics\n  store      {}\n  bus        {}\n  leases     {}\n  node       {}",
+        info.store,
+        info.bus,
+        info.leases,
+        coordinator.node_id(),
+    );
+    // Nobody may be reading; that is no reason not to serve.
+    if let Err(error) = line(text) {
+        tracing::debug!(%error, "nobody reads where everything is");
+    }
+    Ok(())
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+    asked: bool,
+}
+
+impl Stop {
+    fn listen() -> Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Stop { terminate, interrupt: signal(SignalKind::interrupt())?, asked: false })
+    }
+
+    /// Completes when the process was asked to stop, also where that was long ago.
+    async fn asked(&mut self) {
+        if !self.asked {
+            self.next().await;
+            self.asked = true;
+        }
+    }
+
+    async fn asked_again(&mut self) {
+        self.next().await;
+        // What was said last should still be seen.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(bind: &str, change: impl FnOnce(&mut Config)) -> Result<Access> {
+        let mut config = Config::default();
+        config.http.bind = bind.into();
+        change(&mut config);
+        access(&config, &[bind.parse().expect("an address")])
+    }
+
+    #[test]
+    fn loopback_is_open_and_elsewhere_needs_tokens_or_consent() {
+        assert!(matches!(listening("127.0.0.1:0", |_| {}), Ok(Access::Loopback)));
+        assert!(matches!(listening("[::1]:0", |_| {}), Ok(Access::Loopback)));
+        assert!(matches!(listening("0.0.0.0:0", |config| config.http.insecure = true), Ok(Access::Insecure)));
+        let token = crate::config::Token { token: "x".into(), role: Role::Admin };
+        let access = listening("0.0.0.0:0", |config| config.http.tokens.push(token.clone()));
+        assert!(matches!(access, Ok(Access::Tokens(_))));
+        let access = listening("127.0.0.1:0", |config| config.http.tokens.push(token));
+        assert!(matches!(access, Ok(Access::Tokens(_))));
+    }
+
+    #[test]
+    fn a_refusal_to_listen_says_what_to_set() {
+        let said = listening("0.0.0.0:3000", |_| {}).expect_err("refused").to_string();
+        for part in ["0.0.0.0:3000", "CONVOKE_HTTP__TOKENS=\"admin:SECRET", "[[http.tokens]]", "--insecure"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_port_is_said_to_be_busy() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = taken.local_addr().expect("an address");
+        let said = listen(&address.to_string(), &[address]).await.expect_err("busy").to_string();
+        assert!(said.starts_with(&format!("{address} is in use by another process")), "{said}");
+    }
+
+    #[test]
+    fn a_node_without_a_name_gets_one_of_its_own() {
+        let config = Config::default();
+        let (first, second) = (node_id(&config).expect("a name"), node_id(&config).expect("a name"));
+        assert_ne!(first, second);
+    }
+}

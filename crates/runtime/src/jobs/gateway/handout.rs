@@ -20,8 +20,8 @@ const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Answers with work, with something the worker must hear, or with nothing once its wait is over.
 pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
-    if poll.max == 0 || poll.max > POLL_JOBS_MAX {
-        let message = format!("expected 1 to {POLL_JOBS_MAX}, got {}", poll.max);
+    if poll.max > POLL_JOBS_MAX {
+        let message = format!("expected 0 to {POLL_JOBS_MAX}, got {}", poll.max);
         return Err(Invalid::new("max", message).into());
     }
     let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
@@ -58,7 +58,8 @@ type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
 
 /// Waits for something in any of the queues, then fills up from the others.
 async fn take(consumers: &[Arc<dyn Consumer>], max: usize) -> Result<Taken> {
-    if consumers.is_empty() {
+    // A worker that is full asks for nothing, and waits to hear what it must stop.
+    if consumers.is_empty() || max == 0 {
         return std::future::pending().await;
     }
     let (first, index, _) = select_all(consumers.iter().map(|consumer| consumer.take(max))).await;

@@ -14,6 +14,9 @@ use super::slots::Slots;
 /// An answer with nothing in it that came sooner than this was not waited for.
 const HASTY: Duration = Duration::from_millis(5);
 
+/// A worker of short jobs is full all the time, and never for long.
+const FULL_FOR: Duration = Duration::from_millis(250);
+
 /// Fetches until `drain`. A poll that is under way then is dropped: what it may have been given goes back when the worker
 /// leaves.
 pub(super) async fn run(
@@ -58,14 +61,19 @@ pub(super) async fn run(
     }
 }
 
+/// Asks for what there is room for. A worker that stays full asks for nothing, to hear at once what it must stop.
 async fn poll(session: &Session, ledger: &Ledger, wait: Duration) -> Result<Polled> {
-    let max = loop {
+    let ask = |max| session.link.poll(Poll { worker_id: session.id.clone(), max, wait });
+    loop {
         match ledger.wanted() {
-            0 => ledger.room.notified().await,
-            max => break max,
+            0 if tokio::time::timeout(FULL_FOR, ledger.room.notified()).await.is_ok() => {}
+            0 => tokio::select! {
+                () = ledger.room.notified() => {}
+                answer = ask(0) => return answer,
+            },
+            max => return ask(max).await,
         }
-    };
-    session.link.poll(Poll { worker_id: session.id.clone(), max, wait }).await
+    }
 }
 
 fn take(polled: Polled, ledger: &Ledger, slots: &mut Slots, drain: &CancellationToken) {

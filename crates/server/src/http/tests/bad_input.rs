@@ -236,22 +236,12 @@ async fn what_is_not_json_text_is_refused() {
 }
 
 #[tokio::test]
-async fn another_content_type_is_refused_and_none_is_fine() {
+async fn whatever_type_a_body_claims_it_is_read_as_json() {
     let world = World::new().await;
-    for (content_type, status) in [
-        ("application/json", 201),
-        ("application/json; charset=utf-8", 201),
-        ("Application/JSON", 201),
-        ("application/vnd.example+json", 201),
-        ("text/plain", 415),
-        ("application/x-www-form-urlencoded", 415),
-        ("", 415),
-    ] {
+    for content_type in ["application/json; charset=utf-8", "text/plain", "application/x-www-form-urlencoded", ""] {
         let mut request = request("POST", "/v1/jobs", r#"{"type":"t"}"#);
         request.headers_mut().insert("content-type", HeaderValue::from_static(content_type));
-        let answer = world.answer(request).await;
-        assert_eq!(answer.status.as_u16(), status, "{content_type:?}");
-        assert!(status == 201 || answer.field() == "content-type");
+        assert_eq!(world.answer(request).await.status.as_u16(), 201, "{content_type:?}");
     }
 }
 

@@ -149,9 +149,14 @@ impl Coordinator {
 
     /// Deletes dead letters for good. Answers how many.
     pub async fn purge_dead(&self, which: DeadSelection) -> Result<u64> {
+        let node = self.node();
         let mut purged = 0;
         let mut batches = DeadBatches::of(which);
         while let Some(ids) = batches.next(self).await? {
+            // Once a job is gone nobody would know of its channels.
+            let dead = node.store().get(&ids).await?.into_iter().flatten().filter(|job| job.status.is_dead_letter());
+            let uncleaned: Vec<JobId> = dead.filter(|job| !job.channels_cleaned).map(|job| job.id).collect();
+            node.bus().close(&node.channels.of_jobs(&uncleaned)).await?;
             purged += self.store().purge(&ids).await?;
         }
         Ok(purged)

@@ -136,6 +136,7 @@ async fn a_bad_batch_is_refused_whole_and_names_the_job() {
         batch(json!([{ "type": "t" }, { "queue": "q" }]), 400, "jobs[1].type"),
         batch(json!([{ "type": "t", "nope": 1 }]), 400, "jobs[0].nope"),
         batch(json!([{ "type": "t" }, 5]), 400, "jobs[1]"),
+        batch(json!([[null, "t"]]), 400, "jobs[0]"),
         batch(json!([{ "type": "t" }, { "type": "t", "uniqueFor": "1h" }]), 422, "jobs[1].uniqueFor"),
         batch(Value::Array(many), 413, "jobs"),
     ];
@@ -159,6 +160,7 @@ async fn a_body_that_is_no_json_is_refused() {
         bytes(b"{", 400, None),
         bytes(b"[]", 400, None),
         bytes(b"null", 400, None),
+        bytes(b"[null,\"t\"]", 400, None),
         bytes(b"{\"type\":\"t\"} trailing", 400, None),
         bytes(b"{\"type\":\"t\xff\xfe\"}", 400, None),
         bytes(b"{\"type\":\"t\",\"args\":\"\xff\"}", 400, None),

@@ -118,8 +118,7 @@ async fn a_late_report_is_answered_with_stale_execution() {
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     register(http, "slow", "q").await;
     let old = take(http, "slow").await;
-    // It says nothing more, and is dead to the server after a second.
-    node.job_when(&id, &["pending"]).await;
+    // It says nothing more, and is dead to the server after a second; the other waits for its run.
     register(http, "quick", "q").await;
     let new = take(http, "quick").await;
     assert_ne!(new["executionId"], old["executionId"]);
@@ -143,6 +142,24 @@ async fn a_late_report_is_answered_with_stale_execution() {
     assert_eq!((&job["status"], &job["result"]["by"]), (&json!("completed"), &json!("quick")));
     let logs = http.get(&format!("/v1/jobs/{id}/logs")).await.expect("an answer").expect(200);
     assert_eq!(logs["logs"], json!([]), "nothing of the late run was kept");
+}
+
+#[tokio::test]
+async fn a_queue_whose_last_worker_died_keeps_its_jobs_pending() {
+    let node = impatient().await;
+    let http = node.http();
+    let mut events = http.sse("/v1/events").await.expect("a stream");
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    register(http, "last", "q").await;
+    take(http, "last").await;
+    events.wait_for("worker:dead", |event| event.event.as_deref() == Some("worker:dead")).await;
+    // A second one wakes the dispatcher once more.
+    let other = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    node.http().get("/metrics").await.expect("an answer");
+    for (id, attempt) in [(id, 1), (other, 0)] {
+        let job = node.job(&id).await;
+        assert_eq!((&job["status"], &job["attempt"]), (&json!("pending"), &json!(attempt)), "nobody could run it");
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::process::PATIENCE;
+
 /// Shared by the clients and workers of a test.
 #[derive(Clone, Default)]
 pub struct Ledger {
@@ -83,8 +85,24 @@ impl Ledger {
         }
     }
 
-    /// Waits until `enough` holds of the entries.
-    pub async fn until(&self, enough: impl Fn(&Entries) -> bool) {
+    /// Waits until `enough` holds of the entries. Panics where that never comes.
+    #[track_caller]
+    pub fn until(&self, enough: impl Fn(&Entries) -> bool) -> impl Future<Output = ()> {
+        let asked_at = std::panic::Location::caller();
+        async move {
+            if tokio::time::timeout(PATIENCE, self.grows_until(enough)).await.is_err() {
+                let entries = self.entries.lock();
+                let (acknowledged, runs, reports) =
+                    (entries.acknowledged.len(), entries.runs.len(), entries.reports.len());
+                panic!(
+                    "{asked_at}: the ledger did not grow as expected within {PATIENCE:?}: it has {acknowledged} jobs, \
+                     {runs} runs, {reports} reports"
+                );
+            }
+        }
+    }
+
+    async fn grows_until(&self, enough: impl Fn(&Entries) -> bool) {
         loop {
             let grown = self.grown.notified();
             tokio::pin!(grown);

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 pub use rustix::process::Signal;
@@ -14,17 +15,20 @@ use rustix::process::{Pid, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use super::patience::PATIENCE;
 
 /// How much of what it said is shown where the test panics.
 const SHOWN_LINES_MAX: usize = 80;
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 
 pub struct Program {
     name: String,
     child: Child,
     pid: Pid,
     said: Arc<Said>,
+    listeners: Vec<JoinHandle<()>>,
     ended: Option<ExitStatus>,
 }
 
@@ -77,9 +81,11 @@ impl Program {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.expect("a process that was just started has an id");
         let said = Arc::new(Said::default());
-        tokio::spawn(listen(child.stdout.take(), said.clone()));
-        tokio::spawn(listen(child.stderr.take(), said.clone()));
-        Program { name: launch.name.clone(), child, pid, said, ended: None }
+        let listeners = vec![
+            tokio::spawn(listen(child.stdout.take(), said.clone())),
+            tokio::spawn(listen(child.stderr.take(), said.clone())),
+        ];
+        Program { name: launch.name.clone(), child, pid, said, listeners, ended: None }
     }
 
     pub fn pid(&self) -> u32 {
@@ -113,7 +119,15 @@ impl Program {
             Err(_) => panic!("{} did not end within {PATIENCE:?}", self.name),
         };
         self.ended = Some(status);
+        self.hear_out().await;
         status
+    }
+
+    /// Waits for its last words, which may be in the pipe still. Not for ever: what it started may hold the pipe open.
+    async fn hear_out(&mut self) {
+        for listener in self.listeners.drain(..) {
+            let _ = tokio::time::timeout(LAST_WORDS_WAIT, listener).await;
+        }
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -139,24 +153,13 @@ impl Program {
                 return found;
             }
             if self.has_ended() {
-                // Its last words may still be in the pipe.
-                return eventually_said(&said, &wanted).await;
+                self.hear_out().await;
+                return said.lines.lock().iter().find_map(|line| wanted(line));
             }
             assert!(started.elapsed() < PATIENCE, "{}: {what} did not come within {PATIENCE:?}", self.name);
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(50), more).await;
+            let _ = tokio::time::timeout(Duration::from_millis(50), more).await;
         }
     }
-}
-
-async fn eventually_said<T>(said: &Said, wanted: &impl Fn(&str) -> Option<T>) -> Option<T> {
-    for _ in 0..20 {
-        let found = said.lines.lock().iter().find_map(|line| wanted(line));
-        if found.is_some() {
-            return found;
-        }
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(5), said.more.notified()).await;
-    }
-    None
 }
 
 async fn listen(stream: Option<impl AsyncRead + Unpin>, said: Arc<Said>) {

@@ -153,3 +153,32 @@ impl Bus for MemoryBus {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_queue_that_is_read_to_the_end_and_left_costs_nothing() {
+        let bus = MemoryBus::new();
+        let multiplex = bus.multiplex().await.expect("multiplex");
+        multiplex.add(&["a".into()]).await.expect("add");
+        let consumer = bus.consumer("b", "g", "c").await.expect("consumer");
+        let body = Bytes::from_static(b"x");
+        bus.push(vec![("a".into(), body.clone()), ("b".into(), body)]).await.expect("push");
+        let read = multiplex.next().await.expect("next").remove(0).1;
+        let taken = consumer.take(1).await.expect("take");
+        multiplex.remove(&["a".into()]).await.expect("remove");
+        assert_eq!(bus.queues.lock().by_name.len(), 2, "what is not acknowledged is kept");
+        multiplex.ack("a", &[read[0].id.clone()]).await.expect("ack");
+        consumer.ack(&[taken[0].id.clone()]).await.expect("ack");
+        drop(consumer);
+        assert!(bus.queues.lock().by_name.is_empty());
+        drop(multiplex);
+        assert!(bus.queues.lock().multiplexes.is_empty());
+        let subscription = bus.subscribe(&["t".into()]).await.expect("subscribe");
+        assert!(!bus.topics.lock().is_empty());
+        drop(subscription);
+        assert!(bus.topics.lock().is_empty());
+    }
+}

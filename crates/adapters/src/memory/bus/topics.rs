@@ -43,6 +43,11 @@ impl Mailbox {
 }
 
 impl Topics {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.subscribers.is_empty()
+    }
+
     /// Delivers, and answers who must be woken.
     pub(super) fn publish(&self, topic: &str, message: Bytes) -> Vec<Arc<Notify>> {
         let Some((topic, mailboxes)) = self.subscribers.get_key_value(topic) else { return Vec::new() };

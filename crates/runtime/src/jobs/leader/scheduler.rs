@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use convoke_core::Result;
 use convoke_core::jobs::event::Happening;
 use convoke_core::jobs::schedule::{Overlap, Schedule, job_for_tick, plan};
 use convoke_core::ports::store::{Tick, Ticked};
+use convoke_core::{Error, Result};
 use jiff::Timestamp;
 use metrics::counter;
+use tracing::warn;
 
 use crate::election::Term;
 use crate::jobs::node::Node;
@@ -52,7 +53,7 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
     let ticks: Vec<Tick> = found.due.iter().filter_map(|schedule| tick(node, schedule, now)).collect();
     let moved_to = ticks.iter().filter_map(|tick| tick.next_run_at).min();
     let planned: Vec<_> = ticks.iter().map(|tick| (tick.schedule.clone(), planned(tick))).collect();
-    let ticked = telemetry::timed("tick", node.store().tick(term.fence(), ticks)).await?;
+    let ticked = tick_all(node, term, ticks).await?;
     for ((schedule, planned), ticked) in planned.into_iter().zip(ticked) {
         announce(node, &schedule, planned, &ticked);
     }
@@ -64,6 +65,28 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
     }
     // A schedule that was just moved may be due again before any of those that were not looked at.
     Ok(Fired::All { next_at: moved_to.into_iter().chain(found.next_at).min() })
+}
+
+/// All at once; where one of them is refused, each by itself, so that it holds up no other.
+async fn tick_all(node: &Node, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
+    let store = node.store();
+    match telemetry::timed("tick", store.tick(term.fence(), ticks.clone())).await {
+        Err(Error::Invalid(_)) => {}
+        answer => return answer,
+    }
+    let mut ticked = Vec::with_capacity(ticks.len());
+    for tick in ticks {
+        let name = tick.schedule.clone();
+        match store.tick(term.fence(), vec![tick]).await {
+            Ok(answer) => ticked.extend(answer),
+            Err(Error::Invalid(invalid)) => {
+                warn!(schedule = %name, %invalid, "a schedule cannot fire");
+                ticked.push(Ticked::default());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ticked)
 }
 
 fn tick(node: &Node, schedule: &Schedule, now: Timestamp) -> Option<Tick> {

@@ -119,6 +119,25 @@ pub async fn several_multiplexes_of_a_queue_share_acknowledgements(bus: &dyn Bus
     assert_silent(two.next()).await;
 }
 
+pub async fn the_multiplexes_of_a_queue_are_one_more_group_of_it(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let consumer = join(bus, "a", "g", "c").await;
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a"])).await.expect("add");
+    push(bus, "a", &["1", "2"]).await;
+    let came = read(&*multiplex, 2).await;
+    multiplex.ack("a", &ids(&came["a"][..1])).await.expect("ack");
+    // The group still owes both, so that the queue holds both; of the multiplexes one is done.
+    let second = bus.multiplex().await.expect("multiplex");
+    second.add(&names(&["a"])).await.expect("add");
+    assert_eq!(texts(&soon(second.next()).await[0].1), ["2"]);
+    let taken = take(&*consumer, 2).await;
+    assert_eq!(texts(&taken), ["1", "2"], "a multiplex acknowledges for itself");
+    consumer.ack(&ids(&taken)).await.expect("ack");
+    let third = bus.multiplex().await.expect("multiplex");
+    third.add(&names(&["a"])).await.expect("add");
+    assert_eq!(texts(&soon(third.next()).await[0].1), ["2"], "and so does a group");
+}
+
 pub async fn a_next_that_is_given_up_has_taken_nothing(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
     let multiplex = bus.multiplex().await.expect("multiplex");
     multiplex.add(&names(&["a"])).await.expect("add");

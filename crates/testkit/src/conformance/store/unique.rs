@@ -109,4 +109,5 @@ pub async fn a_job_whose_key_is_anothers_is_not_redriven(store: &dyn Store) {
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     store.cancel(&[job_id(2)], None, at(3)).await.expect("cancel");
     assert!(matches!(store.redrive(&[job_id(1)], at(4)).await.expect("redrive")[0], Redriven::Pending(_)));
+    assert_eq!(offer(store, keyed(3)).await, (job_id(1), false), "the key is its own again");
 }

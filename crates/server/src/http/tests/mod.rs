@@ -8,15 +8,13 @@ mod jobs;
 mod serving;
 mod streams;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 use convoke_core::NodeId;
-use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_runtime::jobs::{Coordinator, Settings};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -59,12 +57,7 @@ impl World {
     }
 
     pub async fn with(access: Access) -> Self {
-        let ports = Ports {
-            store: Arc::new(MemoryStore::new()),
-            bus: Arc::new(MemoryBus::new()),
-            leases: Arc::new(MemoryLeases::new()),
-            clock: Arc::new(SystemClock),
-        };
+        let ports = convoke::connect::backends("memory:", "memory:", None).await.expect("memory is always there");
         let id = NodeId::new("node-1").expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
         coordinator.ready().await;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::link::{Assignment, Event, EventKind, Rejected};
-use convoke_core::limits::POLL_JOBS_MAX;
+use convoke_core::limits::{POLL_JOBS_MAX, WORKER_CONCURRENCY_MAX};
 use convoke_core::ports::Clock;
 use convoke_core::{ExecutionId, Json};
 use parking_lot::Mutex;
@@ -355,6 +355,8 @@ impl State {
         // A slot that is free wants its run now. What is fetched ahead is fetched by the half: a poll for each run that
         // ends would cost more than the run.
         let free = running + waiting < concurrency;
+        // A heartbeat must be able to name all that is in hand.
+        let room = room.min((WORKER_CONCURRENCY_MAX as usize).saturating_sub(self.runs.len()));
         if free || room >= prefetch.div_ceil(2).max(1) { room.min(POLL_JOBS_MAX) } else { 0 }
     }
 

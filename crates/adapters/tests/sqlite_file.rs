@@ -153,7 +153,7 @@ async fn a_file_that_cannot_be_ours_is_refused_with_its_name() {
     assert_eq!(mode, "delete", "it was left as it was");
 }
 
-/// Limits how large a store may grow, as a disk that fills up would, by a setting of its file that SQLite itself obeys.
+/// A disk of a few megabytes.
 struct SmallDisk {
     directory: PathBuf,
 }

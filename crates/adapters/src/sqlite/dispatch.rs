@@ -109,11 +109,14 @@ fn give_out(
 ) -> Result<()> {
     let db = ledger.db;
     let name = ledger.books.queue(queue).name.clone();
-    let mut statement = db.prepare_cached(include_str!("sql/dispatch.sql"))?;
+    // Reading first and writing then costs less than a write that returns what it wrote.
+    let mut read = db.prepare_cached(include_str!("sql/pending_job.sql"))?;
+    let mut write = db.prepare_cached(include_str!("sql/dispatch.sql"))?;
     runs.reserve(chosen.len());
     for (seq, execution) in chosen.iter().zip(executions) {
-        let mut rows = statement.query(params![seq, execution.0.as_bytes(), micros(now)])?;
-        while let Some(row) = rows.next()? {
+        let mut rows = read.query([seq])?;
+        if let Some(row) = rows.next()? {
+            write.execute(params![seq, execution.0.as_bytes(), micros(now)])?;
             runs.push(Dispatch {
                 v: V1,
                 job_id: job_id(row, 0)?,

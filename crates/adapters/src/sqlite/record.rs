@@ -44,12 +44,16 @@ impl Source {
 
 fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) -> Result<Vec<Recorded>> {
     let db = ledger.db;
-    let mut complete = db.prepare_cached(include_str!("sql/complete.sql"))?;
+    // Reading first and writing then costs less than a write that returns what it wrote.
+    let mut completion = Completion {
+        read: db.prepare_cached(include_str!("sql/run_in_flight.sql"))?,
+        write: db.prepare_cached(include_str!("sql/complete.sql"))?,
+    };
     let mut recorded = Vec::with_capacity(reports.len());
     for report in reports {
         let done = match &report.end {
             Some(RunEnd { at, outcome: Outcome::Completed { result }, .. }) if report.logs.is_empty() => {
-                record_completed(ledger, &mut complete, report, source, *at, result.as_ref())?
+                record_completed(ledger, &mut completion, report, source, *at, result.as_ref())?
             }
             _ => None,
         };
@@ -61,19 +65,27 @@ fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) ->
     Ok(recorded)
 }
 
+struct Completion<'db> {
+    read: CachedStatement<'db>,
+    write: CachedStatement<'db>,
+}
+
 /// The fast path: `None` where the run is not in flight.
 fn record_completed(
     ledger: &mut Ledger<'_>,
-    statement: &mut CachedStatement<'_>,
+    statements: &mut Completion<'_>,
     report: &RunReport,
     source: Source,
     at: Timestamp,
     result: Option<&Json>,
 ) -> Result<Option<Change>> {
+    let execution = report.execution.0.as_bytes();
+    let mut rows = statements.read.query(params![report.job.0.as_bytes(), execution])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
     let progress = report.progress.as_ref();
-    let mut rows = statement.query(params![
-        report.job.0.as_bytes(),
-        report.execution.0.as_bytes(),
+    statements.write.execute(params![
+        row.get::<_, i64>(0)?,
+        execution,
         micros(at),
         result.map(Json::as_str),
         report.worker.as_ref().map(WorkerId::as_str),
@@ -83,19 +95,17 @@ fn record_completed(
         progress.and_then(|progress| progress.message.as_deref()),
         source.may_have_channels(report),
     ])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let queue = QueueId(row.get(0)?);
-    let from = if row.get(5)? { Status::Running } else { Status::Dispatched };
+    let queue = QueueId(row.get(2)?);
     let change = Change {
         status: Status::Completed,
-        job_type: ledger.books.job_type(ledger.db, row.get(1)?)?,
+        job_type: ledger.books.job_type(ledger.db, row.get(3)?)?,
         queue: ledger.books.queue(queue).name.clone(),
-        attempt: number(row, 2)?,
-        due_at: instant(row, 3)?,
-        started_at: instant_option(row, 4)?,
+        attempt: number(row, 4)?,
+        due_at: instant(row, 5)?,
+        started_at: instant_option(row, 6)?.or(report.started_at),
         retry_at: None,
     };
-    ledger.books.moved(queue, Some(from), Some(Status::Completed));
+    ledger.books.moved(queue, Some(status(row, 1)?), Some(Status::Completed));
     Ok(Some(change))
 }
 

@@ -52,8 +52,6 @@ create table jobs (
     attempt_base     integer not null default 0,
     -- How many of its runs are in `executions`.
     superseded       integer not null default 0,
-    -- Whether its present run said that it started: what a final write must know for the counters.
-    running          integer not null default 0,
     by_channel       integer not null default 0,
     channels_cleaned integer not null default 0,
     -- How its present run ended, where the job's state does not say: a lost run of a failed job.

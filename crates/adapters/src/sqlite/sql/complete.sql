@@ -8,5 +8,4 @@ set state = 5, completed_at = ?3, result = ?4, error = null, deadline = null,
     progress_message = case when ?8 is null then progress_message else ?9 end,
     by_channel = max(by_channel, ?10),
     channels_cleaned = (superseded = 0 and by_channel = 0 and ?10 = 0)
-where id = ?1 and execution_id = ?2 and state in (3, 4)
-returning queue_id, type_id, attempt, due_at, started_at, running
+where seq = ?1 and execution_id = ?2 and state in (3, 4)

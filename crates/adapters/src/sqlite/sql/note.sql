@@ -1,5 +1,5 @@
 update jobs
-set state = ?3, running = (?3 = 4),
+set state = ?3,
     worker = coalesce(?4, worker),
     owner = coalesce(?5, owner),
     ownership = coalesce(?6, ownership),

@@ -48,7 +48,7 @@ where
         let metadata = event.metadata();
         let mut line = Map::new();
         line.insert("time".into(), Timestamp::now().to_string().into());
-        line.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
+        line.insert("level".into(), metadata.level().as_str().into());
         line.insert("service".into(), self.service.as_str().into());
         line.insert("target".into(), metadata.target().into());
         event.record(&mut Fields(&mut line));
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(line.lines().count(), 1, "{line}");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(line["service"], "jobs");
-        assert_eq!(line["level"], "info");
+        assert_eq!(line["level"], "INFO");
         assert_eq!(line["message"], "said \"so\"\nand more");
         assert_eq!(line["count"], 3);
     }

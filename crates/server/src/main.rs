@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         // Whoever reads us has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", with_causes(&error));
             ExitCode::from(if error.is::<Usage>() { WRONG_USAGE } else { FAILED })
         }
     }
@@ -51,4 +51,29 @@ fn main() -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// An error and its causes in one line. Some errors name their cause already; it is not said twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_each_cause_once() {
+        let inner = std::io::Error::other("disk on fire");
+        let error = anyhow::Error::new(convoke_core::Error::unavailable("the store", inner)).context("cannot start");
+        assert_eq!(with_causes(&error), "cannot start: the store is unavailable: disk on fire");
+    }
 }

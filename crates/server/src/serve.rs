@@ -101,6 +101,7 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
     }
     let surroundings = Surroundings::read(&load.variables).map_err(anyhow::Error::msg)?;
     logs::start(&surroundings, verbose);
+    tracing::debug!(configuration = config.to_toml()?, "starting");
     if config.shards.bind != Shards::default().bind && config.shards.bind != "off" {
         tracing::warn!(bind = config.shards.bind, "the shard coordinator is not in this version: nobody listens there");
     }

@@ -45,7 +45,7 @@ impl Report {
     pub fn add(&mut self, key: impl Into<String>, label: &str, value: f64, unit: &'static str) {
         let figure = Figure { key: key.into(), label: label.to_owned(), value, unit };
         if let Some(bar) = &self.bar {
-            bar.println(format!("{:<42} {:>12} {unit}", figure.label, shown(value)));
+            bar.println(format!("{:<56} {:>12} {unit}", figure.label, shown(value)));
         }
         self.figures.push(figure);
     }
@@ -58,7 +58,7 @@ impl Report {
             return Ok(cli::line(self.to_json().to_string())?);
         }
         for Figure { label, value, unit, .. } in &self.figures {
-            cli::line(format!("{label:<42} {:>12} {unit}", shown(*value)))?;
+            cli::line(format!("{label:<56} {:>12} {unit}", shown(*value)))?;
         }
         Ok(())
     }

@@ -11,51 +11,66 @@ use convoke_core::jobs::LogLevel;
 use convoke_core::limits::LOG_LINE_BYTES_MAX;
 use convoke_core::{Json, duration};
 use convoke_runtime::jobs::worker::{Context, Failure};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// From SIGTERM to SIGKILL. Shorter than what the worker allows a cancelled handler.
 const TERM_GRACE: Duration = Duration::from_secs(4);
+/// How often a group that was told to stop is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// For what is still in the pipes when the command has ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub struct Exec {
     command: String,
+    /// Groups that were told to stop when their run was dropped, and are yet to be made to.
+    dying: TaskTracker,
 }
 
 impl Exec {
     pub fn new(command: String) -> Self {
-        Exec { command }
+        Exec { command, dying: TaskTracker::new() }
+    }
+
+    /// Waits until all that was told to stop has had its SIGKILL: the process must not end before that.
+    pub async fn finish(&self) {
+        self.dying.close();
+        self.dying.wait().await;
     }
 
     /// Runs the command for one job.
     pub async fn run(&self, cx: &Context, args: &Json) -> Result<(), Failure> {
         let mut child = self.spawn(cx).map_err(|error| Failure::new(format!("the command cannot be run: {error}")))?;
-        let group = Group::of(&child);
+        let group = Group::of(&child, self.dying.clone());
         let stdin = child.stdin.take();
         let stdout = child.stdout.take();
         let stderr = child.stderr.take();
         let mut last_complaint = String::new();
-        let status = {
-            let output = async {
-                tokio::join!(
-                    feed(stdin, args),
-                    logged(cx, LogLevel::Info, stdout, None),
-                    logged(cx, LogLevel::Warn, stderr, Some(&mut last_complaint)),
-                );
-            };
-            tokio::pin!(output);
-            let ended = tokio::select! {
-                ended = until_end(cx, &mut child, &group) => ended,
-                // All pipes are closed, so only the end is left to wait for.
-                () = &mut output => until_end(cx, &mut child, &group).await,
-            };
-            // Somebody whom the command has started may hold the pipes open for ever.
+        let ended = CancellationToken::new();
+        let end = async {
+            let status = until_end(cx, &mut child, &group).await;
+            // What it left behind would hold the pipes open, and nobody would know of it.
             group.signal(Signal::KILL);
-            let _ = tokio::time::timeout(DRAIN_LIMIT, output).await;
-            ended
+            ended.cancel();
+            status
         };
+        let output = async {
+            tokio::join!(
+                feed(stdin, args),
+                logged(cx, LogLevel::Info, stdout, None),
+                logged(cx, LogLevel::Warn, stderr, Some(&mut last_complaint)),
+            )
+        };
+        let output = async {
+            tokio::select! {
+                _ = output => {}
+                () = async { ended.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
+            }
+        };
+        let (status, ()) = tokio::join!(end, output);
         group.disarm();
         let status = status.map_err(|error| Failure::new(format!("the command was lost: {error}")))?;
         verdict(status, last_complaint.trim())
@@ -158,12 +173,13 @@ fn text(line: Vec<u8>) -> String {
 /// The processes of one run.
 struct Group {
     leader: Option<Pid>,
+    dying: TaskTracker,
 }
 
 impl Group {
-    fn of(child: &Child) -> Self {
+    fn of(child: &Child, dying: TaskTracker) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        Group { leader: pid.and_then(Pid::from_raw) }
+        Group { leader: pid.and_then(Pid::from_raw), dying }
     }
 
     fn signal(&self, signal: Signal) {
@@ -183,12 +199,18 @@ impl Drop for Group {
     fn drop(&mut self) {
         let Some(leader) = self.leader.take() else { return };
         let _ = kill_process_group(leader, Signal::TERM);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                tokio::time::sleep(TERM_GRACE).await;
-                let _ = kill_process_group(leader, Signal::KILL);
-            });
+        if tokio::runtime::Handle::try_current().is_err() {
+            let _ = kill_process_group(leader, Signal::KILL);
+            return;
         }
+        self.dying.spawn(async move {
+            let since = tokio::time::Instant::now();
+            // Looked at often, so that a group which stops at once does not keep the process.
+            while since.elapsed() < TERM_GRACE && test_kill_process_group(leader).is_ok() {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+            let _ = kill_process_group(leader, Signal::KILL);
+        });
     }
 }
 

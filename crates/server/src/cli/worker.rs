@@ -117,7 +117,8 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
         shutdown_grace: args.shutdown_grace,
         ..Settings::default()
     };
-    let exec = Arc::new(Exec::new(args.exec));
+    let commands = Arc::new(Exec::new(args.exec));
+    let exec = commands.clone();
     let mut handlers = Handlers::default();
     handlers.otherwise(move |cx, job_args| {
         let exec = exec.clone();
@@ -127,6 +128,8 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
     let link = convoke::connect::worker_link(&remote.server, token)
         .map_err(|error| Usage(format!("--server {}: {error}", remote.server)))?;
     tracing::info!(server = remote.server, "working");
-    Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await?;
+    let ended = Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await;
+    commands.finish().await;
+    ended?;
     Ok(())
 }

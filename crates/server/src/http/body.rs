@@ -21,6 +21,7 @@ use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{ApiError, ApiResult};
+use super::strict::Strict;
 
 /// For bodies of a few settings.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -102,7 +103,9 @@ async fn next_data(body: &mut axum::body::Body) -> ApiResult<Option<Bytes>> {
 
 /// Parses JSON; an error names the field by its path.
 pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
-    serde_json::from_slice(body).map_err(|error| locate::<T>(body, &error))
+    let mut parser = serde_json::Deserializer::from_slice(body);
+    let value = T::deserialize(Strict(&mut parser)).and_then(|value| parser.end().map(|()| value));
+    value.map_err(|error| locate::<T>(body, &error))
 }
 
 #[cold]
@@ -111,7 +114,7 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
         return ApiError::invalid("body", "expected a JSON object, got nothing");
     }
     let mut parser = serde_json::Deserializer::from_slice(body);
-    let path = match serde_path_to_error::deserialize::<_, T>(&mut parser) {
+    let path = match serde_path_to_error::deserialize::<_, T>(Strict(&mut parser)) {
         Err(error) => error.path().to_string(),
         // The value is fine and something follows it.
         Ok(_) => ".".into(),

@@ -18,6 +18,7 @@ pub mod openapi;
 mod queues;
 mod schedules;
 mod serve;
+mod strict;
 mod system;
 #[cfg(test)]
 mod tests;

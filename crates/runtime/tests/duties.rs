@@ -74,6 +74,26 @@ async fn a_later_job_of_higher_priority_overtakes_what_is_not_dispatched() {
 }
 
 #[tokio::test]
+async fn what_a_worker_left_on_the_bus_is_pending_again() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 1).await;
+    let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    until(&coordinator, job.id, |job| job.status == Status::Dispatched).await;
+    coordinator.leave(WorkerId::new("w").expect("a name")).await.expect("it leaves");
+    let job = until(&coordinator, job.id, |job| job.status == Status::Pending).await;
+    assert_eq!(job.attempt, 0, "nobody ran it");
+    // The next one is given the job anew, and only once.
+    register(&coordinator, "next", 2).await;
+    let (id, execution, attempt) = one(&coordinator, "next").await;
+    assert_eq!((id, attempt), (job.id, 1));
+    let done = Event::new(id, execution, EventKind::Completed);
+    assert_eq!(report(&coordinator, "next", vec![done]).await, (1, 0));
+    let nothing = Poll { worker_id: WorkerId::new("next").expect("a name"), max: 1, wait: Duration::ZERO };
+    assert_eq!(coordinator.poll(nothing).await.expect("a poll is answered").jobs, []);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn a_rate_limit_holds_across_a_restart() {
     let ports = ports();
     let queue = QueueName::new("default").expect("a name");

@@ -65,7 +65,7 @@ impl SqliteStore {
         let lock = StoreLock::take(path)?;
         let mut writer = schema::open_writable(path, WRITER_CACHE_KIB)?;
         // The lock was free: whoever led from this file is dead, and need not be waited for.
-        terms::end_term(&writer, COORDINATOR)?;
+        terms::end_term(&writer, COORDINATOR).map_err(|error| schema::describe(path, &error))?;
         let checkpoints = Checkpoints::start(path, &mut writer)?;
         let readers = Readers::open(path)?;
         let writer = Writer::start(writer, checkpoints, lock)?;

@@ -105,7 +105,7 @@ fn version(connection: &Connection) -> rusqlite::Result<usize> {
 }
 
 /// Says of an error what a person can do about it.
-fn describe(path: &Path, error: &rusqlite::Error) -> Error {
+pub(super) fn describe(path: &Path, error: &rusqlite::Error) -> Error {
     let shown = path.display();
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let message = match error.sqlite_error_code() {

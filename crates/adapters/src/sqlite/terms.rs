@@ -71,7 +71,7 @@ pub(super) fn resign(db: &Connection, namespace: &str, holder: &str, epoch: Epoc
 }
 
 /// Ends whatever term there is: its holder is known to be dead.
-pub(super) fn end_term(db: &Connection, namespace: &str) -> Result<()> {
+pub(super) fn end_term(db: &Connection, namespace: &str) -> rusqlite::Result<()> {
     db.prepare_cached("update leases set expires_at = 0 where namespace = ?1")?.execute([namespace])?;
     Ok(())
 }

@@ -165,7 +165,6 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
 mod tests {
     use convoke_core::jobs::link::Report;
     use convoke_core::jobs::{JobSpec, Priority};
-    use serde::Deserialize;
     use serde::de::DeserializeOwned;
 
     use super::*;

@@ -88,6 +88,7 @@ async fn a_bad_enqueue_names_its_field() {
         job(json!({ "queue": long }), 400, "queue"),
         job(json!({ "priority": "urgent" }), 400, "priority"),
         job(json!({ "priority": 7 }), 400, "priority"),
+        job(json!({ "priority": { "high": null } }), 400, "priority"),
         job(json!({ "delay": "-5s" }), 400, "delay"),
         job(json!({ "delay": "5" }), 400, "delay"),
         job(json!({ "delay": 5 }), 400, "delay"),
@@ -112,6 +113,8 @@ async fn a_bad_enqueue_names_its_field() {
         job(json!({ "retryPolicy": { "initialDelay": "x" } }), 400, "retryPolicy.initialDelay"),
         job(json!({ "retryPolicy": { "nope": 1 } }), 400, "retryPolicy.nope"),
         job(json!({ "retryPolicy": [] }), 400, "retryPolicy"),
+        job(json!({ "retryPolicy": ["1s", 2.0, "1m"] }), 400, "retryPolicy"),
+        job(json!({ "retryPolicy": { "jitter": 1 } }), 400, "retryPolicy.jitter"),
         job(json!({ "correlationId": "" }), 400, "correlationId"),
         job(json!({ "correlationId": long }), 400, "correlationId"),
         job(json!({ "uniqueKey": "" }), 400, "uniqueKey"),
@@ -205,6 +208,11 @@ async fn unknown_ids_bad_paths_and_bad_queries_are_named() {
     rows.push(Row { method: "DELETE", path: "/v1/jobs".into(), body: None, status: 405, field: None });
     rows.push(row("POST", "/v1/dead-letters/purge", json!({}), 400, "ids"));
     rows.push(row("POST", "/v1/dead-letters/retry", json!({ "ids": ["x"] }), 400, "ids[0]"));
+    rows.push(row("POST", "/v1/dead-letters/retry", json!({ "ids": { "0": UNKNOWN } }), 400, "ids"));
+    // A list is not taken for the object whose fields it would have in order.
+    rows.push(row("POST", "/v1/dead-letters/purge", json!([[], null, null, true]), 400, "body"));
+    rows.push(row("POST", &unknown("/v1/jobs/{id}/cancel"), json!(["because"]), 400, "body"));
+    rows.push(row("POST", &unknown("/v1/jobs/{id}/retry"), json!([]), 400, "body"));
     check(&mut node, rows).await;
 }
 
@@ -227,12 +235,16 @@ async fn a_bad_schedule_or_queue_names_its_field() {
         put(json!({ "type": "t", "every": "1h", "overlap": "maybe" }), 400, "overlap"),
         put(json!({ "type": "t", "every": "1h", "nope": 1 }), 400, "nope"),
         put(json!({ "every": "1h" }), 400, "type"),
+        put(json!(["t"]), 400, "body"),
+        put(json!({ "type": "t", "every": "1h", "missed": ["all"] }), 400, "missed"),
         patch(json!({ "paused": "yes" }), 400, "paused"),
         patch(json!({ "concurrency": -1 }), 400, "concurrency"),
         patch(json!({ "rateLimit": { "limit": 0, "per": "1s" } }), 400, "rateLimit.limit"),
         patch(json!({ "rateLimit": { "limit": 1, "per": "0s" } }), 400, "rateLimit.per"),
         patch(json!({ "rateLimit": { "limit": 1 } }), 400, "rateLimit.per"),
         patch(json!({ "rateLimit": { "limit": 1, "per": "1s", "nope": 1 } }), 400, "rateLimit.nope"),
+        patch(json!({ "rateLimit": [1, "1s"] }), 400, "rateLimit"),
+        patch(json!([true]), 400, "body"),
         patch(json!({ "nope": 1 }), 400, "nope"),
     ];
     check(&mut node, rows).await;
@@ -273,6 +285,13 @@ async fn a_bad_word_of_a_worker_names_its_field() {
         event(json!({ "executionId": "x" }), "events[0].executionId"),
         event(json!({ "nope": 1 }), "events[0].nope"),
         event(json!({ "kind": "progress", "percent": 256 }), "events[0].percent"),
+        event(json!({ "kind": { "started": null } }), "events[0].kind"),
+        post("report", json!({ "workerId": "w", "events": [[UNKNOWN, UNKNOWN, "started"]] }), 400, "events[0]"),
+        post("report", json!(["w", []]), 400, "body"),
+        post("register", json!(["w", "w", ["q"], 1]), 400, "body"),
+        post("poll", json!(["w", 1, "0s"]), 400, "body"),
+        post("leave", json!(["w"]), 400, "body"),
+        post("heartbeat", json!(["w", []]), 400, "body"),
         post("heartbeat", json!({ "workerId": "w", "running": ["x"] }), 400, "running[0]"),
         post("nothing", json!({}), 404, ""),
     ];

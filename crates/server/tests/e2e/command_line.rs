@@ -116,22 +116,16 @@ async fn configuration_is_refused_with_the_name_of_what_is_wrong() {
         ("CONVOKE_NOTHING__AT_ALL", "1"),
         ("CONVOKE_HTTP__BIND", "nowhere"),
     ] {
-        let mut program = server().env(name, value).spawn();
-        // A flag would win over the address, so that one is left to the environment.
-        if name.ends_with("BIND") {
-            drop(program);
-            let output = server().cli();
-            let output = convoke_testkit::process::Cli { env: vec![(name.into(), value.into())], ..output };
-            let refused = output.run(["serve", "--store", "memory:"]).await;
-            assert!(matches!(refused.code, Some(1 | 2)), "{}", refused.stderr);
-            assert!(refused.stderr.contains("http.bind") && refused.stderr.contains("nowhere"), "{}", refused.stderr);
-            continue;
-        }
-        let status = program.wait().await;
-        let said = program.said().join("\n").to_lowercase();
-        assert!(matches!(status.code(), Some(1 | 2)), "{name}: {said}");
+        let builder = server();
+        // No flags: they would win over the environment.
+        let mut cli = builder.cli();
+        cli.env = vec![(name.into(), value.into())];
+        let refused = cli.run(["serve"]).await;
+        assert!(matches!(refused.code, Some(1 | 2)), "{name}: {}", refused.stderr);
+        let said = refused.stderr.to_lowercase();
         let key = name.trim_start_matches("CONVOKE_").to_lowercase();
         assert!(said.contains(&key) || said.contains(&key.replace("__", ".")), "{name} is not named: {said}");
+        assert!(!builder.store_path().exists(), "refused before anything was opened");
     }
 }
 

@@ -6,8 +6,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use convoke_testkit::process::{NodeBuilder, eventually, skip_loudly};
+use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
+use convoke_testkit::process::{GatewayWorker, Handling, Node, NodeBuilder, Plan, Signal, eventually, skip_loudly};
 use serde_json::{Value, json};
 
 use super::server;
@@ -53,6 +56,21 @@ fn large() -> Value {
     json!({ "type": "t", "queue": "q", "args": "x".repeat(100_000) })
 }
 
+/// The store as a crash would leave it now: its files, copied while the server stands still.
+fn crash_image(node: &mut Node, inside: &Path) -> PathBuf {
+    let image = node.settings().directory().join("image");
+    std::fs::create_dir(&image).expect("a directory");
+    node.signal(Signal::STOP);
+    for entry in std::fs::read_dir(inside).expect("the small disk").flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("convoke.db") {
+            std::fs::copy(entry.path(), image.join(&name)).expect("a copy");
+        }
+    }
+    node.signal(Signal::CONT);
+    image.join("convoke.db")
+}
+
 #[tokio::test]
 async fn a_full_disk_is_a_503_until_there_is_room_again() {
     let builder = server();
@@ -66,6 +84,14 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     let inside = PathBuf::from(format!("/proc/{}/root{}", node.program().pid(), disk.display()));
     assert!(inside.join("convoke.db").exists(), "the store is on the small disk");
     let mut acknowledged = vec![node.enqueued(json!({ "type": "t", "queue": "q" })).await];
+    // A run that ends while there is no room for its end.
+    let ledger = Ledger::default();
+    let running = node.enqueued(json!({ "type": "t", "queue": "slow" })).await;
+    let full = Arc::new(AtomicBool::new(false));
+    let ends = full.clone();
+    let until_full = move |_: &Value| Handling::CompleteOnce(ends.clone(), json!("done"));
+    let _slow = GatewayWorker::start(node.http(), &ledger, Plan::new("slow", "slow", until_full)).await;
+    let execution = node.job_when(&running, &["running"]).await["executionId"].clone();
 
     let filler = fill(&inside);
     // There may be room left inside the store's own files; it ends.
@@ -84,6 +110,9 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     for id in &acknowledged {
         assert_eq!(node.job(id).await["id"], id.as_str(), "reads go on");
     }
+    full.store(true, Ordering::Relaxed);
+    let image = crash_image(&mut node, &inside);
+    let before_room = acknowledged.clone();
 
     std::fs::remove_file(filler).expect("the filler goes");
     let late = eventually("an enqueue to be taken again", || async {
@@ -98,6 +127,15 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     for id in &acknowledged {
         node.job_when(id, &["completed"]).await;
     }
+    let job = node.job_when(&running, &["completed"]).await;
+    assert_eq!((&job["executionId"], &job["result"]), (&execution, &json!("done")), "the same run, told until heard");
+    jobs_hold(&ledger, &Seen::of(&node).await);
     let health = node.http().get("/health").await.expect("an answer").expect(200);
     assert_eq!(health["status"], "healthy");
+
+    // And had it been killed on the full disk, nothing that was acknowledged would be gone either.
+    let other = server().store(&format!("sqlite:{}", image.display())).start().await;
+    for id in &before_room {
+        assert_eq!(other.job(id).await["status"], "pending");
+    }
 }

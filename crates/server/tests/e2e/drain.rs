@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke_testkit::invariants::Ledger;
-use convoke_testkit::process::{GatewayWorker, Handling, Plan, Signal, eventually};
+use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, Signal, eventually};
 use serde_json::{Value, json};
 
 use super::server;
@@ -57,13 +57,57 @@ async fn a_worker_finishes_what_it_has_before_it_leaves() {
     let mut worker = node.exec_worker("q", "until [ -e go ]; do sleep 0.02; done");
     node.job_when(&id, &["running"]).await;
     worker.signal(Signal::TERM);
+    let stopping = worker.line("that it stops", |line| line.contains("stopping").then_some(())).await;
+    assert_eq!(stopping, Some(()));
     let later = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
     assert_eq!(worker.wait().await.code(), Some(0));
     assert_eq!(node.job(&id).await["status"], "completed");
-    let later = node.job(&later).await;
-    assert_eq!((&later["status"], &later["attempt"]), (&json!("pending"), &json!(0)), "it takes nothing new");
+    assert_eq!(active_workers(&node).await, 0);
+    let waiting = node.job_when(&later, &["pending"]).await;
+    assert_eq!(waiting["attempt"], 0, "it takes nothing new, and a queue without workers keeps its jobs pending");
+    let _next = node.exec_worker("q", "true");
+    let done = node.job_when(&later, &["completed"]).await;
+    assert_eq!(done["attempt"], 1);
+    assert_ne!(done["workerId"], node.job(&id).await["workerId"]);
+    // What was on its way to the leaving worker went back unharmed.
+    let mut before = node.history(&later).await;
+    before.pop();
+    assert!(before.iter().all(|run| run["status"] == "released"), "{before:?}");
+}
+
+#[tokio::test]
+async fn what_a_worker_cannot_finish_within_its_grace_goes_back_at_once_and_does_not_count() {
+    // Were the run only found when its worker is stale, this would take ten minutes.
+    let node = server().set("worker.stale_after", "10m").start().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q", "maxRetries": 0 })).await;
+    let command = "echo $$ > pid; until [ -e go ]; do sleep 0.02; done";
+    let args = ["worker", "run", "--queue", "q", "--shutdown-grace", "100ms", "--exec", command];
+    let mut worker = node.start_process("convoke worker run", args);
+    let first = node.job_when(&id, &["running"]).await;
+    let pid_file = node.settings().directory().join("pid");
+    let pid = eventually("the command to say its id", || async {
+        std::fs::read_to_string(&pid_file).ok().filter(|text| text.ends_with('\n'))
+    })
+    .await;
+    worker.signal(Signal::TERM);
+    let job = node.job_when(&id, &["pending"]).await;
+    assert_eq!((&job["attempt"], &job["error"]), (&json!(0), &Value::Null), "given back, not failed");
+    assert_eq!(worker.wait().await.code(), Some(0));
+    eventually("the end of the command, which must not outlive its worker", || async {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // One that has ended may still wait for somebody to take note of it.
+        stat.map_or(true, |stat| stat.contains(") Z ")).then_some(())
+    })
+    .await;
+    assert_eq!(active_workers(&node).await, 0);
+    let _next = node.exec_worker("q", "true");
+    let job = node.job_when(&id, &["completed"]).await;
+    assert_eq!(job["attempt"], 1, "with no retries at all there was one run left");
+    assert_ne!(job["executionId"], first["executionId"]);
+}
+
+async fn active_workers(node: &Node) -> usize {
     let workers = node.http().get("/v1/workers").await.expect("an answer").expect(200);
-    let live = |worker: &&Value| worker["state"] == "active";
-    assert_eq!(workers["workers"].as_array().expect("workers").iter().filter(live).count(), 0, "{workers}");
+    workers["workers"].as_array().expect("workers").iter().filter(|worker| worker["state"] == "active").count()
 }

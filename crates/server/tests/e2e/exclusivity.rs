@@ -1,6 +1,10 @@
 //! Two servers on one file: never two dispatchers.
 
-use convoke_testkit::process::Signal;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use convoke_testkit::process::{NodeBuilder, Signal, skip_loudly};
 use serde_json::json;
 
 use super::server;
@@ -42,17 +46,66 @@ async fn a_store_that_cannot_be_opened_is_named() {
     let file = directory.directory().join("not-a-database");
     std::fs::write(&file, "just some text, long enough to be no database header at all").expect("a file");
     let missing = directory.directory().join("missing/convoke.db");
-    let table = [
-        (format!("sqlite:{}", missing.display()), "missing"),
-        (format!("sqlite:{}", file.display()), "not-a-database"),
-        ("redis://127.0.0.1:1".to_owned(), "redis"),
-        ("nonsense".to_owned(), "nonsense"),
-    ];
-    for (url, named) in table {
-        let mut program = directory.clone().store(&url).spawn();
-        let status = program.wait().await;
-        let said = program.said().join("\n");
-        assert!(matches!(status.code(), Some(1 | 2)), "{url}: {status}");
-        assert!(said.contains(named) && !said.contains("panicked"), "{url}: {said}");
+    for path in [&missing, &file, &directory.directory().to_owned()] {
+        let named = path.display().to_string();
+        refused(directory.clone().store(&format!("sqlite:{named}")), &named).await;
     }
+    assert_eq!(std::fs::read(&file).expect("it is there still").len(), 59, "what is no database is left as it is");
+    refused(directory.clone().store("redis://127.0.0.1:1"), "redis").await;
+    refused(directory.store("nonsense"), "nonsense").await;
+}
+
+/// It must end with 1, and name what it could not do in a few lines.
+async fn refused(builder: NodeBuilder, named: &str) {
+    let mut program = builder.spawn();
+    let status = program.wait().await;
+    let said = program.said().join("\n");
+    assert_eq!(status.code(), Some(1), "{named}: {said}");
+    assert!(said.contains(named) && said.contains("error: ") && !said.contains("panicked"), "{named}: {said}");
+    assert!(!said.contains("is ready"), "{named}: {said}");
+}
+
+/// Even root is refused a file by its mode once it has given up the right to overlook it.
+const UNPRIVILEGED: [&str; 1] = ["--bounding-set=-dac_override,-dac_read_search"];
+
+fn obedient(builder: NodeBuilder, probe: &Path) -> Result<NodeBuilder, String> {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0);
+    if !root {
+        return Ok(builder);
+    }
+    match Command::new("setpriv").args(UNPRIVILEGED).arg("cat").arg(probe).output() {
+        Ok(output) if output.status.success() => Err("root cannot give up its rights here".into()),
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("Permission denied") => {
+            Ok(builder.wrapped("setpriv", UNPRIVILEGED))
+        }
+        Ok(output) => Err(format!("setpriv: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("setpriv: {error}")),
+    }
+}
+
+#[tokio::test]
+async fn a_store_without_permission_is_named() {
+    let mut node = server().start().await;
+    let id = node.enqueued(json!({ "type": "t" })).await;
+    node.kill().await;
+    let store = node.settings().store_path();
+    let sealed = node.settings().directory().join("sealed");
+    std::fs::create_dir(&sealed).expect("a directory");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    mode(&store, 0o000);
+    mode(&sealed, 0o500);
+    let builder = match obedient(node.settings().clone(), &store) {
+        Ok(builder) => builder,
+        Err(why) => return skip_loudly("a_store_without_permission_is_named", &why),
+    };
+    refused(builder.clone(), &store.display().to_string()).await;
+    mode(&store, 0o400);
+    refused(builder.clone(), &store.display().to_string()).await;
+    let new = sealed.join("new.db").display().to_string();
+    refused(builder.store(&format!("sqlite:{new}")), &new).await;
+    mode(&store, 0o600);
+    node.restart().await;
+    assert_eq!(node.job(&id).await["status"], "pending", "nothing was harmed by the attempts");
 }

@@ -9,7 +9,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use convoke_testkit::invariants::Ledger;
-use convoke_testkit::process::{Cli, GatewayWorker, Handling, Node, NodeBuilder, Plan};
+use convoke_testkit::process::{Cli, GatewayWorker, Handling, Node, NodeBuilder, Plan, Signal};
 use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
@@ -193,21 +193,23 @@ async fn the_variables_of_older_deployments() {
     let mut cli = builder.cli();
     cli.env = vec![("PORT".into(), "4711".into())];
     assert_eq!(printed(&cli).await.get("http.bind").map(String::as_str), Some("127.0.0.1:4711"));
-    let builder = builder.env("NODE_ENV", "production").env("PROCESS_NAME", "herder").env("LOG_LEVEL", "debug");
+    let builder = builder.env("NODE_ENV", "production").env("PROCESS_NAME", "herder");
+    let logs = logs_of_a_life(builder.clone()).await;
+    assert!(!logs.is_empty(), "NODE_ENV=production: JSON logs");
+    assert!(logs.iter().all(|line| line["service"] == "herder"), "PROCESS_NAME: the name in the logs: {logs:?}");
+    assert!(logs.iter().any(|line| line["level"] == "info"), "LOG_LEVEL is info unless told: {logs:?}");
+    let quiet = logs_of_a_life(builder.env("LOG_LEVEL", "error")).await;
+    assert_eq!(quiet, Vec::<Value>::new(), "LOG_LEVEL=error: nothing went wrong");
+}
+
+/// The lines of JSON that a server says from its start to its orderly end.
+async fn logs_of_a_life(builder: NodeBuilder) -> Vec<Value> {
     let mut node = builder.start().await;
     node.enqueued(json!({ "type": "t" })).await;
-    node.kill().await;
-    let logs: Vec<Value> = node
-        .program()
-        .said()
-        .iter()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter(Value::is_object)
-        .collect();
-    assert!(!logs.is_empty(), "NODE_ENV=production: JSON logs");
-    let text = logs.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
-    assert!(text.contains("herder"), "PROCESS_NAME: the name in the logs");
-    assert!(text.contains("DEBUG"), "LOG_LEVEL=debug");
+    node.signal(Signal::TERM);
+    assert_eq!(node.program().wait().await.code(), Some(0));
+    let said = node.program().said();
+    said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
 /// A little of everything happens: jobs that end in every way, a schedule, a refused report.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ pub enum Handling {
     Complete(Value),
     /// The same, after a while.
     CompleteAfter(Duration, Value),
+    /// The same, once the test says so.
+    CompleteOnce(Arc<AtomicBool>, Value),
     Fail(String),
     FailForGood(String),
     /// Runs until it is cancelled or the worker dies.
@@ -170,6 +173,16 @@ impl Inner {
                 let completed = event("completed", "result", result);
                 slow.spawn(async move {
                     tokio::time::sleep(wait).await;
+                    self.report(vec![completed]).await;
+                });
+                vec![started]
+            }
+            Handling::CompleteOnce(said, result) => {
+                let completed = event("completed", "result", result);
+                slow.spawn(async move {
+                    while !said.load(Ordering::Relaxed) {
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
                     self.report(vec![completed]).await;
                 });
                 vec![started]

@@ -9,6 +9,7 @@ mod dead_nodes;
 mod dead_workers;
 mod dispatcher;
 mod promoter;
+mod recall;
 mod reconciler;
 mod retention;
 mod scheduler;
@@ -41,6 +42,7 @@ pub async fn lead(node: Arc<Node>, term: Term) {
     duties.spawn(dead_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
     duties.spawn(reconciler::run(node.clone(), term.clone()));
+    duties.spawn(recall::run(node.clone(), term.clone()));
     duties.spawn(cleanup::run(node.clone(), term.clone()));
     duties.spawn(retention::run(node, term.clone()));
     while let Some(ended) = duties.join_next().await {

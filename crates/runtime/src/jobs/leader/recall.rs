@@ -1,0 +1,81 @@
+//! Takes back what was dispatched to a queue that nobody serves any more.
+//!
+//! The dispatcher runs a little ahead of the workers. When the last of a queue's workers leaves or dies, what it was not
+//! given yet lies on the bus for whoever comes next, and would be called dispatched until then, however long that is; a
+//! later job of higher priority could not overtake it. So the leader takes these messages itself, as any worker could, and
+//! gives their runs back: the jobs are pending again, and no attempt is counted. If it dies in between, the reconciler
+//! finds the runs; if a worker comes in between, the jobs are dispatched to it anew.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use convoke_core::jobs::wire::{Dispatch, WorkerState};
+use convoke_core::jobs::{Outcome, RunReport, Status};
+use convoke_core::ports::Consumer;
+use convoke_core::{QueueName, Result};
+use futures_util::FutureExt;
+use tracing::info;
+
+use crate::election::Term;
+use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::{recorder, telemetry};
+
+/// What one write may give back.
+const BATCH_MAX: usize = 1_000;
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    while term.sleep(super::LOOK_INTERVAL).await {
+        if let Err(error) = recall_all(&node, &term).await {
+            super::note(&term, "recall", &error);
+        }
+    }
+}
+
+async fn recall_all(node: &Node, term: &Term) -> Result<()> {
+    let queues = node.store().queues().await?;
+    let mut dispatched = queues.into_iter().filter(|queue| queue.counts.get(Status::Dispatched) > 0).peekable();
+    if dispatched.peek().is_none() {
+        return Ok(());
+    }
+    let workers = node.store().workers().await?;
+    let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
+    let served: HashSet<QueueName> = live.flat_map(|worker| worker.queues).collect();
+    for queue in dispatched.filter(|queue| !served.contains(&queue.name)) {
+        recall(node, term, &queue.name).await?;
+    }
+    Ok(())
+}
+
+async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
+    let channel = node.channels.dispatch(queue);
+    if node.bus().backlog(&channel, WORKERS).await? == 0 {
+        return Ok(());
+    }
+    // A name of its own each time, as the bus asks of its consumers.
+    let name = format!("{}-recall-{}", node.id, node.execution_id());
+    let consumer = node.bus().consumer(&channel, WORKERS, &name).await?;
+    let taken = take_back(node, term, queue, &*consumer).await;
+    // What could not be given back can be taken by others at once.
+    consumer.leave().await?;
+    taken
+}
+
+async fn take_back(node: &Node, term: &Term, queue: &QueueName, consumer: &dyn Consumer) -> Result<()> {
+    while let Some(deliveries) = consumer.take(BATCH_MAX).now_or_never() {
+        let (now, mut reports, mut ids) = (node.now(), Vec::new(), Vec::new());
+        for delivery in deliveries? {
+            match serde_json::from_slice::<Dispatch>(&delivery.body) {
+                Ok(run) => {
+                    let report = RunReport::of(run.job_id, run.execution_id);
+                    reports.push(report.ended(now, Outcome::Released, rand::random()));
+                }
+                Err(error) => telemetry::poison(node, "job.dispatch".into(), delivery.body, &error).await,
+            }
+            ids.push(delivery.id);
+        }
+        info!(%queue, runs = reports.len(), "nobody serves the queue: its dispatched jobs are pending again");
+        recorder::judge(node, term.fence(), reports).await?;
+        consumer.ack(&ids).await?;
+    }
+    Ok(())
+}

@@ -93,11 +93,18 @@ async fn a_job_that_kills_its_workers_is_a_dead_letter_exactly_once() {
 async fn the_late_completion_of_a_paused_worker_process_is_refused() {
     let node = impatient().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    let paused = node.exec_worker("q", UNTIL_GO);
-    let before = running_by(&node, &id).await;
+    // One at a time: with its hands full it does not wait in a poll, which would count as a sign of life.
+    let args = ["worker", "run", "--queue", "q", "--concurrency", "1", "--exec", UNTIL_GO];
+    let paused = node.start_process("convoke worker run", args);
+    let old = node.job_when(&id, &["running"]).await;
     paused.signal(Signal::STOP);
-    let _second = node.exec_worker("q", "true");
-    let job = node.job_when(&id, &["completed"]).await;
+    let second = node.exec_worker("q", "until [ -e go-on ]; do sleep 0.02; done");
+    let new = eventually("the newer run", || async {
+        let job = node.job(&id).await;
+        (job["status"] == "running" && job["executionId"] != old["executionId"]).then_some(job)
+    })
+    .await;
+    assert_eq!(new["attempt"], 2);
     let fenced = node.metric("convoke_fenced_total", &[]).await;
     // Its command ends, it wakes up, and has a completion to tell.
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
@@ -106,9 +113,15 @@ async fn the_late_completion_of_a_paused_worker_process_is_refused() {
         (node.metric("convoke_fenced_total", &[]).await > fenced).then_some(())
     })
     .await;
-    let after = node.job(&id).await;
-    assert_eq!(after, job, "the newer run's record stands");
-    assert_ne!(after["workerId"], before.as_str());
+    assert_eq!(node.job(&id).await, new, "the newer run goes on as if nothing had been said");
+    std::fs::write(node.settings().directory().join("go-on"), "").expect("a file");
+    let job = node.job_when(&id, &["completed"]).await;
+    assert_eq!((&job["executionId"], &job["attempt"]), (&new["executionId"], &new["attempt"]));
+    assert_ne!(job["workerId"], old["workerId"]);
+    let history = node.history(&id).await;
+    let statuses: Vec<_> = history.iter().map(|run| run["status"].as_str().unwrap_or_default()).collect();
+    assert_eq!(statuses, ["lost", "completed"]);
+    drop(second);
 }
 
 #[tokio::test]
@@ -231,6 +244,28 @@ async fn a_run_that_its_worker_no_longer_knows_of_is_lost() {
     })
     .await;
     assert_eq!(job["attempt"], 1, "a lost run counts");
+}
+
+/// Both are started anew, the worker under the id it had: it does not know of its former run, and nobody else could.
+#[tokio::test]
+async fn a_run_from_before_a_restart_that_its_worker_no_longer_knows_of_is_lost() {
+    let mut node = server().set("worker.stale_after", "10m").start().await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    register(node.http(), "w", "q").await;
+    let run = take(node.http(), "w").await;
+    assert_eq!(report(node.http(), "w", "q", &[event(&run, "started")]).await["accepted"], 1);
+    node.restart().await;
+    let http = node.http();
+    register(http, "w", "q").await;
+    let job = eventually("the run to be declared lost", || async {
+        let body = json!({ "workerId": "w", "running": [] });
+        http.post("/v1/worker/heartbeat", body).await.expect("an answer").expect(200);
+        let job = node.job(&id).await;
+        (job["executionId"] != run["executionId"]).then_some(job)
+    })
+    .await;
+    let again = take(http, "w").await;
+    assert_eq!((&again["jobId"], &again["attempt"]), (&job["id"], &json!(2)), "a lost run counts");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use convoke_core::ports::store::{InFlightFilter, Recorded};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
 use tracing::info;
 
+use super::link::runs_of;
 use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
@@ -24,6 +25,9 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     let mut cancel = compared.cancel;
     if !compared.lost.is_empty() {
         lose(node, &beat.worker_id, compared.lost).await?;
+    }
+    if compared.first {
+        expect(node, &beat).await?;
     }
     if !compared.unknown.is_empty() {
         cancel.extend(adopt(node, &beat.worker_id, compared.unknown).await?);
@@ -42,6 +46,16 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
         report
     });
     recorder::record(node, reports.collect()).await.map(|_| ())
+}
+
+/// Enters what the store says a worker has and the worker does not name: it was handed out by another node, or by this one
+/// before it was restarted. Unless the next heartbeats name it, it is lost; without this nobody would miss it while the
+/// worker, or another that was started under its id, lives.
+async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
+    let mut runs = runs_of(node, &beat.worker_id).await?;
+    runs.retain(|run| !beat.running.contains(&run.execution_id) && !node.sessions.has(&run.execution_id));
+    node.sessions.hand_out(&beat.worker_id, &runs, tokio::time::Instant::now());
+    Ok(())
 }
 
 /// Takes over runs that another node handed out, or this one before it was restarted. Answers those that are over.

@@ -193,7 +193,7 @@ impl Sessions {
             }
         }
         let unknown = running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel) })
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: before.is_none() })
     }
 
     /// Ends a session. Answers the runs it had and its last word to the leader.
@@ -257,6 +257,8 @@ pub struct Comparison {
     /// The worker has them, but this node did not hand them out.
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
+    /// Nothing was heard by heartbeat of this session before.
+    pub first: bool,
 }
 
 impl Session {

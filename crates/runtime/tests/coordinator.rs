@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{failed, one, poll, ports, register, report, spec, start, until, worker};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
+use convoke_core::jobs::wire::WorkerState;
 use convoke_core::jobs::{JobSpec, QueuePatch, Status};
 use convoke_core::{Error, QueueName};
 use convoke_runtime::jobs::{DeadSelection, Ports};
@@ -106,7 +107,7 @@ async fn a_run_that_two_heartbeats_do_not_list_is_lost() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "w", 2).await;
     let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
-    let beat = || coordinator.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![] });
+    let beat = || coordinator.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![], draining: false });
     one(&coordinator, "w").await;
     for _ in 0..3 {
         beat().await.expect("it beats");
@@ -132,7 +133,8 @@ async fn a_restarted_node_gives_back_what_nobody_picked_up_and_keeps_what_a_work
 
     let ports = Ports { bus: Arc::new(MemoryBus::default()), ..ports };
     let second = start(&ports).await;
-    let beaten = second.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![execution] }).await;
+    let beaten =
+        second.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![execution], draining: false }).await;
     assert!(beaten.expect("its worker is known again").cancel.is_empty());
     let (again, _, attempt) = one(&second, "w").await;
     assert_eq!((again, attempt), (lost.id, 1), "never picked up: no attempt");
@@ -153,5 +155,34 @@ async fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
     assert!(empty.expect("a poll is answered").jobs.is_empty());
     coordinator.configure_queue(&queue, pause(false)).await.expect("it is resumed");
     assert_eq!(one(&coordinator, "w").await.0, job.id);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_queue_whose_worker_left_gets_back_what_was_on_its_way() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "leaver", 2).await;
+    let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    until(&coordinator, job.id, |job| job.status == Status::Dispatched).await;
+    coordinator.leave(worker("leaver")).await.expect("it leaves");
+    let job = until(&coordinator, job.id, |job| job.status == Status::Pending).await;
+    assert_eq!(job.attempt, 0, "it was never picked up");
+    register(&coordinator, "next", 1).await;
+    let (id, _, attempt) = one(&coordinator, "next").await;
+    assert_eq!((id, attempt), (job.id, 1));
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_offers_no_slots() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "drainer", 2).await;
+    let beat = Heartbeat { worker_id: worker("drainer"), running: vec![], draining: true };
+    coordinator.heartbeat(beat).await.expect("it beats");
+    let workers = coordinator.workers().await.expect("workers");
+    assert_eq!(workers[0].state, WorkerState::Draining);
+    let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    register(&coordinator, "other", 1).await;
+    assert_eq!(one(&coordinator, "other").await.0, job.id);
     coordinator.stop().await;
 }

@@ -102,7 +102,7 @@ async fn a_year_in_three_zones_fires_every_tick_once_across_restarts() {
         look(&*store, fence, now).await;
         now = next;
         looks += 1;
-        if looks % 37 == 0 {
+        if looks.is_multiple_of(37) {
             // Killed, and away for a while: up to four days, over every change of the clocks in turn.
             drop(store);
             store = open();

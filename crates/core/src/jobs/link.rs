@@ -216,6 +216,9 @@ pub struct Heartbeat {
     pub worker_id: WorkerId,
     /// All that it has: a run that is missing from two heartbeats is lost.
     pub running: Vec<ExecutionId>,
+    /// It takes no more: its free slots are none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -197,7 +197,7 @@ async fn the_variables_of_older_deployments() {
     let logs = logs_of_a_life(builder.clone()).await;
     assert!(!logs.is_empty(), "NODE_ENV=production: JSON logs");
     assert!(logs.iter().all(|line| line["service"] == "herder"), "PROCESS_NAME: the name in the logs: {logs:?}");
-    assert!(logs.iter().any(|line| line["level"] == "info"), "LOG_LEVEL is info unless told: {logs:?}");
+    assert!(logs.iter().any(|line| line["level"] == "INFO"), "LOG_LEVEL is info unless told: {logs:?}");
     let quiet = logs_of_a_life(builder.env("LOG_LEVEL", "error")).await;
     assert_eq!(quiet, Vec::<Value>::new(), "LOG_LEVEL=error: nothing went wrong");
 }

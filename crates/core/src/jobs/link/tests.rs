@@ -119,7 +119,9 @@ fn reporting_is_exactly_this() {
 
 #[test]
 fn beating_is_exactly_this() {
-    is_exactly(Heartbeat { worker_id: worker(), running: vec![run()] }, r#"{"workerId":"w-1","running":["RUN"]}"#);
+    let beat = Heartbeat { worker_id: worker(), running: vec![run()], draining: false };
+    is_exactly(beat.clone(), r#"{"workerId":"w-1","running":["RUN"]}"#);
+    is_exactly(Heartbeat { draining: true, ..beat }, r#"{"workerId":"w-1","running":["RUN"],"draining":true}"#);
     // A list that is left out must not pass for an empty one: that would lose every run.
     refuses::<Heartbeat>(r#"{"workerId":"w-1"}"#, "`running`");
     is_exactly(Beaten { cancel: vec![run()], drain: true }, r#"{"cancel":["RUN"],"drain":true}"#);

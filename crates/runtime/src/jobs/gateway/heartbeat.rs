@@ -21,7 +21,10 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     }
     super::link::ensure_known(node, &beat.worker_id).await?;
     let unknown = || Error::not_found("worker", &beat.worker_id);
-    let compared = node.sessions.compare(&beat.worker_id, &beat.running).ok_or_else(unknown)?;
+    let compared = node.sessions.compare(&beat).ok_or_else(unknown)?;
+    if beat.draining {
+        node.hints.slots(&beat.worker_id);
+    }
     let mut cancel = compared.cancel;
     if !compared.lost.is_empty() {
         lose(node, &beat.worker_id, compared.lost).await?;

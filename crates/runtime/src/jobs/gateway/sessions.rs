@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::jobs::link::Heartbeat;
 use convoke_core::jobs::wire::{RunRef, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::Consumer;
 use convoke_core::ports::store::WorkerRecord;
@@ -171,14 +172,14 @@ impl Sessions {
     }
 
     /// Takes note of a heartbeat's list of runs.
-    pub fn compare(&self, worker: &WorkerId, running: &[ExecutionId]) -> Option<Comparison> {
+    pub fn compare(&self, beat: &Heartbeat) -> Option<Comparison> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs } = &mut *inner;
-        let session = workers.get_mut(worker)?;
-        let now = Instant::now();
-        let before = session.beaten.replace(now);
+        let session = workers.get_mut(&beat.worker_id)?;
+        let before = session.beaten.replace(Instant::now());
         session.see();
-        let listed: HashSet<&ExecutionId> = running.iter().collect();
+        session.record.state = if beat.draining { WorkerState::Draining } else { WorkerState::Active };
+        let listed: HashSet<&ExecutionId> = beat.running.iter().collect();
         let mut lost = Vec::new();
         for execution in &session.runs {
             let Some(run) = runs.get_mut(execution) else { continue };
@@ -192,7 +193,7 @@ impl Sessions {
                 }
             }
         }
-        let unknown = running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
+        let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
         Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: before.is_none() })
     }
 

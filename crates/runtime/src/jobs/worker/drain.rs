@@ -21,6 +21,8 @@ pub(super) async fn run(
     grace: Duration,
     hurry: &CancellationToken,
 ) {
+    // The coordinator must not count on its slots any more.
+    session.beat_now.notify_one();
     // What never started can start elsewhere at once.
     ledger.release_waiting(Instant::now());
     let finished = tokio::select! {

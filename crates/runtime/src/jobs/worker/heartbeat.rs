@@ -16,7 +16,8 @@ pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: Cance
         // Either the time has come, or somebody wants one now.
         let _ = tokio::time::timeout(pause, session.beat_now.notified()).await;
         let term = session.term();
-        let beat = Heartbeat { worker_id: session.id.clone(), running: ledger.in_hand() };
+        let (worker_id, draining) = (session.id.clone(), drain.is_cancelled());
+        let beat = Heartbeat { worker_id, running: ledger.in_hand(), draining };
         pause = match session.link.heartbeat(beat).await {
             Ok(beaten) => {
                 session.heard(&ledger);

@@ -177,6 +177,9 @@ pub struct Rejected {
 pub struct Heartbeat {
     pub worker_id: String,
     pub running: Vec<Uuid>,
+    /// It takes no more: its free slots are none.
+    #[schema(required = false)]
+    draining: bool,
 }
 
 #[derive(ToSchema)]

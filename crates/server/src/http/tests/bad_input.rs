@@ -134,7 +134,7 @@ const TABLE: &[(&str, &str, &str, u16, &str, &str)] = &[
     ("POST", REGISTER, r#"{"queues":["q"],"concurrency":0}"#, 400, "invalid_argument", "concurrency"),
     ("POST", REGISTER, r#"{"queues":["q"]}"#, 400, "invalid_argument", "concurrency"),
     ("POST", REGISTER, r#"{"queues":["q",""],"concurrency":1}"#, 400, "invalid_argument", "queues[1]"),
-    ("POST", "/v1/worker/poll", r#"{"workerId":"w","max":0}"#, 400, "invalid_argument", "max"),
+    ("POST", "/v1/worker/poll", r#"{"workerId":"w","max":1000001}"#, 400, "invalid_argument", "max"),
     ("POST", "/v1/worker/poll", r#"{"workerId":"nobody","max":1}"#, 404, "unknown_worker", ""),
     ("POST", "/v1/worker/poll", r#"{"workerId":"w","max":1,"wait":7}"#, 400, "invalid_argument", "wait"),
     (

@@ -89,6 +89,7 @@ pub fn without_password(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Role;
 
     #[test]
     fn the_defaults_are_those_of_the_runtime() {

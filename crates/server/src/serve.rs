@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Usage, line};
-use crate::config::{Config, Flags, Load, Role, Shards, Surroundings, without_password};
+use crate::config::{Config, Flags, Load, Shards, Surroundings, without_password};
 use crate::http::{self, Access, AppState, Info};
 use crate::{demo, logs};
 
@@ -207,7 +207,7 @@ async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
 /// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
 fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
     if !config.http.tokens.is_empty() {
-        let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), role(entry.role)));
+        let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), entry.role));
         return Ok(Access::tokens(tokens));
     }
     if config.http.insecure {
@@ -222,15 +222,6 @@ fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
          and role), listen on loopback (--http 127.0.0.1:3000), or say --insecure",
         config.http.bind
     )
-}
-
-fn role(role: Role) -> http::Role {
-    match role {
-        Role::Read => http::Role::Read,
-        Role::Enqueue => http::Role::Enqueue,
-        Role::Worker => http::Role::Worker,
-        Role::Admin => http::Role::Admin,
-    }
 }
 
 fn node_id(config: &Config) -> Result<NodeId> {
@@ -323,7 +314,7 @@ mod tests {
         assert!(matches!(listening("127.0.0.1:0", |_| {}), Ok(Access::Loopback)));
         assert!(matches!(listening("[::1]:0", |_| {}), Ok(Access::Loopback)));
         assert!(matches!(listening("0.0.0.0:0", |config| config.http.insecure = true), Ok(Access::Insecure)));
-        let token = crate::config::Token { token: "x".into(), role: Role::Admin };
+        let token = crate::config::Token { token: "x".into(), role: http::Role::Admin };
         let access = listening("0.0.0.0:0", |config| config.http.tokens.push(token.clone()));
         assert!(matches!(access, Ok(Access::Tokens(_))));
         let access = listening("127.0.0.1:0", |config| config.http.tokens.push(token));

@@ -182,7 +182,7 @@ fn refuse(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<Recorded
     } else {
         archived_status(ledger, run.seq, report.execution)?
     };
-    Ok(if ended_as == Some(kind(&end.outcome)) { Recorded::Repeated } else { Recorded::Stale })
+    Ok(if ended_as == Some(end.outcome.ended_as()) { Recorded::Repeated } else { Recorded::Stale })
 }
 
 fn archived_status(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId) -> Result<Option<ExecutionStatus>> {
@@ -241,10 +241,10 @@ fn append_logs(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<()>
 fn finish(ledger: &Ledger<'_>, end: &RunEnd, run: &Run) -> Result<(Status, Option<Timestamp>)> {
     let tries = run.attempt.saturating_sub(run.attempt_base);
     let budget = Budget { tries, max_retries: run.max_retries, policy: &run.policy };
-    let error = error_of(&end.outcome);
+    let error = end.outcome.error();
     match lifecycle::after(&end.outcome, budget, end.at, end.roll) {
         Next::Final(status) => {
-            let run_end = Some(kind(&end.outcome)).filter(|kind| *kind != present_status(status, None));
+            let run_end = Some(end.outcome.ended_as()).filter(|kind| *kind != present_status(status, None));
             let result = match &end.outcome {
                 Outcome::Completed { result } => result.as_ref().map(Json::as_str),
                 _ => None,
@@ -260,7 +260,7 @@ fn finish(ledger: &Ledger<'_>, end: &RunEnd, run: &Run) -> Result<(Status, Optio
             Ok((status, None))
         }
         Next::Again { due_at, counted } => {
-            archive(ledger.db, run.seq, kind(&end.outcome), micros(end.at), error)?;
+            archive(ledger.db, run.seq, end.outcome.ended_as(), micros(end.at), error)?;
             let status = if due_at > end.at { Status::Scheduled } else { Status::Pending };
             let attempt = if counted { run.attempt } else { run.attempt.saturating_sub(1) };
             ledger.db.prepare_cached(include_str!("sql/again.sql"))?.execute(params![
@@ -272,24 +272,5 @@ fn finish(ledger: &Ledger<'_>, end: &RunEnd, run: &Run) -> Result<(Status, Optio
             ])?;
             Ok((status, Some(due_at)))
         }
-    }
-}
-
-fn kind(outcome: &Outcome) -> ExecutionStatus {
-    match outcome {
-        Outcome::Completed { .. } => ExecutionStatus::Completed,
-        Outcome::Failed { .. } => ExecutionStatus::Failed,
-        Outcome::TimedOut { .. } => ExecutionStatus::TimedOut,
-        Outcome::Cancelled { .. } => ExecutionStatus::Cancelled,
-        Outcome::Lost { .. } => ExecutionStatus::Lost,
-        Outcome::Released => ExecutionStatus::Released,
-    }
-}
-
-fn error_of(outcome: &Outcome) -> Option<&str> {
-    match outcome {
-        Outcome::Failed { error, .. } | Outcome::TimedOut { error } | Outcome::Lost { error } => Some(error),
-        Outcome::Cancelled { reason } => reason.as_deref(),
-        Outcome::Completed { .. } | Outcome::Released => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::job::{LogLevel, Progress};
+use super::job::{ExecutionStatus, LogLevel, Progress};
 use crate::ids::{ExecutionId, JobId, NodeId, WorkerId};
 use crate::json::Json;
 
@@ -61,6 +61,29 @@ pub enum Outcome {
     },
     /// Given back unfinished by a worker that drains, or never picked up. Does not count.
     Released,
+}
+
+impl Outcome {
+    /// How the run is shown in the job's history.
+    pub const fn ended_as(&self) -> ExecutionStatus {
+        match self {
+            Outcome::Completed { .. } => ExecutionStatus::Completed,
+            Outcome::Failed { .. } => ExecutionStatus::Failed,
+            Outcome::TimedOut { .. } => ExecutionStatus::TimedOut,
+            Outcome::Cancelled { .. } => ExecutionStatus::Cancelled,
+            Outcome::Lost { .. } => ExecutionStatus::Lost,
+            Outcome::Released => ExecutionStatus::Released,
+        }
+    }
+
+    /// What went wrong, or why it was cancelled.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Outcome::Failed { error, .. } | Outcome::TimedOut { error } | Outcome::Lost { error } => Some(error),
+            Outcome::Cancelled { reason } => reason.as_deref(),
+            Outcome::Completed { .. } | Outcome::Released => None,
+        }
+    }
 }
 
 impl RunReport {

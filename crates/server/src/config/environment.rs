@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use figment::value::{Dict, Num, Value};
 
-use super::Role;
 use super::load::{Keys, insert};
+use crate::http::Role;
 
 /// The variables, as a map so that tests need not touch the process.
 pub type Variables = BTreeMap<String, String>;

@@ -7,6 +7,8 @@ use convoke_core::jobs::schedule::{Missed, Overlap};
 use convoke_core::{duration, limits};
 use serde::{Deserialize, Serialize};
 
+use crate::http::Role;
+
 /// Declares sections: structs whose `Default` is what stands behind each key. Durations are read and written as text such
 /// as `"30s"`.
 macro_rules! sections {
@@ -203,26 +205,4 @@ sections! {
 pub struct Token {
     pub token: String,
     pub role: Role,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Read,
-    Enqueue,
-    Worker,
-    Admin,
-}
-
-impl Role {
-    pub const ALL: [Role; 4] = [Role::Read, Role::Enqueue, Role::Worker, Role::Admin];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Role::Read => "read",
-            Role::Enqueue => "enqueue",
-            Role::Worker => "worker",
-            Role::Admin => "admin",
-        }
-    }
 }

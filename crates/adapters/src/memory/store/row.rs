@@ -136,7 +136,7 @@ impl Row {
 
     /// What a run that is over is told.
     pub(super) fn answer_late(&self, report: &RunReport) -> Recorded {
-        let said = report.end.as_ref().map(|end| end_status(&end.outcome));
+        let said = report.end.as_ref().map(|end| end.outcome.ended_as());
         let was = if self.job.execution_id == Some(report.execution) {
             self.ended
         } else {
@@ -190,7 +190,7 @@ impl Row {
     fn end(&mut self, end: RunEnd, judged: bool) -> Option<Timestamp> {
         let budget = Budget { tries: self.tries(), max_retries: self.job.max_retries, policy: &self.job.retry_policy };
         let next = after(&end.outcome, budget, end.at, end.roll);
-        self.ended = Some(end_status(&end.outcome));
+        self.ended = Some(end.outcome.ended_as());
         let released = end.outcome == Outcome::Released;
         let (result, error) = match end.outcome {
             Outcome::Completed { result } => (result, None),
@@ -231,16 +231,5 @@ impl Row {
             self.job.scheduled_at = waits.then_some(due_at);
         }
         self.due_at = due_at;
-    }
-}
-
-fn end_status(outcome: &Outcome) -> ExecutionStatus {
-    match outcome {
-        Outcome::Completed { .. } => ExecutionStatus::Completed,
-        Outcome::Failed { .. } => ExecutionStatus::Failed,
-        Outcome::TimedOut { .. } => ExecutionStatus::TimedOut,
-        Outcome::Cancelled { .. } => ExecutionStatus::Cancelled,
-        Outcome::Lost { .. } => ExecutionStatus::Lost,
-        Outcome::Released => ExecutionStatus::Released,
     }
 }

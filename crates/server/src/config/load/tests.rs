@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use super::super::{Role, Token};
+use super::super::Token;
 use super::*;
+use crate::http::Role;
 
 struct Given {
     load: Load,

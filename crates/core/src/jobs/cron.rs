@@ -1,7 +1,7 @@
 //! A cron expression in a time zone: which instants it names.
 //!
 //! The expression is parsed, and its days are judged, by `croner`; the search is ours, because it must end (a date that
-//! never comes is `None` after [`HORIZON_DAYS`]) and because of what a change of the clocks does to it:
+//! never comes is `None` after `HORIZON_DAYS`) and because of what a change of the clocks does to it:
 //!
 //! - An expression that **names hours** (`30 2 * * *`, `0 */6 * * *`) means local times. One that the clocks skip comes once,
 //!   the moment after the gap; one that they repeat comes the first time only.

@@ -4,7 +4,7 @@
 //! live worker keeps its jobs pending. What a queue may dispatch is the free slots that its workers reported, plus a
 //! lookahead, less what the bus still holds for it.
 //!
-//! The lookahead hides the round trip of a report: as many jobs as the queue has lately turned over in [`LOOKAHEAD`]. A queue of
+//! The lookahead hides the round trip of a report: as many jobs as the queue has lately turned over in `LOOKAHEAD`. A queue of
 //! no-op jobs is refilled before its workers have said that they are idle; a queue of long jobs gets none. It never
 //! exceeds what the workers can run at once.
 //!

@@ -1,7 +1,7 @@
 //! The client: enqueues, waits, cancels.
 //!
 //! Jobs get their ids here, before the first try, so that an enqueue whose answer was lost can be sent again: the
-//! coordinator finds the first. Calls are repeated while the coordinator is away, for as long as [`PATIENCE`]; then the
+//! coordinator finds the first. Calls are repeated while the coordinator is away, for as long as `PATIENCE`; then the
 //! caller gets the error and decides.
 
 use std::sync::Arc;

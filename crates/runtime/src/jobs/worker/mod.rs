@@ -1,6 +1,6 @@
 //! The worker: fetches runs, runs their handlers, tells how they went.
 //!
-//! Four loops around one [`Ledger`](ledger::Ledger) of what is in hand. *Fetch* polls for as many runs as there is room for;
+//! Four loops around one `Ledger` of what is in hand. *Fetch* polls for as many runs as there is room for;
 //! *slots* run handlers, at most `concurrency` at once; *report* sends everything there is to say in one request and
 //! collects the next meanwhile; *heartbeat* names what is in hand, so that the coordinator can tell a lost run.
 //!

@@ -46,7 +46,9 @@ async fn a_store_that_cannot_be_opened_is_named() {
     let file = directory.directory().join("not-a-database");
     std::fs::write(&file, "just some text, long enough to be no database header at all").expect("a file");
     let missing = directory.directory().join("missing/convoke.db");
-    for path in [&missing, &file, &directory.directory().to_owned()] {
+    let no_file = directory.directory().join("a-directory");
+    std::fs::create_dir(&no_file).expect("a directory");
+    for path in [&missing, &file, &no_file] {
         let named = path.display().to_string();
         refused(directory.clone().store(&format!("sqlite:{named}")), &named).await;
     }

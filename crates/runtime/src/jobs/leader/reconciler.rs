@@ -3,12 +3,12 @@
 //! Their message was lost with the bus, or with a node that died between commit and publication. They become pending and
 //! are dispatched again under a new execution id: should somebody hold the old one after all, it can still run, but no
 //! longer commit. While the bus still holds messages of a queue, its runs are only waiting their turn; where no worker is
-//! left to take them, they are called back from the bus.
+//! left to take them, they are recalled.
 //!
 //! After a restart there is no need to wait: once every worker that the store knows has said what it runs, whatever
 //! nobody claims was lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,17 +63,8 @@ async fn give_back(node: &Node, term: &Term, since: Timestamp, settled: bool) ->
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);
     }
-    if by_queue.is_empty() {
-        return Ok(());
-    }
-    let served: HashSet<QueueName> =
-        node.store().workers().await?.into_iter().flat_map(|worker| worker.queues).collect();
     for (queue, runs) in by_queue {
-        let channel = node.channels.dispatch(&queue);
-        if !served.contains(&queue) {
-            node.bus().close(std::slice::from_ref(&channel)).await?;
-        }
-        let waiting = node.bus().backlog(&channel, WORKERS).await?;
+        let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
         let reports: Vec<RunReport> = lost

@@ -81,12 +81,12 @@ impl JobStore for SqliteStore {
 #[async_trait]
 impl RunStore for SqliteStore {
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
-        self.engine.writer.call(limit, move |ledger| runs::promote(ledger, fence, now, limit)).await
+        self.engine.writer.call_later(limit, move |ledger| runs::promote(ledger, fence, now, limit)).await
     }
 
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
         let rows = order.windows.iter().map(|window| window.limit).sum::<usize>().min(order.executions.len());
-        self.engine.writer.call(rows, move |ledger| dispatch::dispatch(ledger, fence, &order)).await
+        self.engine.writer.call_later(rows, move |ledger| dispatch::dispatch(ledger, fence, &order)).await
     }
 
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
@@ -111,11 +111,11 @@ impl RunStore for SqliteStore {
 
     async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
         let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, &ids)).await
+        self.engine.writer.call_later(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, &ids)).await
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
-        self.engine.writer.call(limit, move |ledger| retention::expire(ledger, fence, cutoffs, limit)).await
+        self.engine.writer.call_later(limit, move |ledger| retention::expire(ledger, fence, cutoffs, limit)).await
     }
 }
 
@@ -175,7 +175,7 @@ impl ScheduleStore for SqliteStore {
 impl WorkerStore for SqliteStore {
     async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
         let workers = workers.to_vec();
-        self.engine.writer.call(workers.len(), move |ledger| fleet::beat_workers(ledger, &workers)).await
+        self.engine.writer.call_later(workers.len(), move |ledger| fleet::beat_workers(ledger, &workers)).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
@@ -196,7 +196,7 @@ impl WorkerStore for SqliteStore {
 #[async_trait]
 impl NodeStore for SqliteStore {
     async fn beat_node(&self, node: NodeRecord) -> Result<()> {
-        self.engine.writer.call(1, move |ledger| fleet::beat_node(ledger, &node)).await
+        self.engine.writer.call_later(1, move |ledger| fleet::beat_node(ledger, &node)).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {

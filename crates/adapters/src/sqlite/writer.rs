@@ -3,6 +3,10 @@
 //! A verb is answered once its transaction is committed and flushed. While one transaction is being flushed the next
 //! verbs gather, so that a thousand callers who wait cost one flush, not a thousand.
 //!
+//! What nobody is told of as done need not be flushed by itself ([`Flush::Later`]): the log is written in order, so the next
+//! transaction that is flushed takes it along, and a machine that loses power before that has acknowledged nothing that
+//! came after it.
+//!
 //! A verb that refuses has changed nothing and leaves its neighbours alone. Where the database fails, the transaction is
 //! rolled back, and each verb of it is tried again in a transaction of its own: one bad verb cannot fail another. A full disk,
 //! a lock or an I/O error is answered with `Unavailable` and the thread goes on, so that it recovers by itself. Only when a
@@ -26,6 +30,13 @@ const WAITING_MAX: usize = 8_192;
 /// A transaction takes no further verb once it has this many rows, so that nobody waits long for the commit.
 const GROUP_ROWS_MAX: usize = 4_000;
 
+/// Whether a verb's transaction must be on the disk before the verb is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    Now,
+    Later,
+}
+
 pub(super) struct Writer {
     requests: Option<mpsc::Sender<Box<dyn Request>>>,
     thread: Option<JoinHandle<()>>,
@@ -34,7 +45,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(db: Connection, checkpoints: Checkpoints, lock: StoreLock) -> Result<Self> {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
-        let desk = Desk { db, books: None, checkpoints };
+        let desk = Desk { db, books: None, flush: Flush::Now, checkpoints };
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".into())
             .spawn(move || {
@@ -52,8 +63,25 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
     {
+        self.request(rows, Flush::Now, verb).await
+    }
+
+    /// The same for what survives the process, but perhaps not the machine.
+    pub(super) async fn call_later<T, F>(&self, rows: usize, verb: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+    {
+        self.request(rows, Flush::Later, verb).await
+    }
+
+    async fn request<T, F>(&self, rows: usize, flush: Flush, verb: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let request = Box::new(Verb { rows, run: verb, outcome: None, reply });
+        let request = Box::new(Verb { rows, flush, run: verb, outcome: None, reply });
         let stopped = || Error::unavailable("store", "its writer has stopped");
         self.requests.as_ref().ok_or_else(stopped)?.send(request).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| Error::unknown("store", "its writer stopped before it answered"))?
@@ -74,6 +102,7 @@ impl Drop for Writer {
 
 trait Request: Send {
     fn rows(&self) -> usize;
+    fn flush(&self) -> Flush;
     fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken>;
     fn answer(self: Box<Self>);
     fn fail(self: Box<Self>, error: Error);
@@ -81,6 +110,7 @@ trait Request: Send {
 
 struct Verb<F, T> {
     rows: usize,
+    flush: Flush,
     run: F,
     outcome: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
@@ -110,6 +140,10 @@ where
 {
     fn rows(&self) -> usize {
         self.rows
+    }
+
+    fn flush(&self) -> Flush {
+        self.flush
     }
 
     fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken> {
@@ -144,6 +178,8 @@ struct Desk {
     db: Connection,
     /// `None` after a rollback, until they are read again.
     books: Option<Books>,
+    /// What the connection does at present.
+    flush: Flush,
     checkpoints: Checkpoints,
 }
 
@@ -209,7 +245,19 @@ impl Desk {
         outcome
     }
 
+    /// Between transactions only: within one SQLite does not heed it.
+    fn flush(&mut self, flush: Flush) -> rusqlite::Result<()> {
+        if self.flush != flush {
+            let synchronous = if flush == Flush::Now { "full" } else { "normal" };
+            self.db.pragma_update(None, "synchronous", synchronous)?;
+            self.flush = flush;
+        }
+        Ok(())
+    }
+
     fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
+        let now = group.iter().any(|request| request.flush() == Flush::Now);
+        self.flush(if now { Flush::Now } else { Flush::Later })?;
         self.db.prepare_cached("begin immediate")?.execute([])?;
         let books = match &mut self.books {
             Some(books) => books,

@@ -1,9 +1,12 @@
 //! The truth: jobs, runs, schedules, queues, workers, nodes and the sealed epoch.
 //!
-//! Every verb is one transaction that is durable when it answers. Verbs that only a leader may use take its [`Fence`] and
-//! compare it inside the transaction; verbs about a run compare its `ExecutionId`. A verb takes a slice and gives a vector
-//! of the same length and order, unless it says otherwise. Adapters decide nothing about jobs: what follows a run's end is
-//! [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
+//! Every verb is one transaction. What somebody is told of as done (an enqueue, a report, a cancellation, a seal) is durable
+//! when the verb answers. What is only bookkeeping of the coordinator's own (promotions, dispatches, heartbeats, cleaning
+//! up) survives the process; a machine that loses power may forget it, but then also all that came after it.
+//!
+//! Verbs that only a leader may use take its [`Fence`] and compare it inside the transaction; verbs about a run compare its
+//! `ExecutionId`. A verb takes a slice and gives a vector of the same length and order, unless it says otherwise. Adapters
+//! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
 
 use async_trait::async_trait;
 use jiff::Timestamp;

@@ -186,3 +186,32 @@ async fn a_worker_that_drains_offers_no_slots() {
     assert_eq!(one(&coordinator, "other").await.0, job.id);
     coordinator.stop().await;
 }
+
+#[tokio::test]
+async fn a_frozen_worker_is_not_kept_alive_by_the_poll_that_it_left_waiting() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "frozen", 2).await;
+    let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    let (_, execution, _) = one(&coordinator, "frozen").await;
+    let beat = Heartbeat { worker_id: worker("frozen"), running: vec![execution], draining: false };
+    coordinator.heartbeat(beat).await.expect("it beats");
+    let forsaken = Poll { worker_id: worker("frozen"), max: 1, wait: Duration::from_secs(30) };
+    let (forsaken, _) = tokio::join!(coordinator.poll(forsaken), async {
+        register(&coordinator, "lively", 1).await;
+        let (id, _, attempt) = one(&coordinator, "lively").await;
+        assert_eq!((id, attempt), (job.id, 2));
+    });
+    assert!(matches!(forsaken, Err(Error::NotFound { what: "worker", .. })), "{forsaken:?}");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_only_polls_is_alive_while_it_waits() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "poller", 1).await;
+    let wait = common::quick().worker.stale_after * 3;
+    let waited = coordinator.poll(Poll { worker_id: worker("poller"), max: 1, wait }).await;
+    assert!(waited.expect("it is still known").jobs.is_empty());
+    assert_eq!(coordinator.workers().await.expect("workers").len(), 1);
+    coordinator.stop().await;
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
+use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, Invalid, Result, WorkerId};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
-use crate::jobs::telemetry;
+use crate::jobs::{recorder, telemetry};
 
 /// A longer wait would outlive proxies; a worker polls again anyway.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
@@ -41,13 +42,13 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         }
         tokio::select! {
             biased;
+            () = &mut wake => {}
             taken = take(&turn.consumers, poll.max) => {
                 let jobs = hand_out(node, &poll.worker_id, taken?).await?;
                 if !jobs.is_empty() {
                     return Ok(Polled { jobs, ..Polled::default() });
                 }
             }
-            () = &mut wake => {}
             () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
             () = node.draining.cancelled() => return Ok(Polled::default()),
         }
@@ -102,9 +103,13 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
     let now = Instant::now();
     let runs: Vec<RunRef> =
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
-    node.sessions.hand_out(worker, &runs, now);
-    node.claims.handed_out(worker, runs, now);
-    node.hints.slots(worker);
+    let known = node.sessions.hand_out(worker, &runs, now);
+    if known {
+        node.claims.handed_out(worker, runs, now);
+        node.hints.slots(worker);
+    } else {
+        give_back(node, runs).await?;
+    }
     for (consumer, ids) in done {
         // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it.
         consumer.ack(&ids).await?;
@@ -112,7 +117,16 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
     for (body, error) in unreadable {
         telemetry::poison(node, "job.dispatch".into(), body, &error).await;
     }
-    Ok(jobs)
+    if known { Ok(jobs) } else { Err(Error::not_found("worker", worker)) }
+}
+
+/// Unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.
+pub async fn give_back(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> Result<()> {
+    let now = node.now();
+    let back = runs.into_iter();
+    let back =
+        back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
+    recorder::record(node, back.collect()).await.map(|_| ())
 }
 
 /// Counts a poll as waiting for as long as it does, also when its connection is cut.

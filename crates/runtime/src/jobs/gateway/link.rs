@@ -7,16 +7,15 @@ use async_trait::async_trait;
 use convoke_core::jobs::event::{Happening, WorkerChange};
 use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink};
 use convoke_core::jobs::wire::{RunRef, WorkerState};
-use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
 use convoke_core::ports::Consumer;
 use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
 use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
 use uuid::Uuid;
 
+use super::handout::give_back;
 use crate::jobs::coordinator::Coordinator;
 use crate::jobs::node::{Node, WORKERS};
-use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
 #[async_trait]
@@ -62,21 +61,24 @@ impl WorkerLink for Coordinator {
     async fn leave(&self, worker: WorkerId) -> Result<()> {
         let node = self.node();
         ensure_known(node, &worker).await?;
-        let now = node.now();
-        // What the session knows, and what it was given before this node was restarted or by another.
-        let mut runs: HashSet<RunRef> = runs_of(node, &worker).await?.into_iter().collect();
-        if let Some((own, last)) = node.sessions.leave(&worker, now) {
-            runs.extend(own);
-            node.hints.gone(last);
-        }
-        let back = runs.into_iter();
-        let back =
-            back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
-        recorder::record(node, back.collect()).await?;
-        node.store().remove_workers(None, std::slice::from_ref(&worker)).await?;
+        node.sessions.bar(&worker);
+        let left = leave(node, &worker).await;
+        node.sessions.unbar(&worker);
+        left?;
         node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
         Ok(())
     }
+}
+
+async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
+    // What the session knows, and what it was given before this node was restarted or by another.
+    let mut runs: HashSet<RunRef> = runs_of(node, worker).await?.into_iter().collect();
+    if let Some((own, last)) = node.sessions.leave(worker, node.now()) {
+        runs.extend(own);
+        node.hints.gone(last);
+    }
+    give_back(node, runs).await?;
+    node.store().remove_workers(None, std::slice::from_ref(worker)).await
 }
 
 /// The runs that the store says a worker has.
@@ -92,7 +94,7 @@ pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
         return Ok(());
     }
     let found = node.store().worker(worker).await?;
-    let record = found.filter(|record| record.state != WorkerState::Gone);
+    let record = found.filter(|record| record.state != WorkerState::Gone && !node.sessions.is_barred(worker));
     let record = record.ok_or_else(|| Error::not_found("worker", worker))?;
     enter(node, WorkerRecord { via: Some(node.id.clone()), ..record }).await
 }

@@ -27,6 +27,8 @@ pub struct Sessions {
 struct Inner {
     workers: HashMap<WorkerId, Session>,
     runs: HashMap<ExecutionId, Run>,
+    /// Workers that leave or are being declared dead: until that is done the store must not bring them back.
+    barred: HashSet<WorkerId>,
 }
 
 pub struct Session {
@@ -38,7 +40,7 @@ pub struct Session {
     runs: HashSet<ExecutionId>,
     cancel: Vec<ExecutionId>,
     seen: Instant,
-    /// Polls that wait: a worker that waits is alive.
+    /// Polls that wait.
     parked: usize,
     beaten: Option<Instant>,
     /// Its last sign of life is not in the store yet.
@@ -127,26 +129,30 @@ impl Sessions {
     pub fn unpark(&self, worker: &WorkerId) {
         if let Some(session) = self.inner.lock().workers.get_mut(worker) {
             session.parked = session.parked.saturating_sub(1);
-            session.see();
+            // That a poll was answered says nothing of a worker that may be frozen; one that never beats has only its polls.
+            if session.beaten.is_none() {
+                session.see();
+            }
         }
     }
 
-    pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) {
+    /// Notes what a worker has been given; false, and nothing, where the worker is not known here any more.
+    pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) -> bool {
         let mut inner = self.inner.lock();
-        let Inner { workers, runs: all } = &mut *inner;
+        let Inner { workers, runs: all, .. } = &mut *inner;
+        let Some(session) = workers.get_mut(worker) else { return false };
         for run in runs {
             let entry = Run { job: run.job_id, worker: worker.clone(), handed_out: now, missing: 0 };
             all.insert(run.execution_id, entry);
+            session.runs.insert(run.execution_id);
         }
-        if let Some(session) = workers.get_mut(worker) {
-            session.runs.extend(runs.iter().map(|run| run.execution_id));
-        }
+        true
     }
 
     /// These runs are over. Answers whose slots became free.
     pub fn forget<'a>(&self, executions: impl Iterator<Item = &'a ExecutionId>) -> Vec<WorkerId> {
         let mut inner = self.inner.lock();
-        let Inner { workers, runs } = &mut *inner;
+        let Inner { workers, runs, .. } = &mut *inner;
         let mut freed: Vec<WorkerId> = Vec::new();
         for execution in executions {
             let Some(run) = runs.remove(execution) else { continue };
@@ -163,7 +169,7 @@ impl Sessions {
     /// The worker that has this run must stop it, where it is one of ours.
     pub fn cancel(&self, execution: ExecutionId) {
         let mut inner = self.inner.lock();
-        let Inner { workers, runs } = &mut *inner;
+        let Inner { workers, runs, .. } = &mut *inner;
         let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else { return };
         if !session.cancel.contains(&execution) {
             session.cancel.push(execution);
@@ -174,7 +180,7 @@ impl Sessions {
     /// Takes note of a heartbeat's list of runs.
     pub fn compare(&self, beat: &Heartbeat) -> Option<Comparison> {
         let mut inner = self.inner.lock();
-        let Inner { workers, runs } = &mut *inner;
+        let Inner { workers, runs, .. } = &mut *inner;
         let session = workers.get_mut(&beat.worker_id)?;
         let before = session.beaten.replace(Instant::now());
         session.see();
@@ -210,6 +216,19 @@ impl Sessions {
         Some((runs, session.heartbeat(WorkerState::Gone, at)))
     }
 
+    /// While a worker leaves or is being declared dead it is unknown, whatever the store says.
+    pub fn bar(&self, worker: &WorkerId) {
+        self.inner.lock().barred.insert(worker.clone());
+    }
+
+    pub fn unbar(&self, worker: &WorkerId) {
+        self.inner.lock().barred.remove(worker);
+    }
+
+    pub fn is_barred(&self, worker: &WorkerId) -> bool {
+        self.inner.lock().barred.contains(worker)
+    }
+
     pub fn heartbeat(&self, worker: &WorkerId, at: Timestamp) -> Option<WorkerHeartbeat> {
         let inner = self.inner.lock();
         inner.workers.get(worker).map(|session| session.heartbeat(session.record.state, at))
@@ -218,7 +237,7 @@ impl Sessions {
     /// Heard of within `patience`, by the monotonic clock: a wall clock that jumps kills nobody.
     pub fn is_alive(&self, worker: &WorkerId, patience: Duration) -> bool {
         let inner = self.inner.lock();
-        inner.workers.get(worker).is_some_and(|session| session.parked > 0 || session.seen.elapsed() < patience)
+        inner.workers.get(worker).is_some_and(|session| session.silent_for() < patience)
     }
 
     /// Whether one of this node's workers has the run.
@@ -240,7 +259,7 @@ impl Sessions {
     /// Records of workers that gave a sign of life since they were last written.
     fn unwritten(&self, now: Timestamp) -> Vec<WorkerRecord> {
         let mut inner = self.inner.lock();
-        let alive = inner.workers.values_mut().filter(|session| session.unwritten || session.parked > 0);
+        let alive = inner.workers.values_mut().filter(|session| session.unwritten || session.waits());
         alive
             .map(|session| {
                 session.unwritten = false;
@@ -269,8 +288,18 @@ impl Session {
     }
 
     fn record_at(&self, now: Timestamp) -> WorkerRecord {
-        let silent = if self.parked > 0 { Duration::ZERO } else { self.seen.elapsed() };
-        WorkerRecord { running: self.runs.len() as u32, last_heartbeat_at: now - silent, ..self.record.clone() }
+        let (running, last_heartbeat_at) = (self.runs.len() as u32, now - self.silent_for());
+        WorkerRecord { running, last_heartbeat_at, ..self.record.clone() }
+    }
+
+    /// A poll that waits stands for a beat, as long as the worker sends none of its own: where one that used to beat has
+    /// stopped, its connection may still be open and the process frozen.
+    fn waits(&self) -> bool {
+        self.parked > 0 && self.beaten.is_none()
+    }
+
+    fn silent_for(&self) -> Duration {
+        if self.waits() { Duration::ZERO } else { self.seen.elapsed() }
     }
 
     fn heartbeat(&self, state: WorkerState, at: Timestamp) -> WorkerHeartbeat {

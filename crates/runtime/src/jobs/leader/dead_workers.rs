@@ -33,7 +33,11 @@ async fn bury_the_dead(node: &Node, term: &Term, since: Timestamp, stale_after: 
         // A worker had nobody to beat to while nobody led: its silence counts from this term's beginning at the earliest.
         let heard = worker.last_heartbeat_at.max(since);
         if heard + stale_after < now && !node.sessions.is_alive(&worker.worker_id, stale_after) {
-            bury(node, term, worker, now).await?;
+            let id = worker.worker_id.clone();
+            node.sessions.bar(&id);
+            let buried = bury(node, term, worker, now).await;
+            node.sessions.unbar(&id);
+            buried?;
         }
     }
     Ok(())

@@ -45,7 +45,7 @@ pub struct Enqueued {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Register {
     /// Made by the server where the worker has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct Registered {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Poll {
     pub worker_id: WorkerId,
     pub max: usize,
@@ -122,7 +122,7 @@ impl From<Dispatch> for Assignment {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Report {
     pub worker_id: WorkerId,
     pub events: Vec<Event>,
@@ -130,7 +130,7 @@ pub struct Report {
 
 /// One thing a worker says of one run. Which of the optional fields it may have depends on `kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Event {
     pub execution_id: ExecutionId,
     pub job_id: JobId,
@@ -211,7 +211,7 @@ pub enum RejectedCode {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Heartbeat {
     pub worker_id: WorkerId,
     /// All that it has: a run that is missing from two heartbeats is lost.

@@ -23,7 +23,7 @@ pub struct Queue {
 
 /// At most `limit` dispatches in any window of `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct RateLimit {
     pub limit: u32,
     #[serde(with = "crate::duration")]

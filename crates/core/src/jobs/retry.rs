@@ -11,7 +11,7 @@ use crate::duration::DURATION_MAX;
 use crate::error::Invalid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct RetryPolicy {
     #[serde(with = "crate::duration", default = "default_initial_delay")]
     pub initial_delay: Duration,

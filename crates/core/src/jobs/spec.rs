@@ -16,7 +16,7 @@ use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 
 /// What a client sends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct JobSpec {
     /// Made by the client, so that a request whose answer was lost can be sent again: the second finds the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]

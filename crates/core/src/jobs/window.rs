@@ -26,6 +26,9 @@ const LOOKAHEAD: Duration = Duration::from_millis(5);
 /// not pass for turnover: a hundred at once are worth a lookahead of one.
 const MEMORY: Duration = Duration::from_millis(500);
 
+/// How late a report may overtake another on its way.
+const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Default)]
 pub struct Windows {
     workers: HashMap<WorkerId, Seen>,
@@ -64,7 +67,9 @@ impl Windows {
     pub fn on_heartbeat(&mut self, beat: &WorkerHeartbeat, now: Timestamp) {
         let known = self.workers.remove(&beat.worker_id);
         if let Some(known) = known {
-            if beat.at < known.reported_at {
+            // Out of order by a little it is old news; by more, or when our own clock went back, a clock was set.
+            let late = elapsed(beat.at, known.reported_at);
+            if !late.is_zero() && late < OUT_OF_ORDER_MAX && now >= known.seen_at {
                 self.workers.insert(beat.worker_id.clone(), known);
                 return;
             }
@@ -87,6 +92,8 @@ impl Windows {
 
     /// Forgets workers that were last seen `stale_after` ago or longer.
     pub fn forget_stale(&mut self, now: Timestamp, stale_after: Duration) {
+        // Seen in the future: our clock went back. Its silence counts from now.
+        self.workers.values_mut().for_each(|seen| seen.seen_at = seen.seen_at.min(now));
         let stale = self.workers.extract_if(|_, seen| elapsed(seen.seen_at, now) >= stale_after);
         let stale: Vec<Seen> = stale.map(|(_, seen)| seen).collect();
         for seen in stale {
@@ -197,8 +204,11 @@ mod tests {
     }
 
     fn after(beats: &[WorkerHeartbeat]) -> Windows {
-        let mut windows = Windows::new();
-        beats.iter().for_each(|beat| windows.on_heartbeat(beat, beat.at));
+        let (mut windows, mut now) = (Windows::new(), Timestamp::MIN);
+        for beat in beats {
+            now = now.max(beat.at);
+            windows.on_heartbeat(beat, now);
+        }
         windows
     }
 
@@ -232,6 +242,18 @@ mod tests {
     fn a_late_report_is_ignored() {
         let windows = after(&[beat("w", &["a"], 9, 1, 10), beat("w", &["a"], 0, 10, 9)]);
         assert_eq!(windows.free(&queue("a")), 1);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_silences_nobody() {
+        let hour = 3_600_000;
+        let mut windows = after(&[beat("w", &["a"], 10, 0, hour)]);
+        windows.on_heartbeat(&beat("w", &["a"], 0, 10, 1_000), at(1_000));
+        assert_eq!(windows.free(&queue("a")), 10);
+        let mut windows = after(&[beat("w", &["a"], 0, 10, hour)]);
+        windows.forget_stale(at(1_000), Duration::from_secs(30));
+        windows.forget_stale(at(32_000), Duration::from_secs(30));
+        assert_eq!(windows.workers(&queue("a")), 0);
     }
 
     #[test]

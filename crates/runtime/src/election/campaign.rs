@@ -35,7 +35,7 @@ impl Campaign {
     {
         while !stop.is_cancelled() {
             let anchor = Instant::now();
-            let pause = match self.win().await {
+            let pause = match self.win(anchor).await {
                 Ok(term) => {
                     self.show(Some(self.candidate.clone()), &term);
                     info!(epoch = %term.fence().epoch(), "leads");
@@ -64,11 +64,11 @@ impl Campaign {
         }
     }
 
-    async fn win(&self) -> Result<Term> {
+    async fn win(&self, anchor: Instant) -> Result<Term> {
         let floor = self.store.sealed().await?;
         let lease = self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await?;
         match self.store.seal(lease.epoch).await {
-            Ok(fence) => Ok(Term::new(fence)),
+            Ok(fence) => Ok(Term::new(fence, self.certain_until(anchor))),
             Err(error) => {
                 // Without the seal nothing may act on the lease: let another try.
                 let given_back = self.leases.resign(self.namespace, self.candidate.as_str(), lease.epoch).await;
@@ -80,10 +80,9 @@ impl Campaign {
 
     /// Renews until the term is over.
     async fn hold(&self, term: &Term, mut anchor: Instant, stop: &CancellationToken) {
-        let margin = self.ttl / 10;
         let mut next = anchor + self.renew_interval;
         loop {
-            let deadline = anchor + self.ttl - margin;
+            let deadline = self.certain_until(anchor);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = term.ended() => return,
@@ -99,6 +98,7 @@ impl Campaign {
             match tokio::time::timeout_at(deadline, renewal).await {
                 Ok(Ok(_)) => {
                     anchor = started;
+                    term.prolong(self.certain_until(anchor));
                     next = started + self.renew_interval;
                 }
                 Ok(Err(Error::Fenced { .. })) => {
@@ -112,6 +112,11 @@ impl Campaign {
                 Err(_) => {}
             }
         }
+    }
+
+    /// The last moment for which an attempt that began at `anchor` vouches, with a margin for clocks that run apart.
+    fn certain_until(&self, anchor: Instant) -> Instant {
+        anchor + self.ttl - self.ttl / 10
     }
 
     async fn resign(&self, term: &Term) {

@@ -1,7 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::election::Fence;
 use convoke_core::{Epoch, NodeId};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One term of leadership: the fence its writes carry, and when to stop.
@@ -9,11 +12,17 @@ use tokio_util::sync::CancellationToken;
 pub struct Term {
     fence: Fence,
     over: CancellationToken,
+    /// Until when the lease is certain. A process that was paused finds out by itself that its time is up.
+    certain_until: Arc<Mutex<Instant>>,
 }
 
 impl Term {
-    pub fn new(fence: Fence) -> Self {
-        Term { fence, over: CancellationToken::new() }
+    pub fn new(fence: Fence, certain_until: Instant) -> Self {
+        Term { fence, over: CancellationToken::new(), certain_until: Arc::new(Mutex::new(certain_until)) }
+    }
+
+    pub fn prolong(&self, certain_until: Instant) {
+        *self.certain_until.lock() = certain_until;
     }
 
     pub fn fence(&self) -> Fence {
@@ -26,7 +35,7 @@ impl Term {
     }
 
     pub fn is_over(&self) -> bool {
-        self.over.is_cancelled()
+        self.over.is_cancelled() || Instant::now() >= *self.certain_until.lock()
     }
 
     pub async fn ended(&self) {
@@ -37,7 +46,7 @@ impl Term {
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::select! {
             () = self.ended() => false,
-            () = tokio::time::sleep(duration) => true,
+            () = tokio::time::sleep(duration) => !self.is_over(),
         }
     }
 }

@@ -7,7 +7,7 @@ use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, NodeRole, NodeState, V1};
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::ports::{Clock, Store};
-use convoke_core::{NodeId, Result};
+use convoke_core::{Error, NodeId, Result};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -128,6 +128,10 @@ impl Coordinator {
         let check = |component, answer: Result<()>| {
             let detail = answer.err().map(|error| error.to_string());
             Check { component, is_healthy: detail.is_none(), detail }
+        };
+        let store = match self.node().trouble.recent() {
+            Some(what) => store.and(Err(Error::unavailable("store", what))),
+            None => store,
         };
         let stopped = self.inner.stop.is_cancelled();
         let detail = stopped.then(|| "stopped".to_owned());

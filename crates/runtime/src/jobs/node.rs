@@ -1,13 +1,16 @@
 //! What all parts of a node share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Event, Happening};
 use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -47,9 +50,34 @@ pub struct Node {
     pub hints: Hints,
     pub waiters: Waiters,
     pub leadership: watch::Receiver<Leadership>,
+    pub trouble: Trouble,
     /// No new work: parked polls answer at once.
     pub draining: CancellationToken,
     events: broadcast::Sender<Arc<Event>>,
+}
+
+/// Whether the store lately refused what clients and workers asked for. A full disk may still take the small write by which
+/// a store is tried.
+#[derive(Default)]
+pub struct Trouble(Mutex<Option<(Instant, String)>>);
+
+impl Trouble {
+    /// How long a failure counts where nothing was tried since.
+    const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+
+    pub fn note<T>(&self, answer: Result<T>) -> Result<T> {
+        match &answer {
+            Ok(_) => *self.0.lock() = None,
+            Err(error) if error.is_transient() => *self.0.lock() = Some((Instant::now(), error.to_string())),
+            Err(_) => {}
+        }
+        answer
+    }
+
+    pub fn recent(&self) -> Option<String> {
+        let last = self.0.lock();
+        last.as_ref().filter(|(at, _)| at.elapsed() < Self::REMEMBERED_FOR).map(|(_, what)| what.clone())
+    }
 }
 
 impl Node {
@@ -69,6 +97,7 @@ impl Node {
             hints: Hints::default(),
             waiters: Waiters::default(),
             leadership,
+            trouble: Trouble::default(),
             draining: CancellationToken::new(),
             events: broadcast::Sender::new(EVENTS_BACKLOG),
             ports,

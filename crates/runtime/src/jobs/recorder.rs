@@ -20,7 +20,7 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
         return Ok(Vec::new());
     }
     let told = reports.iter().map(Told::of).collect();
-    let recorded = telemetry::timed("record", node.store().record(reports)).await?;
+    let recorded = node.trouble.note(telemetry::timed("record", node.store().record(reports)).await)?;
     settle(node, told, &recorded).await;
     Ok(recorded)
 }

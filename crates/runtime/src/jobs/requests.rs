@@ -13,7 +13,7 @@ use convoke_core::jobs::wire::{Cancel, V1};
 use convoke_core::jobs::{Job, JobSpec, NewJob, Queue, QueuePatch, Status};
 use convoke_core::limits::BATCH_JOBS_MAX;
 use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, Redriven};
-use convoke_core::{Error, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
+use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -93,16 +93,20 @@ impl Coordinator {
         let answer = node.store().cancel(&[id], reason.as_deref(), node.now()).await?.pop();
         let (job, run) = match answer {
             Some(Cancelled::Now { job, run }) => (job, run),
-            Some(Cancelled::Before(job)) if job.status == Status::Cancelled => return Ok(job),
+            Some(Cancelled::Before(job)) if job.status == Status::Cancelled => {
+                // Whoever cancelled it before may have been cut off before the worker was told.
+                if let Some(execution_id) = job.execution_id {
+                    stop_run(node, id, execution_id, reason).await;
+                }
+                return Ok(job);
+            }
             Some(Cancelled::Before(job)) => {
                 return Err(Error::Conflict(format!("job {id} cannot be cancelled: it is {}", job.status.as_str())));
             }
             Some(Cancelled::Unknown) | None => return Err(Error::not_found("job", id)),
         };
         if let Some(execution_id) = run {
-            // The worker hears of it before its slot is freed.
-            recorder::tell_worker(node, Cancel { v: V1, job_id: id, execution_id, reason }).await;
-            recorder::forget(node, &[(id, execution_id)]).await;
+            stop_run(node, id, execution_id, reason).await;
         }
         telemetry::count_jobs(job.status, &job.queue, &job.job_type, 1);
         node.waiters.wake(id);
@@ -134,7 +138,7 @@ impl Coordinator {
     pub async fn retry_dead(&self, which: DeadSelection) -> Result<u64> {
         let node = self.node();
         let mut retried = 0;
-        let mut batches = DeadBatches::of(which);
+        let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
             for outcome in node.store().redrive(&ids, node.now()).await? {
                 if let Redriven::Pending(job) = outcome {
@@ -151,7 +155,7 @@ impl Coordinator {
     pub async fn purge_dead(&self, which: DeadSelection) -> Result<u64> {
         let node = self.node();
         let mut purged = 0;
-        let mut batches = DeadBatches::of(which);
+        let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
             // Once a job is gone nobody would know of its channels.
             let dead = node.store().get(&ids).await?.into_iter().flatten().filter(|job| job.status.is_dead_letter());
@@ -196,6 +200,7 @@ impl Coordinator {
         let job = job_for_tick(&schedule, node.job_id(), now, now, &node.settings.retry);
         let stored = job.clone().into_stored();
         insert(node, vec![job]).await?;
+        node.tell(Happening::ScheduleFired { schedule: schedule.name, tick: now, job_id: Some(stored.id) });
         Ok(stored)
     }
 
@@ -240,10 +245,16 @@ impl ClientLink for Coordinator {
     }
 }
 
+/// Tells the worker of a cancelled run to stop, before its slot is freed.
+async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason: Option<String>) {
+    recorder::tell_worker(node, Cancel { v: V1, job_id, execution_id, reason }).await;
+    recorder::forget(node, &[(job_id, execution_id)]).await;
+}
+
 /// Commits new jobs, then hints that they are there.
 async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
-    let answers = telemetry::timed("insert", node.store().insert(jobs)).await?;
+    let answers = node.trouble.note(telemetry::timed("insert", node.store().insert(jobs)).await)?;
     let mut tally: Vec<(&Told, u64)> = Vec::new();
     for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
         match tally.iter_mut().find(|(first, _)| first.same_kind(told)) {
@@ -310,11 +321,18 @@ enum DeadBatches {
 }
 
 impl DeadBatches {
-    fn of(which: DeadSelection) -> Self {
+    /// Refused where an id is not that of a job.
+    async fn of(which: DeadSelection, coordinator: &Coordinator) -> Result<Self> {
         match which {
-            DeadSelection::Ids(ids) => DeadBatches::Ids(ids),
+            DeadSelection::Ids(ids) => {
+                let jobs = coordinator.store().get(&ids).await?;
+                let unknown = ids.iter().zip(&jobs).find(|(_, job)| job.is_none());
+                unknown.map_or(Ok(()), |(id, _)| Err(Error::not_found("job", id)))?;
+                Ok(DeadBatches::Ids(ids))
+            }
             DeadSelection::Filter { queue, job_type } => {
-                DeadBatches::Query(Some(JobQuery { queue, job_type, limit: DEAD_BATCH, ..JobQuery::default() }))
+                let query = JobQuery { queue, job_type, limit: DEAD_BATCH, ..JobQuery::default() };
+                Ok(DeadBatches::Query(Some(query)))
             }
         }
     }

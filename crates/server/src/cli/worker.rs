@@ -111,7 +111,8 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
     });
     let settings = Settings {
         id: args.id,
-        name: Some(args.name.unwrap_or_else(|| args.exec.clone())),
+        // Not the command itself: it may hold a password, and the name is for everybody to read.
+        name: Some(args.name.unwrap_or_else(|| "exec".into())),
         queues: args.queue,
         concurrency: args.concurrency,
         shutdown_grace: args.shutdown_grace,

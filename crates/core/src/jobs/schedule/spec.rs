@@ -16,7 +16,7 @@ use crate::limits::ARGS_BYTES_MAX;
 
 /// The body of `PUT /v1/schedules/{name}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct ScheduleSpec {
     #[serde(rename = "type")]
     pub job_type: JobType,

@@ -43,6 +43,7 @@ struct Claim {
     job: JobId,
     worker: Option<WorkerId>,
     by_gateway: bool,
+    handed_out: Option<Instant>,
     listens: bool,
     written: bool,
 }
@@ -63,6 +64,11 @@ impl Claims {
             let claim = inner.enter(run.execution_id, run.job_id, now);
             claim.worker = Some(worker.clone());
             claim.by_gateway = true;
+            claim.handed_out = Some(now);
+            // It waited on the bus for so long that it was written down without a worker.
+            if std::mem::take(&mut claim.written) {
+                inner.young.push_back((now, run.execution_id));
+            }
         }
     }
 
@@ -70,7 +76,7 @@ impl Claims {
     pub fn adopted(&self, run: RunRef, worker: WorkerId) {
         let mut inner = self.inner.lock();
         let (job, worker) = (run.job_id, Some(worker));
-        let claim = Claim { job, worker, by_gateway: true, listens: false, written: true };
+        let claim = Claim { job, worker, by_gateway: true, handed_out: None, listens: false, written: true };
         inner.claims.insert(run.execution_id, claim);
     }
 
@@ -94,6 +100,7 @@ impl Claims {
                 let mut report = RunReport::of(claim.job, execution);
                 report.worker = claim.worker.clone();
                 report.owner = Some(node.id.clone());
+                report.handed_out_at = claim.handed_out.map(|at| node.now() - at.elapsed());
                 reports.push(report);
             }
         }
@@ -132,7 +139,7 @@ impl Inner {
         claims.entry(execution).or_insert_with(|| {
             young.push_back((now, execution));
             listening.push_back((now, execution));
-            Claim { job, worker: None, by_gateway: false, listens: false, written: false }
+            Claim { job, worker: None, by_gateway: false, handed_out: None, listens: false, written: false }
         })
     }
 }

@@ -1,13 +1,15 @@
 //! Gives runs to a worker that polls for them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::POLL_JOBS_MAX;
+use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
-use convoke_core::{Error, Invalid, Result, WorkerId};
+use convoke_core::{Error, ExecutionId, Invalid, Result, WorkerId};
 use futures_util::FutureExt;
 use futures_util::future::select_all;
 use tokio::time::Instant;
@@ -18,6 +20,9 @@ use crate::jobs::{recorder, telemetry};
 
 /// A longer wait would outlive proxies; a worker polls again anyway.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Younger than this, a run is what the leader says it is.
+const FRESH_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Answers with work, with something the worker must hear, or with nothing once its wait is over.
 pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
@@ -99,7 +104,8 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         }
         done.push((consumer, ids));
     }
-    // Before anything else: the leader must not take the slots for free.
+    let jobs = drop_stale(node, worker, jobs).await?;
+    // Before anything that waits: the leader must not take the slots for free.
     let now = Instant::now();
     let runs: Vec<RunRef> =
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
@@ -118,6 +124,39 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         telemetry::poison(node, "job.dispatch".into(), body, &error).await;
     }
     if known { Ok(jobs) } else { Err(Error::not_found("worker", worker)) }
+}
+
+/// A run that lay on the bus for a while may have been cancelled or given back meanwhile. It is claimed in the store before
+/// it is handed out, and dropped where that is refused. What comes fresh from the leader is not asked for.
+async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -> Result<Vec<Assignment>> {
+    let fresh_since = (node.now() - FRESH_FOR).as_millisecond();
+    let old: Vec<&Assignment> = jobs.iter().filter(|job| minted_at_ms(job.execution_id) < fresh_since).collect();
+    if old.is_empty() {
+        return Ok(jobs);
+    }
+    let claims = old.iter().map(|job| {
+        let mut claim = RunReport::of(job.job_id, job.execution_id);
+        claim.worker = Some(worker.clone());
+        claim.owner = Some(node.id.clone());
+        claim
+    });
+    let claims: Vec<RunReport> = claims.collect();
+    let executions: Vec<ExecutionId> = old.iter().map(|job| job.execution_id).collect();
+    let recorded = recorder::record(node, claims).await?;
+    let stale: HashSet<ExecutionId> = executions
+        .into_iter()
+        .zip(recorded)
+        .filter(|(_, recorded)| !matches!(recorded, Recorded::Applied(_)))
+        .map(|(execution, _)| execution)
+        .collect();
+    jobs.retain(|job| !stale.contains(&job.execution_id));
+    Ok(jobs)
+}
+
+/// When the leader made the id of a run.
+fn minted_at_ms(execution: ExecutionId) -> i64 {
+    let (seconds, nanos) = execution.0.get_timestamp().map_or((0, 0), |at| at.to_unix());
+    i64::try_from(seconds).unwrap_or(i64::MAX / 1_000) * 1_000 + i64::from(nanos / 1_000_000)
 }
 
 /// Unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.

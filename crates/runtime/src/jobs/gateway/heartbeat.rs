@@ -35,6 +35,9 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     if !compared.unknown.is_empty() {
         cancel.extend(adopt(node, &beat.worker_id, compared.unknown).await?);
     }
+    node.sessions.agree(&beat.worker_id);
+    cancel.sort();
+    cancel.dedup();
     Ok(Beaten { cancel, drain: false })
 }
 
@@ -63,8 +66,10 @@ async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
 
 /// Takes over runs that another node handed out, or this one before it was restarted. Answers those that are over.
 async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Result<Vec<ExecutionId>> {
-    let runs = in_flight(node, InFlightFilter::default()).await?;
-    let jobs: HashMap<ExecutionId, JobId> = runs.into_iter().map(|run| (run.execution, run.job)).collect();
+    let runs = in_flight(node, InFlightFilter::default()).await?.into_iter();
+    // What another worker is known to have is not this one's to name.
+    let own = runs.filter(|run| run.worker.as_ref().is_none_or(|holder| holder == worker));
+    let jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution, run.job)).collect();
     let (known, over): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|execution| jobs.contains_key(execution));
     let runs: Vec<RunRef> =
         known.iter().map(|execution| RunRef { job_id: jobs[execution], execution_id: *execution }).collect();
@@ -72,6 +77,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
         let mut report = RunReport::of(run.job_id, run.execution_id);
         report.worker = Some(worker.clone());
         report.owner = Some(node.id.clone());
+        report.handed_out_at = Some(node.now());
         report
     });
     let recorded = recorder::record(node, claims.collect()).await?;

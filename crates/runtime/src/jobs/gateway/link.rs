@@ -61,10 +61,9 @@ impl WorkerLink for Coordinator {
     async fn leave(&self, worker: WorkerId) -> Result<()> {
         let node = self.node();
         ensure_known(node, &worker).await?;
-        node.sessions.bar(&worker);
-        let left = leave(node, &worker).await;
-        node.sessions.unbar(&worker);
-        left?;
+        let barred = node.sessions.bar(&worker);
+        leave(node, &worker).await?;
+        drop(barred);
         node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
         Ok(())
     }

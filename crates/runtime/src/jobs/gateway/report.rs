@@ -39,6 +39,7 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
     let now = node.now();
     let mut reports: Vec<RunReport> = Vec::with_capacity(events.len());
     let mut counts: Vec<usize> = Vec::with_capacity(events.len());
+    let mut events_of: Vec<Vec<Event>> = Vec::with_capacity(events.len());
     let mut by_run: HashMap<ExecutionId, usize> = HashMap::with_capacity(events.len());
     for (position, event) in events.into_iter().enumerate() {
         check(&event).map_err(|invalid| invalid.within(format_args!("events[{position}]")))?;
@@ -48,17 +49,25 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
             report.owner = Some(node.id.clone());
             reports.push(report);
             counts.push(0);
+            events_of.push(Vec::with_capacity(2));
             reports.len() - 1
         });
         counts[index] += 1;
-        apply(&mut reports[index], event, now);
+        events_of[index].push(event);
+    }
+    // A worker's clock may be minutes off: nothing it says of a run happened before it was given the run, or after now.
+    let ages = node.sessions.ages(reports.iter().map(|report| report.execution));
+    for ((report, events), age) in reports.iter_mut().zip(events_of).zip(ages) {
+        let earliest = age.map_or(jiff::Timestamp::MIN, |age| now - age);
+        for event in events {
+            apply(report, event, earliest, now);
+        }
     }
     Ok((reports, counts))
 }
 
-fn apply(report: &mut RunReport, event: Event, now: Timestamp) {
-    // A worker's clock may be ahead of ours; nothing it says can have happened after we heard it.
-    let at = event.at.map_or(now, |at| at.min(now));
+fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timestamp) {
+    let at = event.at.map_or(now, |at| at.max(earliest).min(now));
     let error = event.error.unwrap_or_default();
     let outcome = match event.kind {
         EventKind::Started => {

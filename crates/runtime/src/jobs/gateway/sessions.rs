@@ -43,6 +43,8 @@ pub struct Session {
     /// Polls that wait.
     parked: usize,
     beaten: Option<Instant>,
+    /// A heartbeat was held against the store.
+    compared: bool,
     /// Its last sign of life is not in the store yet.
     unwritten: bool,
     rotation: usize,
@@ -84,6 +86,7 @@ impl Sessions {
                     seen: now,
                     parked: 0,
                     beaten: None,
+                    compared: false,
                     unwritten: false,
                     rotation: 0,
                 };
@@ -140,11 +143,18 @@ impl Sessions {
     pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) -> bool {
         let mut inner = self.inner.lock();
         let Inner { workers, runs: all, .. } = &mut *inner;
-        let Some(session) = workers.get_mut(worker) else { return false };
+        if !workers.contains_key(worker) {
+            return false;
+        }
         for run in runs {
             let entry = Run { job: run.job_id, worker: worker.clone(), handed_out: now, missing: 0 };
-            all.insert(run.execution_id, entry);
-            session.runs.insert(run.execution_id);
+            let before = all.insert(run.execution_id, entry);
+            if let Some(holder) = before.and_then(|before| workers.get_mut(&before.worker)) {
+                holder.runs.remove(&run.execution_id);
+            }
+        }
+        if let Some(session) = workers.get_mut(worker) {
+            session.runs.extend(runs.iter().map(|run| run.execution_id));
         }
         true
     }
@@ -200,7 +210,7 @@ impl Sessions {
             }
         }
         let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: before.is_none() })
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: !session.compared })
     }
 
     /// Ends a session. Answers the runs it had and its last word to the leader.
@@ -217,12 +227,9 @@ impl Sessions {
     }
 
     /// While a worker leaves or is being declared dead it is unknown, whatever the store says.
-    pub fn bar(&self, worker: &WorkerId) {
+    pub fn bar(&self, worker: &WorkerId) -> Barred<'_> {
         self.inner.lock().barred.insert(worker.clone());
-    }
-
-    pub fn unbar(&self, worker: &WorkerId) {
-        self.inner.lock().barred.remove(worker);
+        Barred { sessions: self, worker: worker.clone() }
     }
 
     pub fn is_barred(&self, worker: &WorkerId) -> bool {
@@ -234,10 +241,15 @@ impl Sessions {
         inner.workers.get(worker).map(|session| session.heartbeat(session.record.state, at))
     }
 
-    /// Heard of within `patience`, by the monotonic clock: a wall clock that jumps kills nobody.
-    pub fn is_alive(&self, worker: &WorkerId, patience: Duration) -> bool {
+    /// How long a worker of this node has been silent, by the monotonic clock: a wall clock that jumps kills nobody.
+    pub fn silent_for(&self, worker: &WorkerId) -> Option<Duration> {
+        self.inner.lock().workers.get(worker).map(Session::silent_for)
+    }
+
+    /// How long ago each of these runs was handed out, where it was here.
+    pub fn ages(&self, executions: impl Iterator<Item = ExecutionId>) -> Vec<Option<Duration>> {
         let inner = self.inner.lock();
-        inner.workers.get(worker).is_some_and(|session| session.silent_for() < patience)
+        executions.map(|execution| inner.runs.get(&execution).map(|run| run.handed_out.elapsed())).collect()
     }
 
     /// Whether one of this node's workers has the run.
@@ -246,8 +258,15 @@ impl Sessions {
     }
 
     /// Whether it has said by a heartbeat what it runs, since it spoke to this node.
-    pub fn has_beaten(&self, worker: &WorkerId) -> bool {
-        self.inner.lock().workers.get(worker).is_some_and(|session| session.beaten.is_some())
+    pub fn has_spoken(&self, worker: &WorkerId) -> bool {
+        self.inner.lock().workers.get(worker).is_some_and(|session| session.compared)
+    }
+
+    /// What a worker said by a heartbeat agrees with what the store says.
+    pub fn agree(&self, worker: &WorkerId) {
+        if let Some(session) = self.inner.lock().workers.get_mut(worker) {
+            session.compared = true;
+        }
     }
 
     /// Its record, up to the moment.
@@ -270,6 +289,18 @@ impl Sessions {
     }
 }
 
+/// For as long as it lives its worker is unknown, also when whoever holds it is cut off.
+pub struct Barred<'a> {
+    sessions: &'a Sessions,
+    worker: WorkerId,
+}
+
+impl Drop for Barred<'_> {
+    fn drop(&mut self) {
+        self.sessions.inner.lock().barred.remove(&self.worker);
+    }
+}
+
 /// What a heartbeat's list says against what was handed out.
 pub struct Comparison {
     /// Missing from two heartbeats in a row.
@@ -277,7 +308,7 @@ pub struct Comparison {
     /// The worker has them, but this node did not hand them out.
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
-    /// Nothing was heard by heartbeat of this session before.
+    /// No heartbeat of this session has been held against the store yet.
     pub first: bool,
 }
 
@@ -288,8 +319,10 @@ impl Session {
     }
 
     fn record_at(&self, now: Timestamp) -> WorkerRecord {
-        let (running, last_heartbeat_at) = (self.runs.len() as u32, now - self.silent_for());
-        WorkerRecord { running, last_heartbeat_at, ..self.record.clone() }
+        // To the microsecond, as all instants that are shown.
+        let heard = (now - self.silent_for()).as_microsecond();
+        let last_heartbeat_at = Timestamp::from_microsecond(heard).unwrap_or(now);
+        WorkerRecord { running: self.runs.len() as u32, last_heartbeat_at, ..self.record.clone() }
     }
 
     /// A poll that waits stands for a beat, as long as the worker sends none of its own: where one that used to beat has

@@ -9,6 +9,7 @@ use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::WorkerRecord;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::election::Term;
@@ -19,25 +20,37 @@ use crate::jobs::recorder;
 pub async fn run(node: Arc<Node>, term: Term) {
     let stale_after = node.settings.worker.stale_after;
     let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
-    let since = node.now();
+    let (mut since, mut looked) = (Instant::now(), Instant::now());
     while term.sleep(interval).await {
+        // A process that was paused must first hear what its workers had to say meanwhile.
+        if looked.elapsed() > interval + stale_after / 3 {
+            since = Instant::now();
+        }
+        looked = Instant::now();
         if let Err(error) = bury_the_dead(&node, &term, since, stale_after).await {
             super::note(&term, "dead workers", &error);
         }
     }
 }
 
-async fn bury_the_dead(node: &Node, term: &Term, since: Timestamp, stale_after: Duration) -> Result<()> {
+async fn bury_the_dead(node: &Node, term: &Term, since: Instant, stale_after: Duration) -> Result<()> {
     let now = node.now();
+    // A worker had nobody to beat to while nobody led: its silence counts from then at the earliest.
+    if since.elapsed() < stale_after {
+        return Ok(());
+    }
     for worker in node.store().workers().await? {
-        // A worker had nobody to beat to while nobody led: its silence counts from this term's beginning at the earliest.
-        let heard = worker.last_heartbeat_at.max(since);
-        if heard + stale_after < now && !node.sessions.is_alive(&worker.worker_id, stale_after) {
-            let id = worker.worker_id.clone();
-            node.sessions.bar(&id);
-            let buried = bury(node, term, worker, now).await;
-            node.sessions.unbar(&id);
-            buried?;
+        // Of its own workers the node knows by the monotonic clock; of others by what they wrote.
+        let written = super::until(worker.last_heartbeat_at, now);
+        let silent = match node.sessions.silent_for(&worker.worker_id) {
+            // It may speak to another node by now; a beat from the future is a clock that was set back.
+            Some(silent) if worker.last_heartbeat_at <= now => silent.min(written),
+            Some(silent) => silent,
+            None => written,
+        };
+        if silent > stale_after {
+            let _barred = node.sessions.bar(&worker.worker_id);
+            bury(node, term, worker, now).await?;
         }
     }
     Ok(())

@@ -8,14 +8,14 @@
 //! After a restart there is no need to wait: once every worker that the store knows has said what it runs, whatever
 //! nobody claims was lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::{InFlight, InFlightFilter};
-use convoke_core::{QueueName, Result};
-use jiff::Timestamp;
+use convoke_core::{QueueName, Result, WorkerId};
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::election::Term;
@@ -29,13 +29,19 @@ const PATIENCE: u32 = 10;
 pub async fn run(node: Arc<Node>, term: Term) {
     let stale_after = node.settings.worker.stale_after;
     let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
-    let since = node.now();
+    let began = Instant::now();
     let mut settled = false;
     loop {
         if !settled {
-            settled = everyone_has_spoken(&node, since + stale_after).await;
+            settled = began.elapsed() >= stale_after || everyone_has_spoken(&node).await;
         }
-        if let Err(error) = give_back(&node, &term, since, settled).await {
+        // What was dispatched before this term can be judged as soon as it is settled who runs what.
+        let silence = if settled { began.elapsed().min(stale_after) } else { stale_after };
+        let reconciled = async {
+            give_back(&node, &term, silence).await?;
+            take_from_the_unknown(&node, &term).await
+        };
+        if let Err(error) = reconciled.await {
             super::note(&term, "reconciler", &error);
         }
         if !term.sleep(interval).await {
@@ -44,21 +50,16 @@ pub async fn run(node: Arc<Node>, term: Term) {
     }
 }
 
-/// Whether every worker of the time before this term has said what it runs, or had long enough to.
-async fn everyone_has_spoken(node: &Node, latest: Timestamp) -> bool {
-    if node.now() >= latest {
-        return true;
-    }
+/// Whether every worker of the time before this term has said what it runs.
+async fn everyone_has_spoken(node: &Node) -> bool {
     let workers = node.store().workers().await;
-    workers.is_ok_and(|workers| workers.iter().all(|worker| node.sessions.has_beaten(&worker.worker_id)))
+    workers.is_ok_and(|workers| workers.iter().all(|worker| node.sessions.has_spoken(&worker.worker_id)))
 }
 
-async fn give_back(node: &Node, term: &Term, since: Timestamp, settled: bool) -> Result<()> {
+async fn give_back(node: &Node, term: &Term, silence: Duration) -> Result<()> {
     let now = node.now();
     let stale_after = node.settings.worker.stale_after;
-    // What was dispatched before this term can be judged as soon as it is settled who runs what.
-    let horizon = if settled { since.max(now - stale_after) } else { now - stale_after };
-    let filter = InFlightFilter { unclaimed_before: Some(horizon), ..InFlightFilter::default() };
+    let filter = InFlightFilter { unclaimed_before: Some(now - silence), ..InFlightFilter::default() };
     let mut by_queue: HashMap<QueueName, Vec<InFlight>> = HashMap::new();
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);
@@ -78,4 +79,22 @@ async fn give_back(node: &Node, term: &Term, since: Timestamp, settled: bool) ->
         }
     }
     Ok(())
+}
+
+/// A worker that has runs and is not in the registry will never be declared dead: its runs are lost.
+async fn take_from_the_unknown(node: &Node, term: &Term) -> Result<()> {
+    let now = node.now();
+    let horizon = now - node.settings.worker.stale_after;
+    let mut runs = in_flight(node, InFlightFilter::default()).await?;
+    runs.retain(|run| run.worker.is_some() && run.dispatched_at < horizon && !node.sessions.has(&run.execution));
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let known: HashSet<WorkerId> = node.store().workers().await?.into_iter().map(|worker| worker.worker_id).collect();
+    let lost = runs.into_iter().filter_map(|run| {
+        let worker = run.worker.filter(|worker| !known.contains(worker))?;
+        let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
+        Some(RunReport::of(run.job, run.execution).ended(now, outcome, rand::random()))
+    });
+    recorder::judge(node, term.fence(), lost.collect()).await.map(|_| ())
 }

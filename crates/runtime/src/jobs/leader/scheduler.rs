@@ -23,7 +23,8 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let mut hints = super::listen(&node).await;
     loop {
         let next = match fire(&node, &term).await {
-            Ok(Fired::More) => continue,
+            Ok(Fired::More) if !term.is_over() => continue,
+            Ok(Fired::More) => return,
             Ok(Fired::All { next_at }) => next_at,
             Err(error) => {
                 super::note(&term, "scheduler", &error);
@@ -54,13 +55,14 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
     let moved_to = ticks.iter().filter_map(|tick| tick.next_run_at).min();
     let planned: Vec<_> = ticks.iter().map(|tick| (tick.schedule.clone(), planned(tick))).collect();
     let ticked = tick_all(node, term, ticks).await?;
+    let moved = ticked.iter().any(|ticked| ticked.moved);
     for ((schedule, planned), ticked) in planned.into_iter().zip(ticked) {
         announce(node, &schedule, planned, &ticked);
     }
     for schedule in &found.due {
         node.hints.ready(&schedule.queue);
     }
-    if found.due.len() == BATCH_MAX {
+    if found.due.len() == BATCH_MAX && moved {
         return Ok(Fired::More);
     }
     // A schedule that was just moved may be due again before any of those that were not looked at.
@@ -76,12 +78,13 @@ async fn tick_all(node: &Node, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Tick
     }
     let mut ticked = Vec::with_capacity(ticks.len());
     for tick in ticks {
-        let name = tick.schedule.clone();
+        let (name, missed) = (tick.schedule.clone(), tick.clone());
         match store.tick(term.fence(), vec![tick]).await {
             Ok(answer) => ticked.extend(answer),
             Err(Error::Invalid(invalid)) => {
+                // Its tick is missed, so that it does not stand in the way of those that are due after it.
                 warn!(schedule = %name, %invalid, "a schedule cannot fire");
-                ticked.push(Ticked::default());
+                ticked.extend(store.tick(term.fence(), vec![Tick { jobs: Vec::new(), ..missed }]).await?);
             }
             Err(error) => return Err(error),
         }

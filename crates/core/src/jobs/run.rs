@@ -17,6 +17,8 @@ pub struct RunReport {
     pub worker: Option<WorkerId>,
     /// The node that records this run.
     pub owner: Option<NodeId>,
+    /// When a gateway gave the run to its worker. A run that never says `started` is timed from then.
+    pub handed_out_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub progress: Option<Progress>,
     pub logs: Vec<NewLog>,
@@ -94,6 +96,7 @@ impl RunReport {
             execution,
             worker: None,
             owner: None,
+            handed_out_at: None,
             started_at: None,
             progress: None,
             logs: Vec::new(),

@@ -17,7 +17,7 @@ use super::archive::{archive, present_status, run_end};
 use super::books::{Ledger, QueueId};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{duration_micros, duration_option, instant, instant_option, micros, number, retry_policy, status};
+use super::rows::{duration_option, instant, instant_option, micros, number, retry_policy, status};
 
 pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
     epoch::hold(ledger, fence, "judge")?;
@@ -200,10 +200,10 @@ fn note(
     started_at: Option<Timestamp>,
     source: Source,
 ) -> Result<()> {
-    // A run that ends in the same breath never had a deadline to watch.
-    let deadline = match (started_at, run.timeout) {
-        (Some(started), Some(timeout)) if report.end.is_none() => {
-            Some(micros(started).saturating_add(duration_micros(timeout)))
+    // A run that ends in the same breath needs no deadline to watch. One that says nothing new of its times keeps its own.
+    let deadline = match (started_at.or(report.handed_out_at), run.timeout) {
+        (Some(from), Some(timeout)) if report.end.is_none() => {
+            Some(from.saturating_add(timeout).unwrap_or(Timestamp::MAX))
         }
         _ => None,
     };
@@ -216,7 +216,7 @@ fn note(
         report.owner.as_ref().map(NodeId::as_str),
         report.owner.as_ref().map(|_| Ownership::Owned.code()),
         started_at.map(micros),
-        deadline,
+        deadline.map(micros),
         report.progress.as_ref().map(|progress| progress.percent),
         report.progress.as_ref().and_then(|Progress { message, .. }| message.as_deref()),
         source.may_have_channels(report) && (report.by_channel || report.end.is_some()),

@@ -29,7 +29,9 @@ fn unreadable(column: usize, kind: Type, message: impl Into<String>) -> rusqlite
 
 pub(super) fn instant(row: &Row<'_>, column: usize) -> Read<Timestamp> {
     let at: i64 = row.get(column)?;
-    Timestamp::from_microsecond(at).map_err(|error| unreadable(column, Type::Integer, error.to_string()))
+    // Not `from_microsecond`, which knows of nothing within the last second of time: a worker's word may be from there.
+    let (second, micros) = (at.div_euclid(1_000_000), at.rem_euclid(1_000_000));
+    Timestamp::new(second, micros as i32 * 1_000).map_err(|error| unreadable(column, Type::Integer, error.to_string()))
 }
 
 pub(super) fn instant_option(row: &Row<'_>, column: usize) -> Read<Option<Timestamp>> {

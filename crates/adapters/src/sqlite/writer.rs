@@ -8,9 +8,11 @@
 //! came after it.
 //!
 //! A verb that refuses has changed nothing and leaves its neighbours alone. Where the database fails, the transaction is
-//! rolled back, and each verb of it is tried again in a transaction of its own: one bad verb cannot fail another. A full disk,
-//! a lock or an I/O error is answered with `Unavailable` and the thread goes on, so that it recovers by itself. Only when a
-//! commit fails in a way that does not tell whether it is in the file is the answer `Unknown`.
+//! rolled back, and each verb of it is tried again in a transaction of its own: one bad verb cannot fail another. One that
+//! cannot even begin is no verb's fault and is answered as a whole, so that nobody waits for a lock once for every verb
+//! before theirs. A full disk, a lock or an I/O error is answered with `Unavailable` and the thread goes on, so that it
+//! recovers by itself. Only when a commit fails in a way that does not tell whether it is in the file is the answer
+//! `Unknown`.
 
 use std::panic::AssertUnwindSafe;
 use std::thread::JoinHandle;
@@ -119,6 +121,8 @@ struct Verb<F, T> {
 /// Why a transaction cannot be committed as it is.
 #[derive(Debug)]
 enum Broken {
+    /// It could not even begin: no verb of the group ran, and none would fare better alone.
+    Unbegun(rusqlite::Error),
     Database(rusqlite::Error),
     /// The commit failed, and may be in the file all the same.
     Doubtful(rusqlite::Error),
@@ -209,6 +213,11 @@ impl Desk {
                 let message = error.to_string();
                 group.drain(..).for_each(|request| request.fail(Error::unknown("store", message.as_str())));
             }
+            Err(Broken::Unbegun(error)) => {
+                tracing::warn!(%error, verbs = group.len(), "a transaction could not begin");
+                let message = error.to_string();
+                group.drain(..).for_each(|request| request.fail(Error::unavailable("store", message.as_str())));
+            }
             Err(broken) if group.len() > 1 => {
                 tracing::warn!(
                     ?broken,
@@ -224,7 +233,7 @@ impl Desk {
             Err(broken) => group.drain(..).for_each(|request| match &broken {
                 Broken::RefusedLate => request.answer(),
                 Broken::Panicked => request.fail(Error::unavailable("store", "the verb panicked and was rolled back")),
-                Broken::Database(error) | Broken::Doubtful(error) => {
+                Broken::Database(error) | Broken::Doubtful(error) | Broken::Unbegun(error) => {
                     request.fail(Error::unavailable("store", error.to_string()))
                 }
             }),
@@ -255,10 +264,15 @@ impl Desk {
         Ok(())
     }
 
+    fn begin(&mut self, flush: Flush) -> rusqlite::Result<()> {
+        self.flush(flush)?;
+        self.db.prepare_cached("begin immediate")?.execute([])?;
+        Ok(())
+    }
+
     fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
         let now = group.iter().any(|request| request.flush() == Flush::Now);
-        self.flush(if now { Flush::Now } else { Flush::Later })?;
-        self.db.prepare_cached("begin immediate")?.execute([])?;
+        self.begin(if now { Flush::Now } else { Flush::Later }).map_err(Broken::Unbegun)?;
         let books = match &mut self.books {
             Some(books) => books,
             none => none.insert(Books::read(&self.db)?),
@@ -273,5 +287,55 @@ impl Desk {
             Err(error) if is_undone(&error) => Err(Broken::Database(error)),
             Err(error) => Err(Broken::Doubtful(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::schema;
+    use super::*;
+
+    /// How often the connection met a lock.
+    static MET: AtomicU32 = AtomicU32::new(0);
+
+    fn give_up(_: i32) -> bool {
+        MET.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    #[test]
+    fn a_transaction_that_cannot_begin_is_unavailable_to_all_its_verbs_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("convoke.db");
+        let mut db = schema::open_writable(&path, 64).expect("opens");
+        let checkpoints = Checkpoints::start(&path, &mut db).expect("starts");
+        db.busy_handler(Some(give_up)).expect("set");
+        let mut desk = Desk { db, books: None, flush: Flush::Now, checkpoints };
+        let other = Connection::open(&path).expect("opens");
+        other.execute_batch("begin immediate").expect("takes the lock");
+
+        let mut group: Vec<Box<dyn Request>> = Vec::new();
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let (reply, answer) = oneshot::channel();
+            let run = |_: &mut Ledger<'_>| -> failure::Result<()> { panic!("nothing began") };
+            group.push(Box::new(Verb { rows: 1, flush: Flush::Now, run, outcome: None, reply }));
+            answers.push(answer);
+        }
+        desk.commit(&mut group);
+        assert!(group.is_empty());
+        for mut answer in answers {
+            let error = answer.try_recv().expect("answered").expect_err("locked");
+            assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("locked"), "{error}");
+        }
+        assert_eq!(MET.load(Ordering::Relaxed), 1, "the lock was waited for once");
+
+        other.execute_batch("rollback").expect("gives it back");
+        let (reply, mut answer) = oneshot::channel();
+        let run = |_: &mut Ledger<'_>| -> failure::Result<()> { Ok(()) };
+        desk.commit(&mut vec![Box::new(Verb { rows: 1, flush: Flush::Later, run, outcome: None, reply })]);
+        answer.try_recv().expect("answered").expect("goes on by itself");
     }
 }

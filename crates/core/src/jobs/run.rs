@@ -17,7 +17,7 @@ pub struct RunReport {
     pub worker: Option<WorkerId>,
     /// The node that records this run.
     pub owner: Option<NodeId>,
-    /// When a gateway gave the run to its worker: a run that never says `started` is timed from then.
+    /// When a gateway gave the run to its worker. A run that never says `started` is timed from then.
     pub handed_out_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub progress: Option<Progress>,

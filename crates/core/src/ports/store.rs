@@ -108,7 +108,8 @@ pub trait RunStore: Send + Sync {
     /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
     ///
     /// A worker or owner that is named is noted, the owner's job is then owned; `started_at` makes a dispatched job
-    /// running, and the first one stands; the run's time is up its timeout after that. At the end of a run that is to be
+    /// running, and the first one stands; the run's time is up its timeout after that. Until a run has started, it is up
+    /// its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
     /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
     /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits is
     /// due (of a schedule's job it stays the tick). A job that ends needs no channels cleaned where it was never
@@ -219,7 +220,7 @@ pub struct InFlight {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overdue {
     pub runs: Vec<InFlight>,
-    /// When the next run's time is up, where one runs that has a timeout. Not before `now` once `runs` is not full.
+    /// When the next run's time is up, where one that has a timeout runs or was handed out. Not before `now` once `runs` is not full.
     pub next_at: Option<Timestamp>,
 }
 

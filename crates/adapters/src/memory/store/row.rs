@@ -154,8 +154,10 @@ impl Row {
             self.job.owner_node = report.owner;
             self.job.ownership = Ownership::Owned;
         }
-        if let Some(at) = report.started_at {
-            self.start(at);
+        match (report.started_at, report.handed_out_at) {
+            (Some(at), _) => self.start(at),
+            (None, Some(at)) if self.job.started_at.is_none() => self.time_from(at),
+            (None, _) => {}
         }
         if report.progress.is_some() {
             self.job.progress = report.progress;
@@ -183,7 +185,11 @@ impl Row {
             self.become_status(Status::Running);
         }
         let started_at = *self.job.started_at.get_or_insert(at);
-        self.deadline = self.job.timeout.and_then(|timeout| started_at.checked_add(timeout).ok());
+        self.time_from(started_at);
+    }
+
+    fn time_from(&mut self, at: Timestamp) {
+        self.deadline = self.job.timeout.map(|timeout| at.saturating_add(timeout).unwrap_or(Timestamp::MAX));
     }
 
     /// Ends the present run; answers when the next one is due, where there is to be one.

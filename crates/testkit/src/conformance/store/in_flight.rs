@@ -4,6 +4,7 @@ use convoke_core::JobId;
 use convoke_core::jobs::{NewJob, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::InFlightFilter;
+use jiff::Timestamp;
 
 use super::stage::*;
 
@@ -122,4 +123,50 @@ pub async fn a_deadline_counts_from_the_first_start(store: &dyn Store) {
     stage.start(&run, "w", at(12)).await;
     assert_eq!(store.overdue(at(14), 9).await.expect("overdue").next_at, Some(at(15)));
     assert_eq!(store.overdue(at(15), 9).await.expect("overdue").runs.len(), 1);
+}
+
+pub async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([NewJob { timeout: Some(seconds(10)), ..job(1) }, job(2)]).await;
+    let runs = stage.dispatch("q", 2, at(0)).await;
+    for run in &runs {
+        let handed_out = RunReport { worker: Some(worker("w")), handed_out_at: Some(at(5)), ..report(run) };
+        assert_eq!(stage.apply(handed_out).await.status, Status::Dispatched);
+    }
+    assert_eq!(stage.job(job_id(1)).await.started_at, None);
+    // Whatever else it says leaves its time alone.
+    stage.apply(RunReport { logs: vec![log("a")], ..report(&runs[0]) }).await;
+    assert_eq!(store.overdue(at(14), 9).await.expect("overdue").next_at, Some(at(15)));
+    let overdue = store.overdue(at(15), 9).await.expect("overdue");
+    let found: Vec<_> = overdue.runs.iter().map(|run| (run.job, run.execution, run.status)).collect();
+    assert_eq!(found, [(job_id(1), runs[0].execution_id, Status::Dispatched)], "the other has no timeout");
+    assert_eq!(overdue.next_at, None);
+
+    // Another run of the job has a time of its own.
+    stage.judge(report(&runs[0]).ended(at(15), convoke_core::jobs::Outcome::Released, 0.0)).await;
+    stage.dispatch_one(at(16)).await;
+    let nobody = store.overdue(at(9_999), 9).await.expect("overdue");
+    assert!(nobody.runs.is_empty() && nobody.next_at.is_none());
+}
+
+pub async fn a_start_moves_the_deadline_of_a_run_that_was_handed_out(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(NewJob { timeout: Some(seconds(10)), ..job(1) }).await;
+    let handed_out = |second| RunReport { handed_out_at: Some(at(second)), ..report(&run) };
+    stage.apply(handed_out(5)).await;
+    stage.start(&run, "w", at(8)).await;
+    assert_eq!(store.overdue(at(17), 9).await.expect("overdue").next_at, Some(at(18)));
+    stage.apply(handed_out(12)).await;
+    assert_eq!(store.overdue(at(17), 9).await.expect("overdue").next_at, Some(at(18)), "a start stands");
+    assert_eq!(store.overdue(at(18), 9).await.expect("overdue").runs.len(), 1);
+}
+
+pub async fn a_deadline_beyond_all_time_is_its_end(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let timed = |n| NewJob { timeout: Some(seconds(10)), ..job(n) };
+    stage.enqueue([timed(1), timed(2)]).await;
+    let runs = stage.dispatch("q", 2, at(0)).await;
+    stage.apply(RunReport { handed_out_at: Some(Timestamp::MAX), ..report(&runs[0]) }).await;
+    stage.start(&runs[1], "w", Timestamp::MAX).await;
+    assert!(store.overdue(at(9_999), 9).await.expect("overdue").runs.is_empty());
 }

@@ -164,6 +164,9 @@ macro_rules! store_conformance {
                 runs_that_no_worker_claimed_are_found,
                 runs_whose_time_is_up_are_told_the_longest_overdue_first,
                 a_deadline_counts_from_the_first_start,
+                a_run_that_never_says_started_is_timed_from_when_it_was_handed_out,
+                a_start_moves_the_deadline_of_a_run_that_was_handed_out,
+                a_deadline_beyond_all_time_is_its_end,
             ]
         );
         $crate::conformance_tests!(

@@ -222,3 +222,39 @@ async fn what_a_worker_says_by_the_bus_is_recorded_by_the_owner_and_its_channels
     assert_eq!(ports.bus.backlog(&channels.status(run.job_id), "any").await.expect("an answer"), 0);
     coordinator.stop().await;
 }
+
+#[tokio::test]
+async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 1).await;
+    let spec = JobSpec { timeout: Some(Duration::from_millis(30)), max_retries: Some(0), ..spec() };
+    let (job, _) = coordinator.enqueue(spec).await.expect("it is enqueued");
+    let (_, execution, _) = one(&coordinator, "w").await;
+    assert_eq!(poll(&coordinator, "w", 0).await.cancel, [execution]);
+    let job = coordinator.job(job.id, Some(Duration::from_secs(5))).await.expect("it is there");
+    assert_eq!(job.status, Status::TimedOut);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_cancelled_while_it_lay_on_the_bus_is_not_handed_out() {
+    let coordinator = start(&ports()).await;
+    register(&coordinator, "w", 2).await;
+    let (dropped, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    until(&coordinator, dropped.id, |job| job.status == Status::Dispatched).await;
+    coordinator.cancel(dropped.id, None).await.expect("it is cancelled");
+    // Old enough not to be taken on trust, and its worker alive meanwhile.
+    for _ in 0..11 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        poll_for_nothing(&coordinator).await;
+    }
+    let (wanted, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
+    let given = poll(&coordinator, "w", 2).await.jobs;
+    assert_eq!(given.iter().map(|job| job.job_id).collect::<Vec<_>>(), [wanted.id]);
+    coordinator.stop().await;
+}
+
+async fn poll_for_nothing(coordinator: &Coordinator) {
+    let poll = Poll { worker_id: common::worker("w"), max: 0, wait: Duration::ZERO };
+    coordinator.poll(poll).await.expect("a poll is answered");
+}

@@ -175,9 +175,10 @@ pub struct QueueDispatch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
     Applied(Change),
-    /// The run had ended just so (the same kind of outcome), be it the job's last or one in its history: nothing changed.
+    /// The run had ended just so, be it the job's last or one in its history: nothing changed. Just so is the same kind of
+    /// outcome with the same result or error; a cancelled run may be told of with any reason, or none.
     Repeated,
-    /// The job has another run by now, or the run ended otherwise, or it ended and the report says nothing of an end, or
+    /// The job has another run by now, or the run ended otherwise (be it only with another result or error), or it ended and the report says nothing of an end, or
     /// the job is unknown.
     Stale,
 }

@@ -115,6 +115,7 @@ impl Row {
         self.become_status(status);
         self.job.completed_at = Some(at);
         self.job.channels_cleaned = channels_cleaned;
+        self.job.ownership = Ownership::Unowned;
         self.deadline = None;
     }
 

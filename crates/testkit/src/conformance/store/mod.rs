@@ -147,6 +147,7 @@ macro_rules! store_conformance {
             (store::ends),
             [
                 every_live_job_can_be_cancelled,
+                nobody_owns_a_job_that_has_ended,
                 cancelling_what_has_ended_changes_nothing,
                 what_failed_or_was_cancelled_can_be_redriven_and_nothing_else,
                 the_runs_of_a_redriven_job_are_not_heard_again,

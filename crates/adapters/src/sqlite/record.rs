@@ -177,19 +177,28 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
 /// A run that is not in flight: said again, or too late.
 fn refuse(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<Recorded> {
     let Some(end) = &report.end else { return Ok(Recorded::Stale) };
-    let ended_as = if run.execution == Some(*report.execution.0.as_bytes()) {
-        Some(present_status(run.state, run.run_end))
+    let repeated = if run.execution == Some(*report.execution.0.as_bytes()) {
+        repeats_present(ledger, &end.outcome, run)?
     } else {
-        archived_status(ledger, run.seq, report.execution)?
+        repeats_archived(ledger, &end.outcome, run.seq, report.execution)?
     };
-    Ok(if ended_as == Some(end.outcome.ended_as()) { Recorded::Repeated } else { Recorded::Stale })
+    Ok(if repeated { Recorded::Repeated } else { Recorded::Stale })
 }
 
-fn archived_status(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId) -> Result<Option<ExecutionStatus>> {
+fn repeats_present(ledger: &Ledger<'_>, said: &Outcome, run: &Run) -> Result<bool> {
+    let mut statement = ledger.db.prepare_cached("select error, result from jobs where seq = ?1")?;
+    let (error, result): (Option<String>, Option<String>) =
+        statement.query_row([run.seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(said.repeats(present_status(run.state, run.run_end), error.as_deref(), result.as_deref()))
+}
+
+fn repeats_archived(ledger: &Ledger<'_>, said: &Outcome, seq: i64, execution: ExecutionId) -> Result<bool> {
     let mut statement =
-        ledger.db.prepare_cached("select status from executions where job = ?1 and execution_id = ?2")?;
-    let found = statement.query_row(params![seq, execution.0.as_bytes()], |row| super::rows::execution_status(row, 0));
-    Ok(found.optional()?)
+        ledger.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
+    let read = |row: &Row<'_>| Ok((super::rows::execution_status(row, 0)?, row.get::<_, Option<String>>(1)?));
+    let found = statement.query_row(params![seq, execution.0.as_bytes()], read).optional()?;
+    // What completed is not run again: no run in the history has a result.
+    Ok(found.is_some_and(|(ended, error)| said.repeats(ended, error.as_deref(), None)))
 }
 
 /// Writes down what the report says of a run that goes on, or is about to end.

@@ -86,6 +86,17 @@ impl Outcome {
             Outcome::Completed { .. } | Outcome::Released => None,
         }
     }
+
+    /// Whether this only says again how a run ended: `ended`, with that `error` and `result`. A cancelled run is cancelled
+    /// whatever the reason: its worker need not know the one that was given to the job.
+    pub fn repeats(&self, ended: ExecutionStatus, error: Option<&str>, result: Option<&str>) -> bool {
+        self.ended_as() == ended
+            && match self {
+                Outcome::Completed { result: said } => said.as_ref().map(Json::as_str) == result,
+                Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::Lost { .. } => self.error() == error,
+                Outcome::Cancelled { .. } | Outcome::Released => true,
+            }
+    }
 }
 
 impl RunReport {

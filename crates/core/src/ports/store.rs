@@ -112,7 +112,8 @@ pub trait RunStore: Send + Sync {
     /// its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
     /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
     /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits is
-    /// due (of a schedule's job it stays the tick). A job that ends needs no channels cleaned where it was never
+    /// due (of a schedule's job it stays the tick). A job that ends for good, here or by a cancellation, is unowned; its
+    /// owner stays as the record of who wrote it. It needs no channels cleaned where it was never
     /// dispatched, or where its first run was its only one and `record` heard all of it by a gateway.
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
@@ -175,9 +176,10 @@ pub struct QueueDispatch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
     Applied(Change),
-    /// The run had ended just so (the same kind of outcome), be it the job's last or one in its history: nothing changed.
+    /// The run had ended just so, be it the job's last or one in its history: nothing changed. Just so is the same kind of
+    /// outcome with the same result or error; a cancelled run may be told of with any reason, or none.
     Repeated,
-    /// The job has another run by now, or the run ended otherwise, or it ended and the report says nothing of an end, or
+    /// The job has another run by now, or the run ended otherwise (be it only with another result or error), or it ended and the report says nothing of an end, or
     /// the job is unknown.
     Stale,
 }

@@ -1,5 +1,6 @@
 //! A job as it is stored: what readers see of it, and what only the store needs to know.
 
+use convoke_core::Json;
 use convoke_core::jobs::lifecycle::{Budget, Next, after};
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunEnd, RunReport, Status};
@@ -114,6 +115,7 @@ impl Row {
         self.become_status(status);
         self.job.completed_at = Some(at);
         self.job.channels_cleaned = channels_cleaned;
+        self.job.ownership = Ownership::Unowned;
         self.deadline = None;
     }
 
@@ -136,13 +138,15 @@ impl Row {
 
     /// What a run that is over is told.
     pub(super) fn answer_late(&self, report: &RunReport) -> Recorded {
-        let said = report.end.as_ref().map(|end| end.outcome.ended_as());
-        let was = if self.job.execution_id == Some(report.execution) {
-            self.ended
+        let Some(end) = &report.end else { return Recorded::Stale };
+        let repeated = if self.job.execution_id == Some(report.execution) {
+            let (error, result) = (self.job.error.as_deref(), self.job.result.as_ref().map(Json::as_str));
+            self.ended.is_some_and(|ended| end.outcome.repeats(ended, error, result))
         } else {
-            self.history.iter().find(|run| run.execution_id == report.execution).map(|run| run.status)
+            let past = self.history.iter().find(|run| run.execution_id == report.execution);
+            past.is_some_and(|run| end.outcome.repeats(run.status, run.error.as_deref(), None))
         };
-        if said.is_some() && said == was { Recorded::Repeated } else { Recorded::Stale }
+        if repeated { Recorded::Repeated } else { Recorded::Stale }
     }
 
     /// Takes note of what the present run says.

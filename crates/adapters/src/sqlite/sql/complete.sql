@@ -2,7 +2,7 @@ update jobs
 set state = 5, completed_at = ?3, result = ?4, error = null, deadline = null,
     worker = coalesce(?5, worker),
     owner = coalesce(?6, owner),
-    ownership = case when ?6 is null then ownership else 1 end,
+    ownership = 0,
     started_at = coalesce(started_at, ?7),
     progress = coalesce(?8, progress),
     progress_message = case when ?8 is null then progress_message else ?9 end,

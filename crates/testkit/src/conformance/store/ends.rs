@@ -1,6 +1,6 @@
 //! Cancelling, redriving, purging: what people do to jobs.
 
-use convoke_core::jobs::{ExecutionStatus, NewJob, RunReport, Status};
+use convoke_core::jobs::{ExecutionStatus, NewJob, Ownership, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cancelled, Redriven};
 
@@ -35,6 +35,27 @@ pub async fn every_live_job_can_be_cancelled(store: &dyn Store) {
     assert!(stage.dispatch("q", 9, at(500)).await.is_empty(), "none runs again");
     assert!(store.in_flight(Default::default(), None, 9).await.expect("in flight").is_empty());
     stage.assert_counters().await;
+}
+
+pub async fn nobody_owns_a_job_that_has_ended(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=6).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    let runs = stage.dispatch("q", 6, at(1)).await;
+    let owned = |run| RunReport { owner: Some(node("n")), ..report(run) };
+    for run in &runs[..5] {
+        stage.apply(owned(run)).await;
+        assert_eq!(stage.job(run.job_id).await.ownership, Ownership::Owned);
+    }
+    stage.end(&runs[0], at(2), completed()).await;
+    stage.end(&runs[1], at(2), failed("x")).await;
+    stage.judge(report(&runs[2]).ended(at(2), lost(), 0.0)).await;
+    stage.apply(RunReport { logs: vec![log("a")], ..owned(&runs[3]).ended(at(2), completed(), 0.0) }).await;
+    store.cancel(&[job_id(5)], None, at(2)).await.expect("cancel");
+    stage.apply(owned(&runs[5]).ended(at(2), completed(), 0.0)).await;
+    for job in stage.all().await {
+        let found = (job.ownership, job.owner_node);
+        assert_eq!(found, (Ownership::Unowned, Some(node("n"))), "{}: who wrote it is still known", job.id);
+    }
 }
 
 pub async fn cancelling_what_has_ended_changes_nothing(store: &dyn Store) {

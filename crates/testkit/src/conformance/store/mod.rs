@@ -119,7 +119,7 @@ macro_rules! store_conformance {
                 one_run_can_be_reported_several_times_in_a_batch,
                 an_older_run_is_not_heard_whatever_it_says,
                 a_run_that_ended_says_no_more,
-                a_repeated_end_changes_nothing_even_where_it_differs,
+                an_end_is_repeated_by_the_same_result_or_error_only,
                 an_end_in_the_history_is_repeated_by_the_same_end_only,
                 the_word_of_a_cancelled_runs_worker_comes_too_late,
             ]
@@ -147,6 +147,7 @@ macro_rules! store_conformance {
             (store::ends),
             [
                 every_live_job_can_be_cancelled,
+                nobody_owns_a_job_that_has_ended,
                 cancelling_what_has_ended_changes_nothing,
                 what_failed_or_was_cancelled_can_be_redriven_and_nothing_else,
                 the_runs_of_a_redriven_job_are_not_heard_again,

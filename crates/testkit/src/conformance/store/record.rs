@@ -194,7 +194,7 @@ pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let ends = [
         ("completed", completed()),
-        ("failed for good", failed_for_good("x")),
+        ("failed for good", failed_for_good("late")),
         ("cancelled", Outcome::Cancelled { reason: None }),
     ];
     for ((kind, outcome), n) in ends.into_iter().zip(1..) {
@@ -214,22 +214,41 @@ pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
     stage.assert_counters().await;
 }
 
-pub async fn a_repeated_end_changes_nothing_even_where_it_differs(store: &dyn Store) {
+pub async fn an_end_is_repeated_by_the_same_result_or_error_only(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(job(1)).await;
-    let first = Outcome::Completed { result: Some(json("1")) };
-    stage.end(&run, at(5), first).await;
-    let second = Outcome::Completed { result: Some(json("2")) };
-    let again = RunReport { logs: vec![log("again")], ..report(&run).ended(at(9), second, 0.5) };
-    assert_eq!(stage.record(again).await, Recorded::Repeated);
-    let job = stage.job(job_id(1)).await;
-    assert_eq!((job.result, job.completed_at), (Some(json("1")), Some(at(5))));
-    assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
+    let done = |result: Option<&str>| Outcome::Completed { result: result.map(json) };
+    let late = |error: &str| Outcome::TimedOut { error: error.into() };
+    let gone = |error: &str| Outcome::Lost { error: error.into() };
+    let ends = [
+        (done(Some("1")), vec![done(Some("2")), done(None)]),
+        (done(None), vec![done(Some("null"))]),
+        (failed("x"), vec![failed("y"), failed("")]),
+        (late("x"), vec![late("y")]),
+        (gone("x"), vec![gone("y")]),
+    ];
+    // Without retries the run stays the job's last, with them it goes to the history.
+    for (max_retries, base) in [(0, 10), (1, 20)] {
+        for ((outcome, others), n) in ends.iter().zip(base..) {
+            let run = stage.run(NewJob { max_retries, queue: queue(&format!("q{n}")), ..job(n) }).await;
+            stage.end(&run, at(5), outcome.clone()).await;
+            let ended = stage.job(job_id(n)).await;
+            let again =
+                |said: &Outcome| RunReport { logs: vec![log("again")], ..report(&run).ended(at(9), said.clone(), 0.5) };
+            assert_eq!(stage.record(again(outcome)).await, Recorded::Repeated, "{outcome:?}, {max_retries} retries");
+            for other in others {
+                assert_eq!(stage.record(again(other)).await, Recorded::Stale, "{other:?} after {outcome:?}");
+                assert_eq!(stage.judge(again(other)).await, Recorded::Stale, "{other:?}, judged, after {outcome:?}");
+            }
+            assert_eq!(stage.job(job_id(n)).await, ended, "nothing changed after {outcome:?}");
+            assert!(store.logs(job_id(n), 0, 9).await.expect("logs").is_empty());
+        }
+    }
+    stage.assert_counters().await;
 }
 
 pub async fn an_end_in_the_history_is_repeated_by_the_same_end_only(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let ends = [("failed", failed("x")), ("lost", lost()), ("released", Outcome::Released)];
+    let ends = [("failed", failed("late")), ("lost", lost()), ("released", Outcome::Released)];
     for ((kind, outcome), n) in ends.into_iter().zip(1..) {
         let run = stage.run(NewJob { queue: queue(kind), ..job(n) }).await;
         stage.end(&run, at(1), outcome).await;
@@ -249,7 +268,13 @@ pub async fn the_word_of_a_cancelled_runs_worker_comes_too_late(store: &dyn Stor
     let run = stage.run(job(1)).await;
     store.cancel(&[job_id(1)], Some("enough"), at(2)).await.expect("cancel");
     assert_eq!(stage.record(report(&run).ended(at(3), completed(), 0.0)).await, Recorded::Stale);
-    let cancelled = Outcome::Cancelled { reason: Some("as told".into()) };
-    assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Repeated);
+    // It was cancelled, whatever its worker takes for the reason.
+    for reason in [None, Some("as told"), Some("enough")] {
+        let cancelled = Outcome::Cancelled { reason: reason.map(str::to_owned) };
+        assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Repeated, "{reason:?}");
+    }
     assert_eq!(stage.job(job_id(1)).await.error.as_deref(), Some("enough"));
+    store.redrive(&[job_id(1)], at(4)).await.expect("redrive");
+    let cancelled = Outcome::Cancelled { reason: None };
+    assert_eq!(stage.record(report(&run).ended(at(5), cancelled, 0.0)).await, Recorded::Repeated, "in the history too");
 }

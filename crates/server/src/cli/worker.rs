@@ -32,7 +32,7 @@ enum Verb {
 CONVOKE_EXECUTION_ID, CONVOKE_ATTEMPT, CONVOKE_MAX_RETRIES, CONVOKE_QUEUE, CONVOKE_CORRELATION_ID and CONVOKE_TIMEOUT
 are in the environment. Exit code 0 completes the job, any other fails the attempt with the last line of standard error.
 Lines of standard output and standard error become the job's logs. A job that is cancelled or takes too long gets SIGTERM,
-then SIGKILL, with all that it started; nothing that a command started outlives it.
+then SIGKILL, with all that it started; what a command started ends with its run.
 
 Examples:
   convoke worker run --queue shell --exec 'jq .name'

@@ -38,37 +38,39 @@ impl Json {
         serde_json::from_str(self.as_str())
     }
 
-    /// Refuses what is larger than `bytes_max` or nested deeper than any honest document. A raw value is not descended
-    /// into when it is parsed, so that without this a client could store what no reader could open.
+    /// Refuses what is larger than `bytes_max` or nested deeper than any honest document, and half of a character's
+    /// escape. A raw value is not descended into when it is parsed, so that without this a client could store what no
+    /// reader could open.
     pub fn check(&self, field: &str, bytes_max: usize) -> Result<(), Invalid> {
         let text = self.as_str();
         if text.len() > bytes_max {
             let message = format!("expected at most {bytes_max} bytes of JSON, got {}", text.len());
             return Err(Invalid::too_large(field, message));
         }
-        if depth(text.as_bytes()) > JSON_DEPTH_MAX {
-            let message = format!("expected JSON nested at most {JSON_DEPTH_MAX} deep");
-            return Err(Invalid::new(field, message));
-        }
-        Ok(())
+        let message = match inspect(text.as_bytes()) {
+            Ok(depth) if depth <= JSON_DEPTH_MAX => return Ok(()),
+            Ok(_) => format!("expected JSON nested at most {JSON_DEPTH_MAX} deep"),
+            Err(Unreadable::Surrogate) => {
+                r"expected surrogate escapes in pairs (as \ud83d\ude00), got one that stands alone".to_owned()
+            }
+        };
+        Err(Invalid::new(field, message))
     }
 }
 
-/// How deep arrays and objects nest in a valid JSON text.
-fn depth(text: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for &byte in text {
-        if in_string {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => in_string = false,
-                _ => {}
-            }
-            continue;
-        }
+/// What the grammar allows and a strict reader cannot decode.
+#[derive(Debug, PartialEq)]
+enum Unreadable {
+    Surrogate,
+}
+
+/// How deep arrays and objects nest in a valid JSON text that can be decoded.
+fn inspect(text: &[u8]) -> Result<usize, Unreadable> {
+    let (mut depth, mut deepest, mut at) = (0usize, 0usize, 0usize);
+    while let Some(byte) = text.get(at) {
+        at += 1;
         match byte {
-            b'"' => in_string = true,
+            b'"' => at = pass_string(text, at)?,
             b'[' | b'{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
@@ -77,7 +79,34 @@ fn depth(text: &[u8]) -> usize {
             _ => {}
         }
     }
-    deepest
+    Ok(deepest)
+}
+
+/// Where the string that begins at `at`, behind its quote, is over.
+fn pass_string(text: &[u8], mut at: usize) -> Result<usize, Unreadable> {
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'"' => break,
+            b'\\' => match escaped_unit(text, at - 1) {
+                None => at += 1,
+                Some(0xd800..=0xdbff) => match escaped_unit(text, at + 5) {
+                    Some(0xdc00..=0xdfff) => at += 11,
+                    _ => return Err(Unreadable::Surrogate),
+                },
+                Some(0xdc00..=0xdfff) => return Err(Unreadable::Surrogate),
+                Some(_) => at += 5,
+            },
+            _ => {}
+        }
+    }
+    Ok(at)
+}
+
+/// The UTF-16 unit of the `\u` escape at `at`, where one is there.
+fn escaped_unit(text: &[u8], at: usize) -> Option<u32> {
+    let digits = text.get(at..at + 6)?.strip_prefix(br"\u")?;
+    digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
 }
 
 impl fmt::Debug for Json {
@@ -120,7 +149,7 @@ mod tests {
 
     #[test]
     fn brackets_in_strings_do_not_nest() {
-        assert_eq!(depth(br#"{"a":"[[[{{{\"[[","b":[1]}"#), 2);
+        assert_eq!(inspect(br#"{"a":"[[[{{{\"[[","b":[1],"c\\":[]}"#), Ok(2));
     }
 
     #[test]
@@ -130,6 +159,35 @@ mod tests {
         assert_eq!(refused.field, "args");
         let fine = format!("{}{}", "[".repeat(JSON_DEPTH_MAX), "]".repeat(JSON_DEPTH_MAX));
         json(&fine).check("args", 1 << 20).expect("deep enough");
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_refused_wherever_it_stands() {
+        let halves = [
+            r#""\ud800""#,
+            r#""\udc00""#,
+            r#""\uDBFFx""#,
+            r#""\ud800\n""#,
+            r#""\ud800\ud800""#,
+            r#""\ud83d\u0041""#,
+            r#""\ude00\ud83d""#,
+            r#""\ud83d\ude00\ude00""#,
+            r#""\\\ud800""#,
+            r#"{"\ud800":1}"#,
+            r#"["fine", {"a": "\udfff"}]"#,
+        ];
+        for text in halves {
+            assert!(json(text).to::<serde_json::Value>().is_err(), "a strict reader takes {text}");
+            let refused = json(text).check("args", 99).expect_err(text);
+            assert_eq!(refused.field, "args");
+            assert!(refused.message.contains("surrogate"), "{}", refused.message);
+        }
+        let whole =
+            [r#""\ud83d\ude00""#, r#""\uD83D\uDE00\u0041[""#, r#""\\ud800""#, r#""\u0022\ud7ff\ue000""#, r#""\"\\""#];
+        for text in whole {
+            json(text).to::<serde_json::Value>().expect(text);
+            json(text).check("args", 99).expect(text);
+        }
     }
 
     #[test]

@@ -108,13 +108,13 @@ pub trait RunStore: Send + Sync {
     /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
     ///
     /// A worker or owner that is named is noted, the owner's job is then owned; `started_at` makes a dispatched job
-    /// running, and the first one stands; the run's time is up its timeout after that. Until a run has started, it is up
-    /// its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
+    /// running, and the first one stands; the run's time is up its timeout after that. Until a run has started, it is
+    /// up its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
     /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
-    /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits is
-    /// due (of a schedule's job it stays the tick). A job that ends for good, here or by a cancellation, is unowned; its
-    /// owner stays as the record of who wrote it. It needs no channels cleaned where it was never
-    /// dispatched, or where its first run was its only one and `record` heard all of it by a gateway.
+    /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits
+    /// is due (of a schedule's job it stays the tick). A job that ends for good, here or by a cancellation, is unowned;
+    /// its owner stays as the record of who wrote it. It needs no channels cleaned where it was never dispatched, or
+    /// where its first run was its only one and `record` heard all of it by a gateway.
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
     /// they opened channels.

@@ -38,39 +38,46 @@ impl Json {
         serde_json::from_str(self.as_str())
     }
 
-    /// Refuses what is larger than `bytes_max` or nested deeper than any honest document, and half of a character's
-    /// escape. A raw value is not descended into when it is parsed, so that without this a client could store what no
-    /// reader could open.
+    /// Refuses what is larger than `bytes_max` or nested deeper than any honest document, half of a character's escape, and
+    /// numbers beyond a double. A raw value is not descended into when it is parsed, so that without this a client could
+    /// store what no reader could open.
     pub fn check(&self, field: &str, bytes_max: usize) -> Result<(), Invalid> {
         let text = self.as_str();
         if text.len() > bytes_max {
             let message = format!("expected at most {bytes_max} bytes of JSON, got {}", text.len());
             return Err(Invalid::too_large(field, message));
         }
-        let message = match inspect(text.as_bytes()) {
+        let message = match inspect(text) {
             Ok(depth) if depth <= JSON_DEPTH_MAX => return Ok(()),
             Ok(_) => format!("expected JSON nested at most {JSON_DEPTH_MAX} deep"),
             Err(Unreadable::Surrogate) => {
                 r"expected surrogate escapes in pairs (as \ud83d\ude00), got one that stands alone".to_owned()
             }
+            Err(Unreadable::Number) => format!("expected numbers of at most {:e} either way of zero", f64::MAX),
         };
         Err(Invalid::new(field, message))
     }
 }
 
+/// A number of fewer bytes than this that has no exponent fits a double.
+const LONG_NUMBER: usize = 300;
+
 /// What the grammar allows and a strict reader cannot decode.
 #[derive(Debug, PartialEq)]
 enum Unreadable {
     Surrogate,
+    Number,
 }
 
 /// How deep arrays and objects nest in a valid JSON text that can be decoded.
-fn inspect(text: &[u8]) -> Result<usize, Unreadable> {
+fn inspect(text: &str) -> Result<usize, Unreadable> {
+    let bytes = text.as_bytes();
     let (mut depth, mut deepest, mut at) = (0usize, 0usize, 0usize);
-    while let Some(byte) = text.get(at) {
+    while let Some(byte) = bytes.get(at) {
         at += 1;
         match byte {
-            b'"' => at = pass_string(text, at)?,
+            b'"' => at = pass_string(bytes, at)?,
+            b'-' | b'0'..=b'9' => at = pass_number(text, at - 1)?,
             b'[' | b'{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
@@ -107,6 +114,19 @@ fn pass_string(text: &[u8], mut at: usize) -> Result<usize, Unreadable> {
 fn escaped_unit(text: &[u8], at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix(br"\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
+}
+
+/// Where the number that begins at `from` is over.
+fn pass_number(text: &str, from: usize) -> Result<usize, Unreadable> {
+    let rest = &text[from..];
+    let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let mut has_exponent = false;
+    let length =
+        rest.bytes().take_while(is_of_number).inspect(|byte| has_exponent |= matches!(byte, b'e' | b'E')).count();
+    if (has_exponent || length > LONG_NUMBER) && !rest[..length].parse::<f64>().is_ok_and(f64::is_finite) {
+        return Err(Unreadable::Number);
+    }
+    Ok(from + length)
 }
 
 impl fmt::Debug for Json {
@@ -149,7 +169,7 @@ mod tests {
 
     #[test]
     fn brackets_in_strings_do_not_nest() {
-        assert_eq!(inspect(br#"{"a":"[[[{{{\"[[","b":[1],"c\\":[]}"#), Ok(2));
+        assert_eq!(inspect(r#"{"a":"[[[{{{\"[[","b":[1],"c\\":[]}"#), Ok(2));
     }
 
     #[test]
@@ -187,6 +207,25 @@ mod tests {
         for text in whole {
             json(text).to::<serde_json::Value>().expect(text);
             json(text).check("args", 99).expect(text);
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_a_double_is_refused_wherever_it_stands() {
+        let digits = "9".repeat(310);
+        let beyond =
+            ["1e400", "-1e400", "1E+309", "[1,2e999]", r#"{"a":1e99999999999999999999}"#, &digits, "-1.5e308000 "];
+        for text in beyond {
+            assert!(json(text).to::<serde_json::Value>().is_err(), "a strict reader takes {text}");
+            let refused = json(text).check("result", 999).expect_err(text);
+            assert_eq!(refused.field, "result");
+            assert!(refused.message.contains("numbers"), "{}", refused.message);
+        }
+        let (long, fraction) = ("1".repeat(308), format!("0.{}", "1".repeat(400)));
+        let within = ["1e308", "-1.5E+300", "1e-400", "0e400", "[0,-0,1.25]", r#"{"1e400":"1e400"}"#, &long, &fraction];
+        for text in within {
+            json(text).to::<serde_json::Value>().expect(text);
+            json(text).check("result", 999).expect(text);
         }
     }
 

@@ -34,12 +34,13 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
     loop {
         super::link::ensure_known(node, &poll.worker_id).await?;
         let unknown = || Error::not_found("worker", &poll.worker_id);
-        let turn = node.sessions.turn(&poll.worker_id).ok_or_else(unknown)?;
-        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id };
         // Armed before anything is looked at, so that a cancellation that comes now is not missed.
-        let wake = turn.wake.notified();
+        let bell = node.sessions.bell(&poll.worker_id).ok_or_else(unknown)?;
+        let wake = bell.notified();
         tokio::pin!(wake);
         wake.as_mut().enable();
+        let turn = node.sessions.turn(&poll.worker_id).ok_or_else(unknown)?;
+        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id };
         if !turn.cancel.is_empty() {
             let jobs = take_now(&turn.consumers, poll.max, Vec::new());
             let jobs = hand_out(node, &poll.worker_id, jobs).await?;

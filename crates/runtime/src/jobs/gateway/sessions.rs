@@ -60,7 +60,6 @@ struct Run {
 /// What a poll needs to wait for work.
 pub struct Turn {
     pub consumers: Vec<Arc<dyn Consumer>>,
-    pub wake: Arc<Notify>,
     pub cancel: Vec<ExecutionId>,
 }
 
@@ -113,6 +112,11 @@ impl Sessions {
         self.inner.lock().workers.get_mut(worker).map(Session::see).is_some()
     }
 
+    /// What rings when a worker has something to hear.
+    pub fn bell(&self, worker: &WorkerId) -> Option<Arc<Notify>> {
+        self.inner.lock().workers.get(worker).map(|session| session.wake.clone())
+    }
+
     /// A poll begins: what it may take from, the next queue first each time, and what the worker must hear.
     pub fn turn(&self, worker: &WorkerId) -> Option<Turn> {
         let mut inner = self.inner.lock();
@@ -125,7 +129,7 @@ impl Sessions {
             consumers.rotate_left(start);
             session.rotation = session.rotation.wrapping_add(1);
         }
-        Some(Turn { consumers, wake: session.wake.clone(), cancel: std::mem::take(&mut session.cancel) })
+        Some(Turn { consumers, cancel: std::mem::take(&mut session.cancel) })
     }
 
     /// A poll has been answered or was dropped.

@@ -197,6 +197,10 @@ impl Params {
         if given.next().is_some() {
             return Err(ApiError::invalid(name, "expected it once, got it several times"));
         }
+        // What the decoder puts in the place of bytes that are no text.
+        if first.as_ref().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER)) {
+            return Err(ApiError::invalid(name, "expected UTF-8, percent-encoded, got other bytes"));
+        }
         Ok(first.filter(|text| !text.is_empty()))
     }
 

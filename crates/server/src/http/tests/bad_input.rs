@@ -236,6 +236,13 @@ async fn what_is_not_json_text_is_refused() {
 }
 
 #[tokio::test]
+async fn a_query_that_is_not_utf_8_is_refused_by_its_parameter() {
+    let world = World::new().await;
+    let answer = world.answer(request("GET", "/v1/jobs?queue=%ff", "")).await;
+    assert_eq!((answer.status.as_u16(), answer.field()), (400, "queue"));
+}
+
+#[tokio::test]
 async fn whatever_type_a_body_claims_it_is_read_as_json() {
     let world = World::new().await;
     for content_type in ["application/json; charset=utf-8", "text/plain", "application/x-www-form-urlencoded", ""] {

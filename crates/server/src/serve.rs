@@ -92,7 +92,8 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
             .collect(),
         flags: args.flags(),
     };
-    let config = load.config()?;
+    // A bad value is the caller's to mend, wherever it was set.
+    let config = load.config().map_err(|error| Usage(error.to_string()))?;
     if args.print_config {
         return Ok(line(config.to_toml()?.trim_end())?);
     }

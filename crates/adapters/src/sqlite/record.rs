@@ -4,7 +4,7 @@
 //! completes is one such statement. Everything else reads the run first and asks the core what follows.
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::job::{ExecutionStatus, Ownership};
+use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::lifecycle::{self, Budget, Next};
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::{Outcome, Progress, RetryPolicy, RunReport, Status};
@@ -17,7 +17,7 @@ use super::archive::{archive, present_status, run_end};
 use super::books::{Ledger, QueueId};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{duration_option, instant, instant_option, micros, number, retry_policy, status};
+use super::rows::{duration_option, instant, instant_option, micros, node_id_option, number, retry_policy, status};
 
 pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
     epoch::hold(ledger, fence, "judge")?;
@@ -70,7 +70,7 @@ struct Completion<'db> {
     write: CachedStatement<'db>,
 }
 
-/// The fast path: `None` where the run is not in flight.
+/// The fast path: `None` where the run is not in flight, or not the claimant's.
 fn record_completed(
     ledger: &mut Ledger<'_>,
     statements: &mut Completion<'_>,
@@ -82,6 +82,10 @@ fn record_completed(
     let execution = report.execution.0.as_bytes();
     let mut rows = statements.read.query(params![report.job.0.as_bytes(), execution])?;
     let Some(row) = rows.next()? else { return Ok(None) };
+    let owner = node_id_option(row, 7)?;
+    if report.owner.as_ref().is_some_and(|claim| claim.yields_to(owner.as_ref())) {
+        return Ok(None);
+    }
     let progress = report.progress.as_ref();
     statements.write.execute(params![
         row.get::<_, i64>(0)?,
@@ -89,7 +93,7 @@ fn record_completed(
         micros(at),
         result.map(Json::as_str),
         report.worker.as_ref().map(WorkerId::as_str),
-        report.owner.as_ref().map(NodeId::as_str),
+        report.owner.as_ref().map(|claim| claim.node().as_str()),
         report.started_at.map(micros),
         progress.map(|progress| progress.percent),
         progress.and_then(|progress| progress.message.as_deref()),
@@ -125,6 +129,7 @@ struct Run {
     max_retries: u32,
     policy: RetryPolicy,
     log_seq: i64,
+    owner: Option<NodeId>,
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
@@ -143,6 +148,7 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         max_retries: number(row, 11)?,
         policy: retry_policy(row, 12)?,
         log_seq: row.get(16)?,
+        owner: node_id_option(row, 17)?,
     })
 }
 
@@ -152,6 +158,9 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
     let Some(run) = run else { return Ok(Recorded::Stale) };
     if run.execution != Some(*report.execution.0.as_bytes()) || !run.state.is_in_flight() {
         return refuse(ledger, report, &run);
+    }
+    if report.owner.as_ref().is_some_and(|claim| claim.yields_to(run.owner.as_ref())) {
+        return Ok(Recorded::NotOwner);
     }
     let started_at = run.started_at.or(report.started_at);
     let mut change = Change {
@@ -222,8 +231,7 @@ fn note(
         report.execution.0.as_bytes(),
         state.code(),
         report.worker.as_ref().map(WorkerId::as_str),
-        report.owner.as_ref().map(NodeId::as_str),
-        report.owner.as_ref().map(|_| Ownership::Owned.code()),
+        report.owner.as_ref().map(|claim| claim.node().as_str()),
         started_at.map(micros),
         deadline.map(micros),
         report.progress.as_ref().map(|progress| progress.percent),

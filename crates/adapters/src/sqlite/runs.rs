@@ -1,17 +1,17 @@
 //! Runs as the leader watches them: which are due, in flight, overdue.
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::Status;
-use convoke_core::ports::store::{InFlight, InFlightFilter, Overdue, Promoted};
+use convoke_core::jobs::{Ownership, Status};
+use convoke_core::ports::store::{Handover, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned};
 use convoke_core::{JobId, NodeId, QueueName, WorkerId};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::books::{Ledger, QueueId};
 use super::epoch;
 use super::failure::Result;
 use super::rows::{
-    execution_id, instant, instant_option, job_id, job_type, micros, node_id_option, number, queue_name, status,
+    code, execution_id, instant, instant_option, job_id, job_type, micros, node_id_option, number, queue_name, status,
     worker_id_option,
 };
 
@@ -37,6 +37,30 @@ pub(super) fn promote(ledger: &mut Ledger<'_>, fence: Fence, now: Timestamp, lim
     Ok(promoted)
 }
 
+/// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
+pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
+    let mut write = ledger.db.prepare_cached(include_str!("sql/reassign.sql"))?;
+    let mut read = ledger.db.prepare_cached(include_str!("sql/owner.sql"))?;
+    let mut reassigned = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (job, execution) = (change.job.0.as_bytes(), change.execution.0.as_bytes());
+        let (taker, ownership) = match &change.to {
+            Handover::Offer => (None, Ownership::HandingOff),
+            Handover::Keep => (None, Ownership::Owned),
+            Handover::Orphan => (None, Ownership::OrphanPending),
+            Handover::Take(node) => (Some(node.as_str()), Ownership::Owned),
+        };
+        let written = write.execute(params![job, execution, change.from.as_str(), taker, ownership.code()])?;
+        reassigned.push(if written > 0 {
+            Reassigned::Done
+        } else {
+            let owner = read.query_row(params![job, execution], |row| node_id_option(row, 0)).optional()?;
+            owner.map_or(Reassigned::Over, Reassigned::OwnedBy)
+        });
+    }
+    Ok(reassigned)
+}
+
 pub(super) fn in_flight(
     db: &Connection,
     filter: &InFlightFilter,
@@ -52,6 +76,7 @@ pub(super) fn in_flight(
             filter.worker.as_ref().map(WorkerId::as_str),
             filter.owner.as_ref().map(NodeId::as_str),
             filter.unclaimed_before.map(micros),
+            filter.moving,
             limit as i64
         ],
         read_run,
@@ -69,7 +94,8 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
         status: status(row, 5)?,
         worker: worker_id_option(row, 6)?,
         owner: node_id_option(row, 7)?,
-        dispatched_at: instant(row, 8)?,
+        ownership: code(row, 8, Ownership::from_code)?,
+        dispatched_at: instant(row, 9)?,
     })
 }
 
@@ -78,7 +104,7 @@ pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<O
     let mut rows = statement.query([limit as i64 + 1])?;
     let mut overdue = Overdue::default();
     while let Some(row) = rows.next()? {
-        let deadline = instant(row, 9)?;
+        let deadline = instant(row, 10)?;
         if deadline > now || overdue.runs.len() == limit {
             overdue.next_at = Some(deadline);
             break;

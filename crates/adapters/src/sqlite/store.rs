@@ -97,6 +97,10 @@ impl RunStore for SqliteStore {
         self.engine.writer.call(reports.len(), move |ledger| record::judge(ledger, fence, &reports)).await
     }
 
+    async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
+        self.engine.writer.call(changes.len(), move |ledger| runs::reassign(ledger, &changes)).await
+    }
+
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
         self.engine.readers.call(move |db| runs::in_flight(db, &filter, after, limit)).await
     }

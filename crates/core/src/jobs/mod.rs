@@ -29,7 +29,7 @@ pub use priority::Priority;
 pub use queue::{Queue, QueueCounts, QueuePatch, RateLimit};
 pub use rate_limit::SlidingWindow;
 pub use retry::{Jitter, RetryPolicy};
-pub use run::{Outcome, RunEnd, RunReport};
+pub use run::{Claim, Outcome, RunEnd, RunReport};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{JobDefaults, JobSpec, NewJob};
 pub use window::Windows;

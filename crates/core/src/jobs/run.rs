@@ -16,7 +16,7 @@ pub struct RunReport {
     pub execution: ExecutionId,
     pub worker: Option<WorkerId>,
     /// The node that records this run.
-    pub owner: Option<NodeId>,
+    pub owner: Option<Claim>,
     /// When a gateway gave the run to its worker. A run that never says `started` is timed from then.
     pub handed_out_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
@@ -25,6 +25,31 @@ pub struct RunReport {
     pub end: Option<RunEnd>,
     /// The events came by the job's channels on the bus, which must be closed one day. False: by a gateway.
     pub by_channel: bool,
+}
+
+/// How a node comes to own a job's events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// Its gateway handed the run out: it owns it, whoever did before.
+    Take(NodeId),
+    /// It was assigned the run, or hears it by its channels: the report counts only where no other node owns it.
+    IfFree(NodeId),
+}
+
+impl Claim {
+    pub fn node(&self) -> &NodeId {
+        match self {
+            Claim::Take(node) | Claim::IfFree(node) => node,
+        }
+    }
+
+    /// Whether a report with this claim is refused where `owner` owns the job.
+    pub fn yields_to(&self, owner: Option<&NodeId>) -> bool {
+        match self {
+            Claim::Take(_) => false,
+            Claim::IfFree(node) => owner.is_some_and(|owner| owner != node),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

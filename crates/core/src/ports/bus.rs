@@ -33,6 +33,10 @@ pub trait Bus: Send + Sync {
     async fn close(&self, queues: &[String]) -> Result<()>;
     /// Whether it answers.
     async fn ping(&self) -> Result<()>;
+    /// Whether it ends with the process: then nobody else can be reached by it.
+    fn is_in_process(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +84,6 @@ pub trait Multiplex: Send + Sync {
     async fn remove(&self, queues: &[String]) -> Result<()>;
     /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
     async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>>;
-    /// Done with these entries of `queue`: they do not come again.
-    async fn ack(&self, queue: &str, ids: &[String]) -> Result<()>;
+    /// Done with these entries of each queue: they do not come again.
+    async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;
 }

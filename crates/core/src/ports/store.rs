@@ -18,7 +18,7 @@ use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, Schedule
 use crate::jobs::link::Enqueued;
 use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
-use crate::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
+use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch, RunReport, Status};
 
 pub trait Store: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore {}
 
@@ -107,7 +107,9 @@ pub trait RunStore: Send + Sync {
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
     /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
     ///
-    /// A worker or owner that is named is noted, the owner's job is then owned; `started_at` makes a dispatched job
+    /// A worker that is named is noted. So is an owner, and the job is then owned, unless the claim is
+    /// [`IfFree`](crate::jobs::Claim::IfFree) and another owns it: such a report changes nothing at all. An owner that is
+    /// named again leaves a handoff in progress as it is. `started_at` makes a dispatched job
     /// running, and the first one stands; the run's time is up its timeout after that. Until a run has started, it is
     /// up its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
     /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
@@ -119,6 +121,9 @@ pub trait RunStore: Send + Sync {
     /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
     /// they opened channels.
     async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
+    /// Moves the ownership of runs in flight. Each change stands alone, and is made only where the run is still the job's
+    /// and its owner is as expected: of two nodes that want one run, one has it.
+    async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>>;
     /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before.
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
     /// Runs whose time is up, the longest overdue first.
@@ -179,9 +184,41 @@ pub enum Recorded {
     /// The run had ended just so, be it the job's last or one in its history: nothing changed. Just so is the same kind of
     /// outcome with the same result or error; a cancelled run may be told of with any reason, or none.
     Repeated,
+    /// Another node owns the job, and the claim was only for a free one: nothing changed.
+    NotOwner,
     /// The job has another run by now, or the run ended otherwise (be it only with another result or error), or it ended and the report says nothing of an end, or
     /// the job is unknown.
     Stale,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reassign {
+    pub job: JobId,
+    pub execution: ExecutionId,
+    /// Who gives it away.
+    pub from: NodeId,
+    pub to: Handover,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handover {
+    /// `from`, the owner, offers it: it is being handed off.
+    Offer,
+    /// `from`, the owner, keeps it after all.
+    Keep,
+    /// `from`, the owner, found nobody: the orphan detector is to see to it.
+    Orphan,
+    /// This node takes it: where `from` still owns it, nobody does, or it was left as an orphan.
+    Take(NodeId),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reassigned {
+    Done,
+    /// Not as expected: this node owns it, or nobody does. Of a take: the taker itself where it has it already.
+    OwnedBy(Option<NodeId>),
+    /// The run is over, or the job has another by now, or is unknown.
+    Over,
 }
 
 /// What a report did to its job; `attempt`, `due_at` and `started_at` are those of the run that was reported.
@@ -204,6 +241,8 @@ pub struct InFlightFilter {
     pub owner: Option<NodeId>,
     /// Dispatched before this, not running, and no worker is known to have picked it up.
     pub unclaimed_before: Option<Timestamp>,
+    /// On their way from one owner to another: being handed off, or left as orphans.
+    pub moving: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -216,6 +255,7 @@ pub struct InFlight {
     pub status: Status,
     pub worker: Option<WorkerId>,
     pub owner: Option<NodeId>,
+    pub ownership: Ownership,
     pub dispatched_at: Timestamp,
 }
 

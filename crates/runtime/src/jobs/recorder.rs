@@ -98,6 +98,11 @@ async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
                 }
             }
             Recorded::Repeated => over.push((told.job, told.execution)),
+            // The run goes on, but it is another's to tell of.
+            Recorded::NotOwner => {
+                tally.not_owner += u64::from(!told.is_claim);
+                over.push((told.job, told.execution));
+            }
             Recorded::Stale => {
                 tally.stale += u64::from(!told.is_claim);
                 over.push((told.job, told.execution));

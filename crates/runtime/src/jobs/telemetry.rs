@@ -52,6 +52,8 @@ pub fn describe() {
 #[derive(Default)]
 pub struct Tally {
     pub stale: u64,
+    /// Of nodes that no longer own the job.
+    pub not_owner: u64,
     ends: Vec<(Status, QueueName, JobType, u64)>,
     waits: Vec<f64>,
     runs: Vec<f64>,
@@ -85,6 +87,9 @@ impl Tally {
             );
             self.waits.into_iter().for_each(|value| wait.record(value));
             self.runs.into_iter().for_each(|value| run.record(value));
+        }
+        if self.not_owner > 0 {
+            counter!("convoke_fenced_total", "what" => "owner").increment(self.not_owner);
         }
         if self.stale > 0 {
             counter!("convoke_fenced_total", "what" => "run").increment(self.stale);

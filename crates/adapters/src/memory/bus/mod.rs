@@ -152,6 +152,10 @@ impl Bus for MemoryBus {
     async fn ping(&self) -> Result<()> {
         Ok(())
     }
+
+    fn is_in_process(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
@@ -170,7 +174,7 @@ mod tests {
         let taken = consumer.take(1).await.expect("take");
         multiplex.remove(&["a".into()]).await.expect("remove");
         assert_eq!(bus.queues.lock().by_name.len(), 2, "what is not acknowledged is kept");
-        multiplex.ack("a", &[read[0].id.clone()]).await.expect("ack");
+        multiplex.ack(&[("a".to_owned(), vec![read[0].id.clone()])]).await.expect("ack");
         consumer.ack(&[taken[0].id.clone()]).await.expect("ack");
         drop(consumer);
         assert!(bus.queues.lock().by_name.is_empty());

@@ -122,12 +122,14 @@ impl Multiplex for MemoryMultiplex {
         }
     }
 
-    async fn ack(&self, queue: &str, ids: &[String]) -> Result<()> {
+    async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()> {
         let mut queues = self.queues.lock();
-        if let Some(queue) = queues.by_name.get_mut(queue) {
-            queue.ack_read(ids);
+        for (queue, ids) in done {
+            if let Some(queue) = queues.by_name.get_mut(queue.as_str()) {
+                queue.ack_read(ids);
+            }
+            queues.drop_if_idle(queue);
         }
-        queues.drop_if_idle(queue);
         Ok(())
     }
 }

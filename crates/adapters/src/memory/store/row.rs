@@ -1,10 +1,10 @@
 //! A job as it is stored: what readers see of it, and what only the store needs to know.
 
-use convoke_core::Json;
 use convoke_core::jobs::lifecycle::{Budget, Next, after};
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunEnd, RunReport, Status};
-use convoke_core::ports::store::{Change, InFlight, Recorded};
+use convoke_core::ports::store::{Change, Handover, InFlight, Reassign, Reassigned, Recorded};
+use convoke_core::{Json, NodeId};
 use jiff::Timestamp;
 
 pub(super) struct Row {
@@ -74,6 +74,7 @@ impl Row {
             status: self.job.status,
             worker: self.job.worker_id.clone(),
             owner: self.job.owner_node.clone(),
+            ownership: self.job.ownership,
             dispatched_at: self.job.dispatched_at?,
         })
     }
@@ -154,9 +155,10 @@ impl Row {
         if report.worker.is_some() {
             self.job.worker_id = report.worker;
         }
-        if report.owner.is_some() {
-            self.job.owner_node = report.owner;
-            self.job.ownership = Ownership::Owned;
+        if let Some(claim) = report.owner
+            && self.job.owner_node.as_ref() != Some(claim.node())
+        {
+            self.own(claim.node().clone());
         }
         match (report.started_at, report.handed_out_at) {
             (Some(at), _) => self.start(at),
@@ -182,6 +184,35 @@ impl Row {
             started_at,
             retry_at,
         }
+    }
+
+    /// Whether another node owns the job, and the report is only for the owner.
+    pub(super) fn is_anothers(&self, report: &RunReport) -> bool {
+        report.owner.as_ref().is_some_and(|claim| claim.yields_to(self.job.owner_node.as_ref()))
+    }
+
+    /// Moves the ownership of the present run, where it is as the change expects it.
+    pub(super) fn reassign(&mut self, change: Reassign) -> Reassigned {
+        let owner = self.job.owner_node.clone();
+        let expected = match change.to {
+            Handover::Take(_) => owner.is_none() || self.job.ownership == Ownership::OrphanPending,
+            Handover::Offer | Handover::Keep | Handover::Orphan => false,
+        };
+        if !expected && owner.as_ref() != Some(&change.from) {
+            return Reassigned::OwnedBy(owner);
+        }
+        match change.to {
+            Handover::Offer => self.job.ownership = Ownership::HandingOff,
+            Handover::Keep => self.job.ownership = Ownership::Owned,
+            Handover::Orphan => self.job.ownership = Ownership::OrphanPending,
+            Handover::Take(node) => self.own(node),
+        }
+        Reassigned::Done
+    }
+
+    fn own(&mut self, node: NodeId) {
+        self.job.owner_node = Some(node);
+        self.job.ownership = Ownership::Owned;
     }
 
     fn start(&mut self, at: Timestamp) {

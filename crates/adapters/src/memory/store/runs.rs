@@ -6,10 +6,10 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{RunReport, Status};
+use convoke_core::jobs::{Ownership, RunReport, Status};
 use convoke_core::ports::store::{
-    Cutoffs, DispatchOrder, Dispatched, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Recorded, RunStore,
-    Window,
+    Cutoffs, DispatchOrder, Dispatched, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
+    Reassigned, Recorded, RunStore, Window,
 };
 use convoke_core::{Epoch, ExecutionId, JobId, Result};
 use jiff::Timestamp;
@@ -45,6 +45,18 @@ impl RunStore for MemoryStore {
     async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
         let mut state = self.fenced(fence, "judge")?;
         Ok(reports.into_iter().map(|report| state.record(report, true)).collect())
+    }
+
+    async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
+        let mut state = self.state();
+        let reassigned = changes.into_iter().map(|change| {
+            let runs = |row: &&Row| row.job.status.is_in_flight() && row.job.execution_id == Some(change.execution);
+            match state.row(change.job).filter(runs).map(|row| row.seq) {
+                Some(seq) => state.change(seq, |row| row.reassign(change)),
+                None => Reassigned::Over,
+            }
+        });
+        Ok(reassigned.collect())
     }
 
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
@@ -102,6 +114,7 @@ fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
     filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))
         && filter.owner.as_ref().is_none_or(|owner| run.owner.as_ref() == Some(owner))
         && filter.unclaimed_before.is_none_or(unclaimed)
+        && (!filter.moving || matches!(run.ownership, Ownership::HandingOff | Ownership::OrphanPending))
 }
 
 impl State {
@@ -155,6 +168,9 @@ impl State {
         let Some(row) = self.row(report.job) else { return Recorded::Stale };
         if !row.hears(&report) {
             return row.answer_late(&report);
+        }
+        if row.is_anothers(&report) {
+            return Recorded::NotOwner;
         }
         Recorded::Applied(self.change(row.seq, |row| row.hear(report, judged)))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
-use convoke_core::jobs::{Outcome, Progress, RunReport};
+use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
 use convoke_core::ports::Multiplex;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
@@ -51,9 +51,7 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
             done.push((queue, ids));
         }
         record_until_stored(node, reports.list).await?;
-        for (queue, ids) in done {
-            channels.ack(&queue, &ids).await?;
-        }
+        channels.ack(&done).await?;
     }
 }
 
@@ -93,7 +91,7 @@ impl Reports {
 
     fn of(&mut self, job: JobId, execution: ExecutionId) -> &mut RunReport {
         let index = *self.by_run.entry(execution).or_insert_with(|| {
-            let owner = Some(self.owner.clone());
+            let owner = Some(Claim::IfFree(self.owner.clone()));
             self.list.push(RunReport { owner, by_channel: true, ..RunReport::of(job, execution) });
             self.list.len() - 1
         });

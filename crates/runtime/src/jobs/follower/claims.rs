@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::RunReport;
 use convoke_core::jobs::wire::RunRef;
+use convoke_core::jobs::{Claim as Owner, RunReport};
 use convoke_core::{ExecutionId, JobId, WorkerId};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -99,7 +99,8 @@ impl Claims {
                 claim.written = true;
                 let mut report = RunReport::of(claim.job, execution);
                 report.worker = claim.worker.clone();
-                report.owner = Some(node.id.clone());
+                let own = node.id.clone();
+                report.owner = Some(if claim.by_gateway { Owner::Take(own) } else { Owner::IfFree(own) });
                 report.handed_out_at = claim.handed_out.map(|at| node.now() - at.elapsed());
                 reports.push(report);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
-use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::jobs::{Claim, Outcome, RunReport};
 use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
@@ -138,7 +138,7 @@ async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -
     let claims = old.iter().map(|job| {
         let mut claim = RunReport::of(job.job_id, job.execution_id);
         claim.worker = Some(worker.clone());
-        claim.owner = Some(node.id.clone());
+        claim.owner = Some(Claim::Take(node.id.clone()));
         claim
     });
     let claims: Vec<RunReport> = claims.collect();

@@ -80,15 +80,15 @@ pub async fn what_was_acknowledged_does_not_come_again(bus: &dyn Bus, _advance: 
     first.add(&names(&["a"])).await.expect("add");
     push(bus, "a", &["1", "2", "3"]).await;
     let came = read(&*first, 3).await.remove("a").expect("of a");
-    first.ack("a", &[came[0].id.clone(), came[2].id.clone(), "nonsense".into()]).await.expect("ack");
-    first.ack("nowhere", &ids(&came)).await.expect("passed over");
+    first.ack(&[("a".to_owned(), vec![came[0].id.clone(), came[2].id.clone(), "nonsense".into()])]).await.expect("ack");
+    first.ack(&[("nowhere".to_owned(), ids(&came))]).await.expect("passed over");
     first.remove(&names(&["a"])).await.expect("remove");
     let second = bus.multiplex().await.expect("multiplex");
     second.add(&names(&["a"])).await.expect("add");
     let again = read(&*second, 1).await.remove("a").expect("of a");
     assert_eq!(texts(&again), ["2"], "what was not comes again");
     assert_eq!((&again[0].id, again[0].deliveries), (&came[1].id, 2));
-    second.ack("a", &ids(&again)).await.expect("ack");
+    second.ack(&[("a".to_owned(), ids(&again))]).await.expect("ack");
     assert_silent(second.next()).await;
     push(bus, "a", &["4"]).await;
     assert_eq!(texts(&read(&*second, 1).await["a"]), ["4"]);
@@ -115,7 +115,7 @@ pub async fn several_multiplexes_of_a_queue_share_acknowledgements(bus: &dyn Bus
     assert_eq!(texts(&read(&*two, 1).await["a"]), ["1"]);
     push(bus, "a", &["2"]).await;
     let second = read(&*one, 1).await;
-    one.ack("a", &ids(&second["a"])).await.expect("ack");
+    one.ack(&[("a".to_owned(), ids(&second["a"]))]).await.expect("ack");
     assert_silent(two.next()).await;
 }
 
@@ -125,7 +125,7 @@ pub async fn the_multiplexes_of_a_queue_are_one_more_group_of_it(bus: &dyn Bus, 
     multiplex.add(&names(&["a"])).await.expect("add");
     push(bus, "a", &["1", "2"]).await;
     let came = read(&*multiplex, 2).await;
-    multiplex.ack("a", &ids(&came["a"][..1])).await.expect("ack");
+    multiplex.ack(&[("a".to_owned(), ids(&came["a"][..1]))]).await.expect("ack");
     // The group still owes both, so that the queue holds both; of the multiplexes one is done.
     let second = bus.multiplex().await.expect("multiplex");
     second.add(&names(&["a"])).await.expect("add");
@@ -170,7 +170,7 @@ pub async fn ten_thousand_queues_are_read_by_one(bus: &dyn Bus, _advance: impl A
     assert_eq!(came.len(), 10_000);
     for (queue, deliveries) in &came {
         assert_eq!(texts(deliveries), ["1", "2"], "{queue}");
-        multiplex.ack(queue, &ids(deliveries)).await.expect("ack");
+        multiplex.ack(&[(queue.to_owned(), ids(deliveries))]).await.expect("ack");
     }
     multiplex.remove(&queues).await.expect("remove");
     bus.close(&queues).await.expect("close");

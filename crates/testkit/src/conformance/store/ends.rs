@@ -1,6 +1,6 @@
 //! Cancelling, redriving, purging: what people do to jobs.
 
-use convoke_core::jobs::{ExecutionStatus, NewJob, Ownership, RunReport, Status};
+use convoke_core::jobs::{Claim, ExecutionStatus, NewJob, Ownership, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cancelled, Redriven};
 
@@ -41,7 +41,7 @@ pub async fn nobody_owns_a_job_that_has_ended(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue((1..=6).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
     let runs = stage.dispatch("q", 6, at(1)).await;
-    let owned = |run| RunReport { owner: Some(node("n")), ..report(run) };
+    let owned = |run| RunReport { owner: Some(Claim::Take(node("n"))), ..report(run) };
     for run in &runs[..5] {
         stage.apply(owned(run)).await;
         assert_eq!(stage.job(run.job_id).await.ownership, Ownership::Owned);

@@ -1,7 +1,7 @@
 //! Who is running, whose time is up, whom nobody has claimed.
 
 use convoke_core::JobId;
-use convoke_core::jobs::{NewJob, RunReport, Status};
+use convoke_core::jobs::{Claim, NewJob, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::InFlightFilter;
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ pub async fn runs_in_flight_are_found_by_worker_and_owner(store: &dyn Store) {
     stage.enqueue((1..=5).map(job)).await;
     let runs = stage.dispatch("q", 5, at(1)).await;
     for (run, (w, n)) in runs.iter().zip([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]) {
-        stage.apply(RunReport { worker: Some(worker(w)), owner: Some(node(n)), ..report(run) }).await;
+        stage.apply(RunReport { worker: Some(worker(w)), owner: Some(Claim::Take(node(n))), ..report(run) }).await;
     }
     let by_worker = InFlightFilter { worker: Some(worker("a")), ..Default::default() };
     let by_owner = InFlightFilter { owner: Some(node("x")), ..Default::default() };
@@ -73,7 +73,7 @@ pub async fn runs_that_no_worker_claimed_are_found(store: &dyn Store) {
     stage.dispatch("q", 1, at(5)).await;
     stage.apply(RunReport { worker: Some(worker("w")), ..report(&early[0]) }).await;
     stage.apply(RunReport { started_at: Some(at(2)), ..report(&early[1]) }).await;
-    stage.apply(RunReport { owner: Some(node("n")), ..report(&early[2]) }).await;
+    stage.apply(RunReport { owner: Some(Claim::Take(node("n"))), ..report(&early[2]) }).await;
     let unclaimed = |second| InFlightFilter { unclaimed_before: Some(at(second)), ..Default::default() };
     assert!(found(store, unclaimed(1)).await.is_empty(), "before, not at");
     assert_eq!(found(store, unclaimed(5)).await, [3, 4].map(job_id), "an owner is not a worker");

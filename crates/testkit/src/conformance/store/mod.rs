@@ -12,6 +12,7 @@ pub mod in_flight;
 pub mod insert;
 pub mod list;
 pub mod members;
+pub mod ownership;
 pub mod queues;
 pub mod record;
 pub mod retry;
@@ -168,6 +169,21 @@ macro_rules! store_conformance {
                 a_run_that_never_says_started_is_timed_from_when_it_was_handed_out,
                 a_start_moves_the_deadline_of_a_run_that_was_handed_out,
                 a_deadline_beyond_all_time_is_its_end,
+            ]
+        );
+        $crate::conformance_tests!(
+            $make,
+            (),
+            (store::ownership),
+            [
+                the_first_to_claim_a_free_run_has_it,
+                who_does_not_own_a_run_changes_nothing_of_it,
+                a_gateway_that_handed_a_run_out_owns_it,
+                an_offered_run_is_taken_once_and_stays_the_same_run,
+                only_its_owner_can_offer_keep_or_abandon_a_run,
+                orphans_and_runs_that_nobody_owns_can_be_taken_by_anyone,
+                a_run_that_is_over_cannot_be_taken,
+                runs_on_their_way_to_another_owner_are_found,
             ]
         );
         $crate::conformance_tests!(

@@ -2,7 +2,7 @@
 
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::wire::Dispatch;
-use convoke_core::jobs::{ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
+use convoke_core::jobs::{Claim, ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Change, Recorded};
 
@@ -15,7 +15,7 @@ fn every_kind(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
     let ended = |outcome| of().ended(at(50), outcome, 0.5);
     vec![
         ("claimed by a worker", RunReport { worker: Some(worker("intruder")), ..of() }),
-        ("claimed by an owner", RunReport { owner: Some(node("intruder")), ..of() }),
+        ("claimed by an owner", RunReport { owner: Some(Claim::Take(node("intruder"))), ..of() }),
         ("started", RunReport { started_at: Some(at(49)), ..of() }),
         ("progress", RunReport { progress: Some(progress), ..of() }),
         ("log", RunReport { logs: vec![log("late")], ..of() }),
@@ -32,7 +32,8 @@ fn every_kind(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
 pub async fn a_claim_names_worker_and_owner(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1)).await;
-    let change = stage.apply(RunReport { worker: Some(worker("w")), owner: Some(node("n")), ..report(&run) }).await;
+    let change =
+        stage.apply(RunReport { worker: Some(worker("w")), owner: Some(Claim::Take(node("n"))), ..report(&run) }).await;
     assert_eq!((change.status, change.attempt, change.retry_at), (Status::Dispatched, 1, None));
     let job = stage.job(job_id(1)).await;
     assert_eq!((job.status, job.ownership), (Status::Dispatched, Ownership::Owned));
@@ -90,7 +91,7 @@ pub async fn one_report_can_tell_a_whole_run(store: &dyn Store) {
     let result = Some(json(r#"{"ok": true}"#));
     let whole = RunReport {
         worker: Some(worker("w")),
-        owner: Some(node("n")),
+        owner: Some(Claim::Take(node("n"))),
         started_at: Some(at(2)),
         logs: vec![log("a")],
         ..report(&run).ended(at(4), Outcome::Completed { result: result.clone() }, 0.5)
@@ -139,6 +140,7 @@ pub async fn reports_stand_alone_and_are_answered_in_order(store: &dyn Store) {
         .map(|answer| match answer {
             Recorded::Applied(_) => 'a',
             Recorded::Repeated => 'r',
+            Recorded::NotOwner => 'n',
             Recorded::Stale => 's',
         })
         .collect();

@@ -1,7 +1,7 @@
 //! What follows a run that did not complete: another, or a dead letter.
 
 use convoke_core::jobs::run::Outcome;
-use convoke_core::jobs::{ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
+use convoke_core::jobs::{Claim, ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{JobQuery, Recorded, Redriven};
 
@@ -37,7 +37,7 @@ pub async fn a_job_that_runs_again_forgets_the_run_before(store: &dyn Store) {
     let run = stage.run(job(1)).await;
     let claimed = RunReport {
         worker: Some(worker("w")),
-        owner: Some(node("n")),
+        owner: Some(Claim::Take(node("n"))),
         started_at: Some(at(1)),
         progress: Some(Progress { percent: 5, message: None }),
         ..report(&run)

@@ -349,6 +349,10 @@ impl Session {
             free: self.record.concurrency.saturating_sub(running),
             state,
             at,
+            name: None,
+            concurrency: Some(self.record.concurrency),
+            via: self.record.via.clone(),
+            executions: None,
         }
     }
 }

@@ -74,6 +74,10 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         free: 0,
         state: WorkerState::Gone,
         at: now,
+        name: None,
+        concurrency: None,
+        via: worker.via.clone(),
+        executions: None,
     });
     let lost = || Outcome::Lost { error: format!("worker {id} stopped beating") };
     let reports = runs.into_iter().map(|run| {

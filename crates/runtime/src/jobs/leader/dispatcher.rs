@@ -307,5 +307,9 @@ fn heartbeat(worker: WorkerRecord) -> WorkerHeartbeat {
         free: worker.concurrency.saturating_sub(worker.running),
         state: worker.state,
         at: worker.last_heartbeat_at,
+        name: None,
+        concurrency: Some(worker.concurrency),
+        via: worker.via,
+        executions: None,
     }
 }

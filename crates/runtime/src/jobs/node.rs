@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::follower::Claims;
 use super::gateway::Sessions;
 use super::hints::Hints;
+use super::leader::BusWorkers;
 use super::requests::Waiters;
 use super::settings::Settings;
 use crate::election::Leadership;
@@ -47,6 +48,7 @@ pub struct Node {
     /// One reader for the channels of all jobs this node owns.
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
+    pub bus_workers: BusWorkers,
     pub hints: Hints,
     pub waiters: Waiters,
     pub leadership: watch::Receiver<Leadership>,
@@ -94,6 +96,7 @@ impl Node {
             started_at: ports.clock.now(),
             claims: Claims::default(),
             sessions: Sessions::default(),
+            bus_workers: BusWorkers::default(),
             hints: Hints::default(),
             waiters: Waiters::default(),
             leadership,

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::bus_workers::last_taken;
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
@@ -43,6 +44,8 @@ async fn bury_the_dead(node: &Node, term: &Term, since: Instant, stale_after: Du
         // Of its own workers the node knows by the monotonic clock; of others by what they wrote.
         let written = super::until(worker.last_heartbeat_at, now);
         let silent = match node.sessions.silent_for(&worker.worker_id) {
+            // Of one that speaks the bus the leader knows by what it could have heard.
+            _ if worker.via.is_none() => node.bus_workers.silent_for(&worker.worker_id),
             // It may speak to another node by now; a beat from the future is a clock that was set back.
             Some(silent) if worker.last_heartbeat_at <= now => silent.min(written),
             Some(silent) => silent,
@@ -61,9 +64,13 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     let mut runs = runs_of(node, &id).await?;
     if let Some((own, _)) = node.sessions.leave(&id, now) {
         runs.extend(own);
-        runs.sort_by_key(|run| run.execution_id);
-        runs.dedup();
     }
+    node.bus_workers.forget(&id);
+    if worker.via.is_none() {
+        runs.extend(last_taken(node, &worker).await?);
+    }
+    runs.sort_by_key(|run| run.execution_id);
+    runs.dedup();
     warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "a worker is dead");
     // Before its runs are lost, or they would be dispatched to its slots again.
     node.hints.gone(WorkerHeartbeat {

@@ -116,8 +116,9 @@ impl Dispatcher {
         let now = self.node.now();
         let stale_after = self.node.settings.worker.stale_after;
         for worker in self.node.store().workers().await? {
-            // Of its own workers the node knows more than the store.
-            let beat = self.node.sessions.heartbeat(&worker.worker_id, now);
+            // Of its own workers, and of those it hears, the node knows more than the store.
+            let (node, id) = (&self.node, &worker.worker_id);
+            let beat = node.sessions.heartbeat(id, now).or_else(|| node.bus_workers.heartbeat(id));
             self.windows.on_heartbeat(&beat.unwrap_or_else(|| heartbeat(worker)), now);
         }
         self.windows.forget_stale(now, stale_after);

@@ -118,7 +118,8 @@ impl Dispatcher {
         for worker in self.node.store().workers().await? {
             // Of its own workers, and of those it hears, the node knows more than the store.
             let (node, id) = (&self.node, &worker.worker_id);
-            let beat = node.sessions.heartbeat(id, now).or_else(|| node.bus_workers.heartbeat(id));
+            let own = worker.via.as_ref() == Some(&node.id);
+            let beat = if own { node.sessions.heartbeat(id, now) } else { node.bus_workers.heartbeat(id) };
             self.windows.on_heartbeat(&beat.unwrap_or_else(|| heartbeat(worker)), now);
         }
         self.windows.forget_stale(now, stale_after);

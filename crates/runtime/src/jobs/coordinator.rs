@@ -63,6 +63,7 @@ impl Coordinator {
     fn spawn_duties(&self, view: watch::Sender<Leadership>) {
         let Inner { node, tasks, resign, stop } = &*self.inner;
         tasks.spawn(follower::consume_assignments(node.clone(), stop.clone()));
+        tasks.spawn(follower::consume_enqueues(node.clone(), stop.clone()));
         tasks.spawn(follower::settle_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::record_channel_events(node.clone(), stop.clone()));
         tasks.spawn(gateway::watch_sessions(node.clone(), stop.clone()));

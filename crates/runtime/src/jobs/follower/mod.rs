@@ -3,7 +3,9 @@
 mod assignments;
 mod channel_events;
 mod claims;
+mod enqueues;
 
 pub use assignments::consume_assignments;
 pub use channel_events::record_channel_events;
 pub use claims::{Claims, settle_claims};
+pub use enqueues::consume_enqueues;

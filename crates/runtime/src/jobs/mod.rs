@@ -10,6 +10,7 @@ pub mod client;
 mod coordinator;
 mod follower;
 mod gateway;
+mod handoff;
 mod hints;
 mod leader;
 mod node;

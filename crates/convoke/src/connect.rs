@@ -7,24 +7,71 @@ pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::ports::{Bus, Clock, Leases, Store};
 use convoke_core::{Invalid, Result};
-use convoke_runtime::jobs::Ports;
+use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
+use convoke_runtime::jobs::{BusClient, Ports};
 
 /// A JSON client of a coordinator's HTTP API.
 pub fn http(url: &str, token: Option<String>) -> Result<Http> {
     Http::connect(url, token)
 }
 
-/// A worker's way to a coordinator.
+/// A worker's way to a coordinator's gateway; to any of several, where their addresses have commas between.
 pub fn worker_link(url: &str, token: Option<String>) -> Result<Arc<dyn WorkerLink>> {
     Ok(Arc::new(gateway(url, token)?))
 }
 
-/// A client's way to a coordinator.
+/// A client's way to a coordinator's HTTP interface; to any of several, where their addresses have commas between.
 pub fn client_link(url: &str, token: Option<String>) -> Result<Arc<dyn ClientLink>> {
     Ok(Arc::new(gateway(url, token)?))
+}
+
+/// The prefix of channels where none is named.
+pub const BUS_PREFIX: &str = "convoke";
+
+/// Whether this is the address of a bus, rather than of a coordinator.
+pub fn is_bus(url: &str) -> bool {
+    matches!(url.split_once(':'), Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)))
+}
+
+/// A worker's way by whatever the address is of.
+pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
+    if !is_bus(url) {
+        return worker_link(url, token);
+    }
+    Ok(bus_worker_link(remote_bus(url, bus_prefix).await?, bus_prefix))
+}
+
+/// A client's way by whatever the address is of.
+pub async fn client_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn ClientLink>> {
+    if !is_bus(url) {
+        return client_link(url, token);
+    }
+    Ok(bus_client_link(remote_bus(url, bus_prefix).await?, bus_prefix))
+}
+
+/// A worker's way by a bus.
+pub fn bus_worker_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn WorkerLink> {
+    Arc::new(BusLink::new(bus, Channels::new(prefix), clock(), BusLinkSettings::default()))
+}
+
+/// A client's way by a bus. It can enqueue, and no more.
+pub fn bus_client_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn ClientLink> {
+    Arc::new(BusClient::new(bus, Channels::new(prefix), clock()))
+}
+
+/// Whether workers and clients could speak by the bus at an address, if it were there.
+pub fn check_bus(url: &str) -> Result<()> {
+    Err(unsupported("url", url, "an http:// or https:// address"))
+}
+
+/// The bus at an address, for one who is no coordinator.
+async fn remote_bus(url: &str, _prefix: &str) -> Result<Arc<dyn Bus>> {
+    check_bus(url)?;
+    Err(unsupported("url", url, "an http:// or https:// address"))
 }
 
 fn gateway(url: &str, token: Option<String>) -> Result<GatewayLink> {

@@ -9,6 +9,7 @@ mod gateway;
 mod http;
 mod node;
 mod patience;
+mod postgres;
 mod program;
 mod sse;
 
@@ -17,5 +18,6 @@ pub use gateway::{GatewayWorker, Handling, Plan};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
+pub use postgres::{Durability, Postgres, SharedPostgres};
 pub use program::{Program, Signal, skip_loudly};
 pub use sse::{Sse, SseEvent};

@@ -36,9 +36,7 @@ impl Worker {
     /// addresses, with commas between, are nodes of one cluster: a worker outlives the one it speaks to. With the address of
     /// a bus (`redis://…`) it needs none of them.
     pub async fn connect(url: &str) -> Result<Worker> {
-        if connect::is_bus(url) {
-            connect::check_bus(url)?;
-        } else {
+        if !connect::is_bus(url) {
             connect::worker_link(url, None)?;
         }
         Ok(Worker::to(url.to_owned(), None))

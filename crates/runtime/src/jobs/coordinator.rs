@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::node::{Node, Ports};
 use super::settings::Settings;
-use super::{follower, gateway, hints, leader, telemetry};
+use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
 use crate::election::{Campaign, Leadership};
 
 /// The namespace whose leader dispatches.
@@ -69,6 +69,10 @@ impl Coordinator {
         tasks.spawn(hear_cancellations(node.clone(), stop.clone()));
         tasks.spawn(heartbeats(node.clone(), stop.clone()));
         tasks.spawn(watch_leadership(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear_workers(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::speak(node.clone(), stop.clone()));
+        tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
         let campaign = Campaign {
@@ -149,6 +153,7 @@ impl Coordinator {
         if !node.draining.is_cancelled() {
             node.draining.cancel();
             node.tell(Happening::Node { change: NodeChange::Draining, node_id: node.id.clone() });
+            node.cache.node_changed(&node.id);
         }
     }
 
@@ -164,6 +169,7 @@ impl Coordinator {
             debug!(%error, "cannot leave the registry; it will be struck off");
         }
         node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
+        neighbours::farewell(node).await;
     }
 }
 
@@ -196,6 +202,7 @@ async fn beat(node: &Node, state: NodeState) -> Result<()> {
         version: env!("CARGO_PKG_VERSION").into(),
     };
     node.store().beat_node(record).await?;
+    node.cache.node_beaten(&node.id);
     let epoch = leadership.epoch;
     let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
     node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await

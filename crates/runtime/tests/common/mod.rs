@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod counting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +35,12 @@ pub fn quick() -> Settings {
 }
 
 pub async fn start(ports: &Ports) -> Coordinator {
-    let node = NodeId::new("n1").expect("a name");
+    start_as("n1", ports).await
+}
+
+/// One more node of the cluster that shares `ports`.
+pub async fn start_as(id: &str, ports: &Ports) -> Coordinator {
+    let node = NodeId::new(id).expect("a name");
     let coordinator = Coordinator::start(node, ports.clone(), quick()).await.expect("it starts");
     coordinator.ready().await;
     coordinator

@@ -24,6 +24,7 @@ async fn strike(node: &Node, term: &Term) -> Result<()> {
         if other.node_id != node.id && other.last_heartbeat_at < horizon {
             warn!(node = %other.node_id, "a node is dead");
             node.store().remove_node(Some(term.fence()), &other.node_id).await?;
+            node.cache.node_changed(&other.node_id);
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });
         }
     }

@@ -132,7 +132,7 @@ impl Server {
         let address = listener.local_addr()?;
         let node = node_id(config)?;
         let leases = config.leases.url.as_deref();
-        let ports = convoke::connect::backends(&config.store.url, &config.bus.url, leases).await?;
+        let ports = convoke::connect::backends(&config.store.url, &config.bus.url, leases).await.map_err(usage)?;
         let metrics = recorder()?;
         metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
         metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
@@ -183,6 +183,14 @@ impl Server {
                 std::process::exit(130)
             }
         }
+    }
+}
+
+/// An address that is no address is the caller's to mend, like any bad value.
+fn usage(error: convoke_core::Error) -> anyhow::Error {
+    match error {
+        convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => error.into(),
     }
 }
 

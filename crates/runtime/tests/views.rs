@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::counting::CountingStore;
-use common::{failed, one, ports, register, report, spec, start_as, worker};
+use common::{failed, one, register, report, shared_ports, spec, start_as, worker};
 use convoke_core::jobs::link::{Event, EventKind, WorkerLink};
 use convoke_core::jobs::{JobSpec, Status};
 use convoke_core::ports::store::{Handover, Reassign};
@@ -16,7 +16,7 @@ use convoke_runtime::jobs::{Coordinator, DeadSelection, Ports};
 
 /// Two nodes, the first of which counts what it reads.
 async fn two() -> (Coordinator, Arc<CountingStore>, Coordinator, Ports) {
-    let shared = ports();
+    let shared = shared_ports();
     let counting = CountingStore::new(shared.store.clone());
     let first = start_as("n1", &Ports { store: counting.clone(), ..shared.clone() }).await;
     let second = start_as("n2", &shared).await;

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{one, ports, register, report, spec, start_as};
+use common::{one, register, report, shared_ports, spec, start_as};
 use convoke_core::jobs::event::{Event, Happening};
 use convoke_core::jobs::link::{Event as RunEvent, EventKind};
 use convoke_core::jobs::schedule::ScheduleSpec;
@@ -52,7 +52,7 @@ async fn watched(ports: &Ports) -> (Coordinator, Coordinator, Receiver<Arc<Event
 
 #[tokio::test]
 async fn a_watcher_sees_a_job_s_life_on_both_nodes_once() {
-    let ports = ports();
+    let ports = shared_ports();
     let (first, second, mut events) = watched(&ports).await;
     register(&second, "w", 1).await;
     let (job, _) = first.enqueue(spec()).await.expect("it is enqueued");
@@ -79,7 +79,7 @@ async fn a_watcher_sees_a_job_s_life_on_both_nodes_once() {
 
 #[tokio::test]
 async fn the_coming_and_going_of_a_node_and_changes_of_schedules_are_seen_elsewhere() {
-    let ports = ports();
+    let ports = shared_ports();
     let first = start_as("n1", &ports).await;
     let mut events = first.events();
     let second = start_as("n2", &ports).await;
@@ -105,7 +105,7 @@ async fn the_coming_and_going_of_a_node_and_changes_of_schedules_are_seen_elsewh
 
 #[tokio::test]
 async fn what_is_too_much_is_told_as_a_gap_and_goes_on() {
-    let ports = ports();
+    let ports = shared_ports();
     let (first, second, mut events) = watched(&ports).await;
     second.enqueue_batch(vec![spec(); 10_000]).await.expect("they are enqueued");
     let gap = next(&mut events, |event| event.name() == "lagged").await;
@@ -119,7 +119,7 @@ async fn what_is_too_much_is_told_as_a_gap_and_goes_on() {
 
 #[tokio::test]
 async fn while_nobody_watches_nothing_is_sent() {
-    let ports = ports();
+    let ports = shared_ports();
     let topic = |name: &str| [format!("convoke.{name}")];
     let mut sent = ports.bus.subscribe(&topic("events")).await.expect("it is subscribed");
     let (first, second) = (start_as("n1", &ports).await, start_as("n2", &ports).await);
@@ -136,7 +136,7 @@ async fn while_nobody_watches_nothing_is_sent() {
 
 #[tokio::test]
 async fn garbage_from_the_bus_is_set_aside_and_hinders_nobody() {
-    let ports = ports();
+    let ports = shared_ports();
     let (first, second, mut events) = watched(&ports).await;
     for topic in ["cache", "interest", "job.ended", "events", "coordinator.heartbeat"] {
         for body in ["", "{", "[]", r#"{"v":2}"#, r#"{"v":1,"nodeId":7,"keys":{},"jobs":[0],"events":{}}"#] {

@@ -96,6 +96,11 @@ impl Channels {
         format!("{}.events", self.prefix)
     }
 
+    /// Topic: runs that a gateway handed out.
+    pub fn taken(&self) -> String {
+        format!("{}.job.taken", self.prefix)
+    }
+
     /// Queue: what could not be read, with the reason.
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
@@ -130,6 +135,7 @@ mod tests {
                 (channels.interest(), "interest"),
                 (channels.ended(), "job.ended"),
                 (channels.events(), "events"),
+                (channels.taken(), "job.taken"),
                 (channels.poison(), "poison"),
             ];
             for (name, expected) in names {

@@ -132,12 +132,12 @@ impl Cache {
         self.forget(&[Key::Worker(id), Key::Workers]);
     }
 
-    /// A node came, went, or is about to go.
+    /// A node came, went, or wrote down how it is.
     pub fn node_changed(&self, id: &NodeId) {
         self.changed(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
     }
 
-    /// A node beat: the others hear it by its heartbeat.
+    /// A node was heard: it has written down how it is, or is about to and will say so.
     pub fn node_beaten(&self, id: &NodeId) {
         self.forget(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
     }

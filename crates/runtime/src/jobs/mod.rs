@@ -11,6 +11,7 @@ mod coordinator;
 mod events_forward;
 mod follower;
 mod gateway;
+mod handoff;
 mod hints;
 mod leader;
 mod neighbours;

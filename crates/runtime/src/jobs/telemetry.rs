@@ -48,7 +48,7 @@ pub fn describe() {
         cache_requests(kind, is_hit).absolute(0);
     }
     // Known from the start, so that a first refusal shows as a rise from zero.
-    for what in ["run", "leader"] {
+    for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
     }
     for outcome in ["acked", "retried", "orphaned"] {

@@ -41,6 +41,10 @@ impl EpochStore for CountingStore {
         self.inner.sealed().await
     }
 
+    fn is_exclusive(&self) -> bool {
+        self.inner.is_exclusive()
+    }
+
     async fn ping(&self) -> Result<()> {
         self.inner.ping().await
     }

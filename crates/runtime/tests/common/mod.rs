@@ -12,6 +12,7 @@ use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report,
 use convoke_core::jobs::{Job, JobSpec, RetryPolicy};
 use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_testkit::shared_bus::SharedBus;
 
 pub fn ports() -> Ports {
     Ports {
@@ -20,6 +21,12 @@ pub fn ports() -> Ports {
         leases: Arc::new(MemoryLeases::default()),
         clock: Arc::new(SystemClock),
     }
+}
+
+/// For several nodes.
+pub fn shared_ports() -> Ports {
+    let ports = ports();
+    Ports { bus: Arc::new(SharedBus(ports.bus.clone())), ..ports }
 }
 
 pub fn quick() -> Settings {

@@ -122,12 +122,12 @@ impl Cache {
         self.changed(&[Key::Job(id)]);
     }
 
-    /// A worker came or went.
+    /// A worker came or went, or its signs of life were written down.
     pub fn worker_changed(&self, id: &WorkerId) {
         self.changed(&[Key::Worker(id), Key::Workers]);
     }
 
-    /// A worker beat: the others hear it by its heartbeat.
+    /// A worker was heard.
     pub fn worker_beaten(&self, id: &WorkerId) {
         self.forget(&[Key::Worker(id), Key::Workers]);
     }

@@ -21,6 +21,7 @@ use super::events_forward::Forwarding;
 use super::follower::{Claims, Peers};
 use super::gateway::Sessions;
 use super::hints::Hints;
+use super::leader::BusWorkers;
 use super::neighbours::Neighbours;
 use super::settings::Settings;
 use super::waiting::Waiters;
@@ -53,6 +54,7 @@ pub struct Node {
     /// One reader for the channels of all jobs this node owns.
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
+    pub bus_workers: BusWorkers,
     pub hints: Hints,
     pub waiters: Waiters,
     pub cache: Cache,
@@ -104,6 +106,7 @@ impl Node {
             claims: Claims::default(),
             peers: Peers::default(),
             sessions: Sessions::default(),
+            bus_workers: BusWorkers::default(),
             hints: Hints::default(),
             waiters: Waiters::default(),
             cache: Cache::new(&settings.bus_prefix, &settings.cache),

@@ -9,7 +9,9 @@ mod gateway;
 mod http;
 mod node;
 mod patience;
+mod postgres;
 mod program;
+mod redis;
 mod sse;
 
 pub use cli::{Cli, Output};
@@ -17,5 +19,7 @@ pub use gateway::{GatewayWorker, Handling, Plan};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
+pub use postgres::{Durability, Postgres, SharedPostgres};
 pub use program::{Program, Signal, skip_loudly};
+pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use sse::{Sse, SseEvent};

@@ -14,7 +14,7 @@ use super::streams::Reader;
 use super::{World, in_time};
 
 async fn two() -> (World, World, Ports) {
-    let ports = convoke::connect::backends("memory:", "memory:", None).await.expect("memory is always there");
+    let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
     let ports = Ports { bus: Arc::new(SharedBus(ports.bus.clone())), ..ports };
     let first = World::node("node-1", ports.clone(), Access::Insecure).await;
     (first, World::node("node-2", ports.clone(), Access::Insecure).await, ports)

@@ -58,7 +58,7 @@ impl World {
     }
 
     pub async fn with(access: Access) -> Self {
-        let ports = convoke::connect::backends("memory:", "memory:", None).await.expect("memory is always there");
+        let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
         World::node("node-1", ports, access).await
     }
 

@@ -10,6 +10,7 @@ mod http;
 mod node;
 mod patience;
 mod program;
+mod proxy;
 mod sse;
 
 pub use cli::{Cli, Output};
@@ -18,4 +19,5 @@ pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
 pub use program::{Program, Signal, skip_loudly};
+pub use proxy::{Proxy, Way};
 pub use sse::{Sse, SseEvent};

@@ -14,7 +14,7 @@ mod proxy;
 mod sse;
 
 pub use cli::{Cli, Output};
-pub use gateway::{GatewayWorker, Handling, Plan};
+pub use gateway::{GatewayWorker, Handling, Plan, Said};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};

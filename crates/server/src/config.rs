@@ -48,6 +48,13 @@ impl Config {
         settings.cluster.dead_node_timeout = self.cluster.dead_node_timeout;
         settings.cluster.lease_duration = self.cluster.lease_duration;
         settings.cluster.renew_interval = self.cluster.renew_interval;
+        settings.cluster.handoff.ack_timeout = self.cluster.handoff_ack_timeout;
+        settings.cluster.handoff.max_retries = self.cluster.handoff_max_retries;
+        settings.cluster.handoff.orphan_wait = self.cluster.handoff_orphan_wait;
+        settings.cluster.handoff.hard_timeout = self.cluster.handoff_hard_timeout;
+        settings.cluster.orphan_check_interval = self.cluster.orphan_check_interval;
+        settings.cluster.rebalance = self.cluster.rebalance;
+        settings.cluster.rebalance_ratio = self.cluster.rebalance_ratio;
         settings.channels.cleanup_delay = self.channels.cleanup_delay;
         settings.channels.scan_interval = self.channels.scan_interval;
         settings.channels.batch_size = self.channels.batch_size;

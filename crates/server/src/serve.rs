@@ -170,11 +170,16 @@ impl Server {
             if let Some(demo) = demo {
                 demo.stop().await;
             }
-            coordinator.drain();
+            // Workers go on reporting to this node until its runs have another owner.
+            let clean = coordinator.hand_over().await;
             closing.cancel();
             let served = serving.await.context("the HTTP server panicked")?;
             coordinator.stop().await;
-            served
+            served?;
+            if !clean {
+                bail!("some runs found no other owner; they are marked as orphans, and the next leader will see to them");
+            }
+            Ok(())
         };
         tokio::select! {
             ended = ending => ended,

@@ -36,6 +36,10 @@ impl EpochStore for SqliteStore {
     async fn ping(&self) -> Result<()> {
         self.engine.writer.call(1, epoch::ping).await
     }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]

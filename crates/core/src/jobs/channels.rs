@@ -77,6 +77,11 @@ impl Channels {
     }
 
     /// Queue: what could not be read, with the reason.
+    /// Topic: runs that a gateway handed out.
+    pub fn taken(&self) -> String {
+        format!("{}.job.taken", self.prefix)
+    }
+
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
     }
@@ -106,6 +111,7 @@ mod tests {
                 (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
                 (channels.bell(), "job.bell"),
                 (channels.ready(), "job.ready"),
+                (channels.taken(), "job.taken"),
                 (channels.poison(), "poison"),
             ];
             for (name, expected) in names {

@@ -205,6 +205,16 @@ pub struct HandoffAck {
     pub new_owner: NodeId,
 }
 
+/// `job.taken`: runs that a node's gateway handed out, and so owns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Taken {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    pub executions: Vec<ExecutionId>,
+}
+
 /// `coordinator.heartbeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

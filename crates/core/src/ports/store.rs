@@ -32,6 +32,10 @@ pub trait EpochStore: Send + Sync {
     async fn sealed(&self) -> Result<Epoch>;
     /// Whether a write would be taken now.
     async fn ping(&self) -> Result<()>;
+    /// Whether nobody but this process can have it open: then other nodes in its registry are dead.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 }
 
 /// What clients do.

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use convoke_core::ports::{Leases, Store};
 use convoke_core::{Error, NodeId, Result};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::term::{Leadership, Term};
+
+/// How far apart candidates try for a place that was just left.
+const NUDGE: Duration = Duration::from_millis(50);
 
 pub struct Campaign {
     pub namespace: &'static str,
@@ -25,6 +28,10 @@ pub struct Campaign {
     pub ttl: Duration,
     pub renew_interval: Duration,
     pub view: watch::Sender<Leadership>,
+    /// Rings when the place may be vacant.
+    pub vacancy: Arc<Notify>,
+    /// Whether this node could do a leader's work. One that cannot does not campaign, and resigns.
+    pub fit: watch::Receiver<bool>,
 }
 
 impl Campaign {
@@ -33,7 +40,12 @@ impl Campaign {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        let mut fit = self.fit.clone();
         while !stop.is_cancelled() {
+            if !*fit.borrow_and_update() {
+                self.stand_back(&mut fit, &stop).await;
+                continue;
+            }
             let anchor = Instant::now();
             let pause = match self.win(anchor).await {
                 Ok(term) => {
@@ -59,8 +71,20 @@ impl Campaign {
             };
             tokio::select! {
                 () = stop.cancelled() => {}
+                // A little apart from the others who were told so too.
+                () = self.vacancy.notified() => tokio::time::sleep(NUDGE.mul_f64(rand::random())).await,
                 () = tokio::time::sleep(pause.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
             }
+        }
+    }
+
+    /// Only watches who leads.
+    async fn stand_back(&self, fit: &mut watch::Receiver<bool>, stop: &CancellationToken) {
+        let pause = self.follow().await.max(Duration::from_millis(100));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = fit.changed() => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 
@@ -81,11 +105,16 @@ impl Campaign {
     /// Renews until the term is over.
     async fn hold(&self, term: &Term, mut anchor: Instant, stop: &CancellationToken) {
         let mut next = anchor + self.renew_interval;
+        let mut fit = self.fit.clone();
         loop {
             let deadline = self.certain_until(anchor);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = term.ended() => return,
+                Ok(_) = fit.wait_for(|fit| !fit) => {
+                    warn!("resigns: it cannot reach what a leader needs");
+                    return;
+                }
                 () = tokio::time::sleep_until(next.min(deadline)) => {}
             }
             let started = Instant::now();

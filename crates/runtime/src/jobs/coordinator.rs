@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
-use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, NodeRole, NodeState, V1};
+use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, V1};
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::ports::{Clock, Store};
-use convoke_core::{Error, NodeId, Result};
+use convoke_core::{Error, Invalid, NodeId, Result};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::node::{Node, Ports};
 use super::settings::Settings;
@@ -32,6 +32,8 @@ struct Inner {
     tasks: TaskTracker,
     /// Ends the campaign and, with it, the term.
     resign: CancellationToken,
+    /// Ends the competition for runs.
+    leave: CancellationToken,
     /// Ends everything else.
     stop: CancellationToken,
 }
@@ -51,9 +53,19 @@ impl Coordinator {
         telemetry::describe();
         let (view, leadership) = watch::channel(Leadership::default());
         let node = Arc::new(Node::new(id, ports, settings, leadership).await?);
-        beat(&node, NodeState::Active).await?;
-        let inner =
-            Inner { node, tasks: TaskTracker::new(), resign: CancellationToken::new(), stop: CancellationToken::new() };
+        refuse_to_split(&node).await?;
+        beat(&node).await?;
+        let owned = follower::read_back(&node).await?;
+        if owned > 0 {
+            info!(runs = owned, "owns what it owned before it was restarted");
+        }
+        let inner = Inner {
+            node,
+            tasks: TaskTracker::new(),
+            resign: CancellationToken::new(),
+            leave: CancellationToken::new(),
+            stop: CancellationToken::new(),
+        };
         let coordinator = Coordinator { inner: Arc::new(inner) };
         coordinator.spawn_duties(view);
         coordinator.node().tell(Happening::Node { change: NodeChange::Joined, node_id: coordinator.node_id().clone() });
@@ -61,13 +73,18 @@ impl Coordinator {
     }
 
     fn spawn_duties(&self, view: watch::Sender<Leadership>) {
-        let Inner { node, tasks, resign, stop } = &*self.inner;
-        tasks.spawn(follower::consume_assignments(node.clone(), stop.clone()));
+        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
+        tasks.spawn(follower::consume_assignments(node.clone(), leave.clone()));
+        tasks.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
+        tasks.spawn(follower::balance_load(node.clone(), leave.clone()));
+        tasks.spawn(follower::hear_peers(node.clone(), stop.clone()));
+        tasks.spawn(follower::audit_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::settle_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::record_channel_events(node.clone(), stop.clone()));
         tasks.spawn(gateway::watch_sessions(node.clone(), stop.clone()));
         tasks.spawn(hear_cancellations(node.clone(), stop.clone()));
-        tasks.spawn(heartbeats(node.clone(), stop.clone()));
+        let (fitness, fit) = watch::channel(true);
+        tasks.spawn(heartbeats(node.clone(), fitness, stop.clone()));
         tasks.spawn(watch_leadership(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
@@ -79,6 +96,8 @@ impl Coordinator {
             ttl: node.settings.cluster.lease_duration,
             renew_interval: node.settings.cluster.renew_interval,
             view,
+            vacancy: node.peers.vacancy.clone(),
+            fit,
         };
         let (leading, resign) = (node.clone(), resign.clone());
         tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term)));
@@ -152,11 +171,32 @@ impl Coordinator {
         }
     }
 
-    /// Resigns, writes down what is only remembered, and leaves the registry.
+    /// Hands everything over before it stops: resigns first, then finds another owner for each run. False where some were left
+    /// as orphans. With no other node there is nobody to hand over to, and nothing to wait for.
+    pub async fn hand_over(&self) -> bool {
+        self.drain();
+        let Inner { node, resign, leave, .. } = &*self.inner;
+        resign.cancel();
+        leave.cancel();
+        let mut leadership = node.leadership.clone();
+        // Fails only where the campaign is over already.
+        let _ = leadership.wait_for(|view| !view.is_me).await;
+        if let Err(error) = beat(node).await {
+            debug!(%error, "cannot beat");
+        }
+        if follower::prospects(node).await == follower::Prospects::None {
+            return true;
+        }
+        follower::write_down(node, Duration::ZERO).await;
+        follower::give_away(node, node.claims.all(), HandoffReason::Shutdown, node.settings.cluster.handoff).await
+    }
+
+    /// Writes down what is only remembered, and leaves the registry.
     pub async fn stop(&self) {
         self.drain();
-        let Inner { node, tasks, resign, stop } = &*self.inner;
+        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
         resign.cancel();
+        leave.cancel();
         stop.cancel();
         tasks.close();
         tasks.wait().await;
@@ -167,25 +207,70 @@ impl Coordinator {
     }
 }
 
-async fn heartbeats(node: Arc<Node>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(node.settings.cluster.heartbeat_interval) => {}
+/// A bus that ends with the process cannot reach the other nodes of a store: their workers' words would go unheard, and its own
+/// assignments too.
+async fn refuse_to_split(node: &Node) -> Result<()> {
+    if !node.bus().is_in_process() {
+        return Ok(());
+    }
+    let horizon = node.now() - node.settings.cluster.dead_node_timeout;
+    let nodes = node.store().nodes().await?;
+    let other = nodes.into_iter().find(|other| other.node_id != node.id && other.last_heartbeat_at >= horizon);
+    match other {
+        None => Ok(()),
+        Some(other) if node.store().is_exclusive() => {
+            debug!(node = %other.node_id, "the node before this one left no word");
+            Ok(())
         }
-        let state = if node.draining.is_cancelled() { NodeState::Draining } else { NodeState::Active };
-        if let Err(error) = beat(&node, state).await {
-            warn!(%error, "cannot beat");
+        Some(other) => {
+            let message = format!(
+                "expected a bus that other nodes share, such as redis://HOST: node {} uses this store too (it beat at \
+                 {}), and a bus in this process cannot reach it. A node that was killed is struck off after {}",
+                other.node_id,
+                other.last_heartbeat_at,
+                convoke_core::duration::format(node.settings.cluster.dead_node_timeout),
+            );
+            Err(Invalid::senseless("bus.url", message).into())
         }
     }
 }
 
-/// Says that this node is there, and how much it has to do.
-async fn beat(node: &Node, state: NodeState) -> Result<()> {
+/// Beats until `stop`, and says whether the node could lead: it must reach both the bus and the store.
+async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: CancellationToken) {
+    let interval = node.settings.cluster.heartbeat_interval;
+    let mut failures = 0_u32;
+    loop {
+        // After a failure it tries sooner: it must not be taken for dead because of one.
+        let pause = if failures == 0 { interval } else { interval / 3 };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        failures = match beat(&node).await {
+            Ok(()) => 0,
+            Err(error) => {
+                warn!(%error, "cannot beat");
+                failures.saturating_add(1)
+            }
+        };
+        let is_fit = failures < 2;
+        fitness.send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
+        match node.store().nodes().await {
+            Ok(nodes) => node.peers.refresh(&node.id, &nodes, node.now()),
+            Err(error) => debug!(%error, "cannot read the registry"),
+        }
+    }
+}
+
+/// Says that this node is there, and how much it has to do. By the bus first: a node that nobody can reach by it can record
+/// nothing that workers say there, and is better taken for dead.
+async fn beat(node: &Node) -> Result<()> {
     let now = node.now();
     let leadership = node.leadership.borrow().clone();
     let role = if leadership.is_me { NodeRole::Leader } else { NodeRole::Follower };
-    let job_count = node.claims.len() as u64;
+    let (job_count, state, epoch) = (node.claims.len() as u64, node.state(), leadership.epoch);
+    let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
+    node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await?;
     let record = NodeRecord {
         node_id: node.id.clone(),
         role,
@@ -195,10 +280,7 @@ async fn beat(node: &Node, state: NodeState) -> Result<()> {
         last_heartbeat_at: now,
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    node.store().beat_node(record).await?;
-    let epoch = leadership.epoch;
-    let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
-    node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await
+    node.store().beat_node(record).await
 }
 
 /// Tells watchers and the registry when the leader changes.
@@ -216,7 +298,7 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
             node.tell(Happening::LeaderChanged { namespace, previous_leader, new_leader, epoch });
             previous_leader = view.leader;
-            if let Err(error) = beat(&node, NodeState::Active).await {
+            if let Err(error) = beat(&node).await {
                 debug!(%error, "cannot beat");
             }
         }

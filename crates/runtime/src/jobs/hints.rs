@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use convoke_core::jobs::wire::{self, Ready, V1, WorkerHeartbeat};
-use convoke_core::{QueueName, WorkerId};
+use convoke_core::jobs::wire::{self, Ready, Taken, V1, WorkerHeartbeat};
+use convoke_core::{ExecutionId, QueueName, WorkerId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -29,6 +29,7 @@ struct Gathered {
     schedules: bool,
     workers: BTreeSet<WorkerId>,
     gone: Vec<WorkerHeartbeat>,
+    taken: Vec<ExecutionId>,
 }
 
 impl Hints {
@@ -75,6 +76,11 @@ impl Hints {
         self.gather(|gathered| gathered.gone.push(last));
     }
 
+    /// Runs that this node's gateway handed out: no other node need claim them.
+    pub fn taken(&self, executions: impl IntoIterator<Item = ExecutionId>) {
+        self.gather(|gathered| gathered.taken.extend(executions));
+    }
+
     fn gather(&self, add: impl FnOnce(&mut Gathered)) {
         add(&mut self.gathered.lock());
         self.ring.notify_one();
@@ -92,6 +98,10 @@ pub async fn publish(node: &Node, stop: &CancellationToken) {
         let beats = gathered.workers.iter().filter_map(|worker| node.sessions.heartbeat(worker, node.now()));
         for beat in beats.chain(gathered.gone) {
             send(node, &node.channels.worker_heartbeat(), &beat).await;
+        }
+        if !gathered.taken.is_empty() && !node.bus().is_in_process() {
+            let taken = Taken { v: V1, node_id: node.id.clone(), executions: gathered.taken };
+            send(node, &node.channels.taken(), &taken).await;
         }
         let ready = Ready {
             v: V1,

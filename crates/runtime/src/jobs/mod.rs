@@ -9,6 +9,7 @@ pub mod client;
 mod coordinator;
 mod follower;
 mod gateway;
+mod handoff;
 mod hints;
 mod leader;
 mod node;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
-use convoke_core::{ExecutionId, JobId, NodeId, Result};
+use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
@@ -14,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::follower::Claims;
+use super::follower::{Claims, Peers};
 use super::gateway::Sessions;
 use super::hints::Hints;
 use super::requests::Waiters;
@@ -44,6 +46,7 @@ pub struct Node {
     pub channels: Channels,
     pub started_at: Timestamp,
     pub claims: Claims,
+    pub peers: Peers,
     /// One reader for the channels of all jobs this node owns.
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
@@ -93,6 +96,7 @@ impl Node {
             channels: Channels::new(settings.bus_prefix.clone()),
             started_at: ports.clock.now(),
             claims: Claims::default(),
+            peers: Peers::default(),
             sessions: Sessions::default(),
             hints: Hints::default(),
             waiters: Waiters::default(),
@@ -123,6 +127,23 @@ impl Node {
 
     pub fn execution_id(&self) -> ExecutionId {
         ExecutionId(Uuid::now_v7())
+    }
+
+    /// The claim of a gateway on what it hands out. One that drains makes none: its runs look for another owner.
+    pub fn takes(&self) -> Option<Claim> {
+        (!self.draining.is_cancelled()).then(|| Claim::Take(self.id.clone()))
+    }
+
+    /// `Unavailable` on a node that is on its way out.
+    pub fn ensure_accepting(&self) -> Result<()> {
+        if self.draining.is_cancelled() {
+            return Err(Error::unavailable("node", format!("{} is draining: ask another one", self.id)));
+        }
+        Ok(())
+    }
+
+    pub fn state(&self) -> NodeState {
+        if self.draining.is_cancelled() { NodeState::Draining } else { NodeState::Active }
     }
 
     /// Whether anybody would hear an event: making one costs, and mostly nobody listens.

@@ -5,14 +5,14 @@
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::event::Happening;
-use convoke_core::jobs::wire::{self, Cancel, V1};
+use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{JobId, Result};
 use tracing::debug;
 
 use super::node::Node;
-use super::telemetry;
+use super::{follower, telemetry};
 
 /// What runs say of themselves.
 pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
@@ -139,12 +139,6 @@ pub async fn forget(node: &Node, over: &[(JobId, convoke_core::ExecutionId)]) {
     for worker in &freed {
         node.hints.slots(worker);
     }
-    let listened: Vec<JobId> =
-        over.iter().filter(|(_, execution)| node.claims.release(execution)).map(|(job, _)| *job).collect();
-    if !listened.is_empty() {
-        let queues = node.channels.of_jobs(&listened);
-        if let Err(error) = node.job_channels.remove(&queues).await {
-            debug!(%error, "cannot stop listening to jobs' channels");
-        }
-    }
+    let runs = over.iter().map(|(job, execution)| RunRef { job_id: *job, execution_id: *execution });
+    follower::let_go(node, runs).await;
 }

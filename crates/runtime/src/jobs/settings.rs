@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use convoke_core::Invalid;
 use convoke_core::jobs::JobDefaults;
+use convoke_core::jobs::handoff::HandoffSettings;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -22,6 +23,12 @@ pub struct ClusterSettings {
     pub dead_node_timeout: Duration,
     pub lease_duration: Duration,
     pub renew_interval: Duration,
+    pub handoff: HandoffSettings,
+    pub orphan_check_interval: Duration,
+    /// Whether a node with far more than its share gives some away.
+    pub rebalance: bool,
+    /// From how many times the load of the idlest on.
+    pub rebalance_ratio: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +63,10 @@ impl Default for Settings {
                 dead_node_timeout: seconds(30),
                 lease_duration: seconds(30),
                 renew_interval: seconds(10),
+                handoff: HandoffSettings::default(),
+                orphan_check_interval: seconds(30),
+                rebalance: true,
+                rebalance_ratio: 2.0,
             },
             channels: ChannelSettings { cleanup_delay: seconds(30), scan_interval: seconds(10), batch_size: 100 },
             retry: JobDefaults::default(),
@@ -75,6 +86,7 @@ impl Settings {
         let positive = [
             ("cluster.heartbeat_interval", self.cluster.heartbeat_interval),
             ("cluster.renew_interval", self.cluster.renew_interval),
+            ("cluster.orphan_check_interval", self.cluster.orphan_check_interval),
             ("channels.scan_interval", self.channels.scan_interval),
             ("worker.heartbeat_interval", self.worker.heartbeat_interval),
         ];

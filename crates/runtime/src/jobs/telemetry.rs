@@ -40,7 +40,7 @@ pub fn describe() {
     describe_counter!("convoke_schedule_ticks_total", "Ticks of schedules, by what became of them");
     describe_counter!("convoke_handoffs_total", "Jobs handed to another node, by outcome");
     // Known from the start, so that a first refusal shows as a rise from zero.
-    for what in ["run", "leader"] {
+    for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
     }
     for outcome in ["acked", "retried", "orphaned"] {

@@ -12,8 +12,10 @@ use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
 use convoke_core::ports::Multiplex;
+use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -37,26 +39,38 @@ pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
 async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
     loop {
         let batch = channels.next().await?;
+        node.claims.heard_channel(Instant::now());
         let now = node.now();
         let mut reports = Reports { owner: node.id.clone(), list: Vec::new(), by_run: HashMap::new() };
-        let mut done = Vec::with_capacity(batch.len());
+        let mut read = Vec::with_capacity(batch.len());
         for (queue, deliveries) in batch {
-            let mut ids = Vec::with_capacity(deliveries.len());
+            let mut entries = Vec::with_capacity(deliveries.len());
             for delivery in deliveries {
-                if let Err(error) = reports.add(&queue, &delivery.body, now) {
-                    telemetry::poison(node, queue.clone(), delivery.body, &error).await;
-                }
-                ids.push(delivery.id);
+                let report = match reports.add(&queue, &delivery.body, now) {
+                    Ok(report) => Some(report),
+                    Err(error) => {
+                        telemetry::poison(node, queue.clone(), delivery.body, &error).await;
+                        None
+                    }
+                };
+                entries.push((delivery.id, report));
             }
-            done.push((queue, ids));
+            read.push((queue, entries));
         }
-        record_until_stored(node, reports.list).await?;
+        let recorded = record_until_stored(node, reports.list).await?;
+        // What another node owns is left for it to read.
+        let is_ours = |report: &Option<usize>| report.is_none_or(|index| recorded[index] != Recorded::NotOwner);
+        let done = read.into_iter().map(|(queue, entries)| {
+            let ids = entries.into_iter().filter(|(_, report)| is_ours(report)).map(|(id, _)| id);
+            (queue, ids.collect::<Vec<_>>())
+        });
+        let done: Vec<_> = done.filter(|(_, ids)| !ids.is_empty()).collect();
         channels.ack(&done).await?;
     }
 }
 
 /// What was taken from the channels must not be dropped because the store is away for a while.
-async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<()> {
+async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
     let mut pause = Duration::from_millis(50);
     loop {
         match recorder::record(node, reports.clone()).await {
@@ -65,7 +79,7 @@ async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<()>
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
             }
-            other => return other.map(|_| ()),
+            other => return other,
         }
     }
 }
@@ -77,25 +91,28 @@ struct Reports {
 }
 
 impl Reports {
-    fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<()> {
+    /// Answers which of the reports it became part of.
+    fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<usize> {
         if queue.ends_with(".logs") {
             let log: LogMessage = serde_json::from_slice(body)?;
-            let report = self.of(log.job_id, log.execution_id);
-            report.logs.push(NewLog { at: log.at.min(now), level: log.level, message: log.message });
+            let index = self.of(log.job_id, log.execution_id);
+            let line = NewLog { at: log.at.min(now), level: log.level, message: log.message };
+            self.list[index].logs.push(line);
+            Ok(index)
         } else {
             let status: StatusMessage = serde_json::from_slice(body)?;
-            apply(self.of(status.job_id, status.execution_id), status, now);
+            let index = self.of(status.job_id, status.execution_id);
+            apply(&mut self.list[index], status, now);
+            Ok(index)
         }
-        Ok(())
     }
 
-    fn of(&mut self, job: JobId, execution: ExecutionId) -> &mut RunReport {
-        let index = *self.by_run.entry(execution).or_insert_with(|| {
+    fn of(&mut self, job: JobId, execution: ExecutionId) -> usize {
+        *self.by_run.entry(execution).or_insert_with(|| {
             let owner = Some(Claim::IfFree(self.owner.clone()));
             self.list.push(RunReport { owner, by_channel: true, ..RunReport::of(job, execution) });
             self.list.len() - 1
-        });
-        &mut self.list[index]
+        })
     }
 }
 

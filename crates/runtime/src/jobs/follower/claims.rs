@@ -3,8 +3,11 @@
 //! A claim is first only remembered. A run that ends within [`WRITE_AFTER`] is written once, with its end; only one that
 //! goes on gets a row write that says who owns it and which worker has it. Should the node die in between, the run is
 //! one that nobody is known to have picked up, and the leader's reconciler gives it another.
+//!
+//! Of a run that another node's gateway handed out, the claim is dropped as soon as that node says so: it owns the run. What
+//! is heard too late is found when the claim is written, or by the [`audit`](super::audit).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,23 +15,29 @@ use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Claim as Owner, RunReport};
 use convoke_core::{ExecutionId, JobId, WorkerId};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
 use crate::jobs::recorder;
 
 /// After so long a run's channels are listened to, unless it was handed out here: then it speaks through the gateway.
 const LISTEN_AFTER: Duration = Duration::from_millis(50);
+/// Where something came by a channel lately, workers speak the bus, and runs are listened to at once.
+const LISTEN_AT_ONCE_FOR: Duration = Duration::from_secs(60);
 /// After so long a claim is written down.
 const WRITE_AFTER: Duration = Duration::from_millis(200);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH_MAX: usize = 1_000;
+/// How long it is remembered that another node has a run whose assignment may still be on its way here.
+const TAKEN_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub struct Claims {
     inner: Mutex<Inner>,
+    released: Notify,
 }
 
 #[derive(Default)]
@@ -37,23 +46,30 @@ struct Inner {
     /// Claims that are not settled, oldest first. Those that ended meanwhile are skipped.
     young: VecDeque<(Instant, ExecutionId)>,
     listening: VecDeque<(Instant, ExecutionId)>,
+    /// Runs that other nodes' gateways handed out.
+    taken: HashSet<ExecutionId>,
+    taken_since: VecDeque<(Instant, ExecutionId)>,
+    heard_channel_at: Option<Instant>,
 }
 
 struct Claim {
     job: JobId,
     worker: Option<WorkerId>,
     by_gateway: bool,
+    since: Instant,
     handed_out: Option<Instant>,
     listens: bool,
     written: bool,
 }
 
 impl Claims {
-    /// This node owns the events of `runs`.
+    /// This node owns the events of `runs`, where no other has them.
     pub fn assigned(&self, runs: &[RunRef], now: Instant) {
         let mut inner = self.inner.lock();
         for run in runs {
-            inner.enter(run.execution_id, run.job_id, now);
+            if !inner.taken.contains(&run.execution_id) {
+                inner.enter(run.execution_id, run.job_id, now);
+            }
         }
     }
 
@@ -72,21 +88,83 @@ impl Claims {
         }
     }
 
-    /// The store has it already: nothing is left to write.
-    pub fn adopted(&self, run: RunRef, worker: WorkerId) {
+    /// The store has it already, and its worker speaks through this node's gateway: nothing is left to write.
+    pub fn adopted(&self, run: RunRef, worker: WorkerId, now: Instant) {
         let mut inner = self.inner.lock();
-        let (job, worker) = (run.job_id, Some(worker));
-        let claim = Claim { job, worker, by_gateway: true, handed_out: None, listens: false, written: true };
+        let claim = Claim { worker: Some(worker), by_gateway: true, written: true, ..Claim::new(run.job_id, now) };
         inner.claims.insert(run.execution_id, claim);
     }
 
-    /// Its run is over. Answers whether its channels were listened to.
+    /// The store has it already: taken from another node, or owned before a restart. Its channels are to be listened to.
+    pub fn inherited(&self, runs: &[RunRef], now: Instant) {
+        let mut inner = self.inner.lock();
+        for run in runs {
+            inner.enter(run.execution_id, run.job_id, now).written = true;
+        }
+    }
+
+    /// Another node's gateway handed these out.
+    pub fn taken_elsewhere(&self, executions: &[ExecutionId], now: Instant) {
+        let mut inner = self.inner.lock();
+        while inner.taken_since.front().is_some_and(|(at, _)| *at + TAKEN_FOR < now) {
+            if let Some((_, execution)) = inner.taken_since.pop_front() {
+                inner.taken.remove(&execution);
+            }
+        }
+        for execution in executions {
+            // One that is listened to or written has to be let go of with more care: the audit does.
+            if inner.claims.get(execution).is_some_and(|claim| !claim.by_gateway && !claim.written && !claim.listens) {
+                inner.claims.remove(execution);
+            }
+            inner.taken.insert(*execution);
+            inner.taken_since.push_back((now, *execution));
+        }
+    }
+
+    /// Something came by a job's channel.
+    pub fn heard_channel(&self, now: Instant) {
+        self.inner.lock().heard_channel_at = Some(now);
+    }
+
+    /// Its run is over, or another node's. Answers whether its channels were listened to.
     pub fn release(&self, execution: &ExecutionId) -> bool {
-        self.inner.lock().claims.remove(execution).is_some_and(|claim| claim.listens)
+        let released = self.inner.lock().claims.remove(execution);
+        if released.is_some() {
+            self.released.notify_waiters();
+        }
+        released.is_some_and(|claim| claim.listens)
+    }
+
+    /// Completes when a claim was released after this was called.
+    pub fn released(&self) -> tokio::sync::futures::Notified<'_> {
+        self.released.notified()
     }
 
     pub fn len(&self) -> usize {
         self.inner.lock().claims.len()
+    }
+
+    pub fn has(&self, execution: &ExecutionId) -> bool {
+        self.inner.lock().claims.contains_key(execution)
+    }
+
+    pub fn all(&self) -> Vec<RunRef> {
+        self.inner.lock().refs(|_| true, usize::MAX)
+    }
+
+    /// At most `max` runs that can be moved: written down, and heard by their channels.
+    pub fn movable(&self, max: usize) -> Vec<RunRef> {
+        self.inner.lock().refs(|claim| claim.written && !claim.by_gateway, max)
+    }
+
+    /// Written claims from before `before` that are not among those the store knows as this node's.
+    pub fn unknown_to(&self, held: &HashSet<ExecutionId>, before: Instant) -> Vec<RunRef> {
+        let inner = self.inner.lock();
+        let unknown = inner
+            .claims
+            .iter()
+            .filter(|(execution, claim)| claim.written && claim.since < before && !held.contains(execution));
+        unknown.map(|(execution, claim)| RunRef { job_id: claim.job, execution_id: *execution }).collect()
     }
 
     /// Claims that are due to be written, as reports.
@@ -109,8 +187,10 @@ impl Claims {
     }
 
     /// Jobs whose channels should be listened to from now on.
-    fn unheard(&self, before: Instant) -> Vec<JobId> {
+    fn unheard(&self, now: Instant) -> Vec<JobId> {
         let mut inner = self.inner.lock();
+        let at_once = inner.heard_channel_at.is_some_and(|at| at + LISTEN_AT_ONCE_FOR > now);
+        let before = if at_once { now } else { now - LISTEN_AFTER };
         let mut jobs = Vec::new();
         while inner.listening.front().is_some_and(|(at, _)| *at <= before) {
             let Some((_, execution)) = inner.listening.pop_front() else { break };
@@ -120,6 +200,17 @@ impl Claims {
             }
         }
         jobs
+    }
+
+    /// Listening failed: try again.
+    fn unhear(&self, jobs: &[JobId], now: Instant) {
+        let jobs: HashSet<&JobId> = jobs.iter().collect();
+        let mut inner = self.inner.lock();
+        let Inner { claims, listening, .. } = &mut *inner;
+        for (execution, claim) in claims.iter_mut().filter(|(_, claim)| claim.listens && jobs.contains(&claim.job)) {
+            claim.listens = false;
+            listening.push_back((now, *execution));
+        }
     }
 
     /// Writing failed: try again with the next batch.
@@ -134,14 +225,25 @@ impl Claims {
     }
 }
 
+impl Claim {
+    fn new(job: JobId, now: Instant) -> Self {
+        Claim { job, worker: None, by_gateway: false, since: now, handed_out: None, listens: false, written: false }
+    }
+}
+
 impl Inner {
     fn enter(&mut self, execution: ExecutionId, job: JobId, now: Instant) -> &mut Claim {
-        let Inner { claims, young, listening } = self;
+        let Inner { claims, young, listening, .. } = self;
         claims.entry(execution).or_insert_with(|| {
             young.push_back((now, execution));
             listening.push_back((now, execution));
-            Claim { job, worker: None, by_gateway: false, handed_out: None, listens: false, written: false }
+            Claim::new(job, now)
         })
+    }
+
+    fn refs(&self, which: impl Fn(&Claim) -> bool, max: usize) -> Vec<RunRef> {
+        let chosen = self.claims.iter().filter(|(_, claim)| which(claim)).take(max);
+        chosen.map(|(execution, claim)| RunRef { job_id: claim.job, execution_id: *execution }).collect()
     }
 }
 
@@ -152,28 +254,51 @@ pub async fn settle_claims(node: Arc<Node>, stop: CancellationToken) {
             () = stop.cancelled() => true,
             () = tokio::time::sleep(SETTLE_INTERVAL) => false,
         };
-        let now = Instant::now();
-        let unheard = node.claims.unheard(now - LISTEN_AFTER);
-        if !unheard.is_empty() {
-            let queues = node.channels.of_jobs(&unheard);
-            if let Err(error) = node.job_channels.add(&queues).await {
-                warn!(%error, "cannot listen to jobs' channels");
-            }
-        }
-        let before = if stopping { now } else { now - WRITE_AFTER };
-        loop {
-            let reports = node.claims.unwritten(before, &node);
-            if reports.is_empty() {
-                break;
-            }
-            if let Err(error) = recorder::record(&node, reports.clone()).await {
-                warn!(%error, claims = reports.len(), "cannot write down who owns which run");
-                node.claims.unwrite(&reports, Instant::now());
-                break;
-            }
-        }
+        listen(&node).await;
+        write_down(&node, if stopping { Duration::ZERO } else { WRITE_AFTER }).await;
         if stopping {
             return;
         }
+    }
+}
+
+/// Writes down which runs this node has had for `after`.
+pub async fn write_down(node: &Node, after: Duration) {
+    let before = Instant::now() - after;
+    loop {
+        let reports = node.claims.unwritten(before, node);
+        if reports.is_empty() {
+            return;
+        }
+        if let Err(error) = recorder::record(node, reports.clone()).await {
+            warn!(%error, claims = reports.len(), "cannot write down who owns which run");
+            node.claims.unwrite(&reports, Instant::now());
+            return;
+        }
+    }
+}
+
+/// Listens to the channels of runs for which it is time.
+pub async fn listen(node: &Node) {
+    let now = Instant::now();
+    let jobs = node.claims.unheard(now);
+    if jobs.is_empty() {
+        return;
+    }
+    if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&jobs)).await {
+        warn!(%error, "cannot listen to jobs' channels");
+        node.claims.unhear(&jobs, now);
+    }
+}
+
+/// Lets go of runs that are over, or another node's by now.
+pub async fn let_go(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
+    let listened = runs.into_iter().filter(|run| node.claims.release(&run.execution_id));
+    let listened: Vec<JobId> = listened.map(|run| run.job_id).collect();
+    if listened.is_empty() {
+        return;
+    }
+    if let Err(error) = node.job_channels.remove(&node.channels.of_jobs(&listened)).await {
+        debug!(%error, "cannot stop listening to jobs' channels");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
-use convoke_core::jobs::{Claim, Outcome, RunReport};
+use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
@@ -30,6 +30,8 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         let message = format!("expected 0 to {POLL_JOBS_MAX}, got {}", poll.max);
         return Err(Invalid::new("max", message).into());
     }
+    // One that waited when the drain began is answered with nothing; one that comes later must go elsewhere.
+    node.ensure_accepting()?;
     let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
     loop {
         super::link::ensure_known(node, &poll.worker_id).await?;
@@ -112,6 +114,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
     let known = node.sessions.hand_out(worker, &runs, now);
     if known {
+        node.hints.taken(runs.iter().map(|run| run.execution_id));
         node.claims.handed_out(worker, runs, now);
         node.hints.slots(worker);
     } else {
@@ -138,7 +141,7 @@ async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -
     let claims = old.iter().map(|job| {
         let mut claim = RunReport::of(job.job_id, job.execution_id);
         claim.worker = Some(worker.clone());
-        claim.owner = Some(Claim::Take(node.id.clone()));
+        claim.owner = node.takes();
         claim
     });
     let claims: Vec<RunReport> = claims.collect();

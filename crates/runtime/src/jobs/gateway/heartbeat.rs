@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use convoke_core::jobs::link::{Beaten, Heartbeat};
 use convoke_core::jobs::wire::RunRef;
-use convoke_core::jobs::{Claim, Outcome, RunReport};
+use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::WORKER_CONCURRENCY_MAX;
 use convoke_core::ports::store::{InFlightFilter, Recorded};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
@@ -76,7 +76,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
     let claims = runs.iter().map(|run| {
         let mut report = RunReport::of(run.job_id, run.execution_id);
         report.worker = Some(worker.clone());
-        report.owner = Some(Claim::Take(node.id.clone()));
+        report.owner = node.takes();
         report.handed_out_at = Some(node.now());
         report
     });
@@ -85,7 +85,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
     for (run, recorded) in runs.into_iter().zip(recorded) {
         if matches!(recorded, Recorded::Applied(_)) {
             node.sessions.hand_out(worker, &[run], tokio::time::Instant::now());
-            node.claims.adopted(run, worker.clone());
+            node.claims.adopted(run, worker.clone(), tokio::time::Instant::now());
         } else {
             stop.push(run.execution_id);
         }

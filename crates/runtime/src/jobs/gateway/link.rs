@@ -23,6 +23,7 @@ impl WorkerLink for Coordinator {
     async fn register(&self, worker: Register) -> Result<Registered> {
         let node = self.node();
         check(&worker)?;
+        node.ensure_accepting()?;
         let worker_id = match worker.worker_id {
             Some(id) => id,
             None => WorkerId::new(Uuid::now_v7().to_string())?,

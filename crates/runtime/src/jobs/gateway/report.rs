@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use convoke_core::jobs::link::{Event, EventKind, Rejected, RejectedCode, Report, Reported};
 use convoke_core::jobs::run::NewLog;
-use convoke_core::jobs::{Claim, Outcome, Progress, RunEnd, RunReport};
+use convoke_core::jobs::{Outcome, Progress, RunEnd, RunReport};
 use convoke_core::limits::{
     ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, REPORT_EVENTS_MAX, RESULT_BYTES_MAX,
 };
@@ -48,7 +48,7 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
         let index = *by_run.entry(event.execution_id).or_insert_with(|| {
             let mut report = RunReport::of(event.job_id, event.execution_id);
             report.worker = Some(worker.clone());
-            report.owner = Some(Claim::Take(node.id.clone()));
+            report.owner = node.takes();
             reports.push(report);
             counts.push(0);
             events_of.push(Vec::with_capacity(2));

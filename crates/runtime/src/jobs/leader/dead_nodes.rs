@@ -1,16 +1,22 @@
-//! Strikes silent nodes off the registry.
+//! Declares silent nodes dead: their runs are offered to the others, and they are struck off the registry.
+//!
+//! A node that was only paused finds out by itself: what it says of runs that another has taken is refused.
 
 use std::sync::Arc;
 
-use convoke_core::Result;
 use convoke_core::jobs::event::{Happening, NodeChange};
+use convoke_core::jobs::wire::{HandoffReason, RunRef};
+use convoke_core::ports::store::InFlightFilter;
+use convoke_core::{NodeId, Result};
 use tracing::warn;
 
 use crate::election::Term;
+use crate::jobs::handoff::{self, Offer};
 use crate::jobs::node::Node;
+use crate::jobs::views::in_flight;
 
 pub async fn run(node: Arc<Node>, term: Term) {
-    let interval = node.settings.cluster.dead_node_timeout / 3;
+    let interval = node.settings.cluster.dead_node_timeout / 6;
     while term.sleep(interval).await {
         if let Err(error) = strike(&node, &term).await {
             super::note(&term, "dead nodes", &error);
@@ -22,10 +28,27 @@ async fn strike(node: &Node, term: &Term) -> Result<()> {
     let horizon = node.now() - node.settings.cluster.dead_node_timeout;
     for other in node.store().nodes().await? {
         if other.node_id != node.id && other.last_heartbeat_at < horizon {
-            warn!(node = %other.node_id, "a node is dead");
+            // Offered first: should this leader die in between, the next one finds the node again.
+            let runs = offer_runs_of(node, &other.node_id).await?;
+            warn!(node = %other.node_id, runs, last_heartbeat_at = %other.last_heartbeat_at, "a node is dead");
             node.store().remove_node(Some(term.fence()), &other.node_id).await?;
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });
         }
     }
     Ok(())
+}
+
+async fn offer_runs_of(node: &Node, dead: &NodeId) -> Result<usize> {
+    let owned = InFlightFilter { owner: Some(dead.clone()), ..InFlightFilter::default() };
+    let runs = in_flight(node, owned).await?.into_iter();
+    let offers = runs.map(|run| Offer {
+        run: RunRef { job_id: run.job, execution_id: run.execution },
+        from_node: dead.clone(),
+        reason: HandoffReason::NodeCrash,
+        tries: 1,
+    });
+    let offers: Vec<Offer> = offers.collect();
+    let count = offers.len();
+    handoff::publish(node, offers).await?;
+    Ok(count)
 }

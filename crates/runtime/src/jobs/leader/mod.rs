@@ -8,6 +8,7 @@ mod cleanup;
 mod dead_nodes;
 mod dead_workers;
 mod dispatcher;
+mod orphans;
 mod promoter;
 mod recall;
 mod reconciler;
@@ -41,6 +42,7 @@ pub async fn lead(node: Arc<Node>, term: Term) {
     duties.spawn(timeouts::run(node.clone(), term.clone()));
     duties.spawn(dead_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
+    duties.spawn(orphans::run(node.clone(), term.clone()));
     duties.spawn(reconciler::run(node.clone(), term.clone()));
     duties.spawn(recall::run(node.clone(), term.clone()));
     duties.spawn(cleanup::run(node.clone(), term.clone()));

@@ -1,0 +1,69 @@
+//! Compares what this node believes to own with what the store says: lets go of the one, takes up the other.
+//!
+//! A run may end by another's word (cancelled, timed out, judged by the leader) or be taken by another node (its worker
+//! moved to that node's gateway) without this one hearing of it. It could not record anything of such a run any more: the
+//! store would refuse. But it would go on listening, and count it as load.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use convoke_core::Result;
+use convoke_core::jobs::wire::RunRef;
+use convoke_core::ports::store::InFlightFilter;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::claims;
+use crate::jobs::node::Node;
+use crate::jobs::views::in_flight;
+
+/// Looks once a heartbeat, until `stop`.
+pub async fn audit_claims(node: Arc<Node>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(node.settings.cluster.heartbeat_interval) => {}
+        }
+        if let Err(error) = audit(&node).await {
+            debug!(%error, "cannot compare claims with the store");
+        }
+    }
+}
+
+async fn audit(node: &Node) -> Result<()> {
+    // What was written after this moment may be missing from the answer.
+    let before = Instant::now() - std::time::Duration::from_secs(1);
+    let held = owned(node).await?;
+    let known: HashSet<_> = held.iter().map(|run| run.execution_id).collect();
+    let unknown = node.claims.unknown_to(&known, before);
+    if !unknown.is_empty() {
+        debug!(runs = unknown.len(), "lets go of runs that are over or another's");
+        claims::let_go(node, unknown).await;
+    }
+    if !node.draining.is_cancelled() {
+        take_up(node, &held).await;
+    }
+    Ok(())
+}
+
+/// Reads back what this node owned before it was restarted under the same id. Answers how much that is.
+pub async fn read_back(node: &Node) -> Result<usize> {
+    let held = owned(node).await?;
+    take_up(node, &held).await;
+    Ok(held.len())
+}
+
+async fn owned(node: &Node) -> Result<Vec<RunRef>> {
+    let owned = InFlightFilter { owner: Some(node.id.clone()), ..InFlightFilter::default() };
+    let runs = in_flight(node, owned).await?.into_iter();
+    Ok(runs.map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
+}
+
+async fn take_up(node: &Node, held: &[RunRef]) {
+    let missing: Vec<RunRef> = held.iter().filter(|run| !node.claims.has(&run.execution_id)).copied().collect();
+    if !missing.is_empty() {
+        node.claims.inherited(&missing, Instant::now());
+        claims::listen(node).await;
+    }
+}

@@ -1,0 +1,66 @@
+//! Evens out the load: a node that owns far more than the idlest offers half of the difference to the others.
+//!
+//! Consumer groups spread new runs, and heartbeats tell how many each node owns. Where the busiest still has more than
+//! `rebalance_ratio` times what the idlest has, it hands runs off; until it is done it takes none itself. Only runs that
+//! are heard by their channels can move: what a gateway handed out is owned where its worker is.
+
+use std::sync::Arc;
+
+use convoke_core::jobs::wire::HandoffReason;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::offers::give_away;
+use crate::jobs::node::Node;
+
+/// How many runs a node with `own` should give away, the others having `others`: the busiest half of the difference to the
+/// idlest, where it has more than `ratio` times as many.
+fn surplus(own: u64, others: &[u64], ratio: f64) -> u64 {
+    let (Some(idlest), Some(busiest)) = (others.iter().min(), others.iter().max()) else { return 0 };
+    let overloaded = own >= *busiest && own as f64 > *idlest as f64 * ratio;
+    if overloaded { (own - idlest) / 2 } else { 0 }
+}
+
+/// Looks once a heartbeat, until `leave`.
+pub async fn balance_load(node: Arc<Node>, leave: CancellationToken) {
+    let cluster = &node.settings.cluster;
+    if !cluster.rebalance {
+        return;
+    }
+    loop {
+        tokio::select! {
+            () = leave.cancelled() => return,
+            () = tokio::time::sleep(cluster.heartbeat_interval.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
+        }
+        let loads = node.peers.loads(cluster.dead_node_timeout);
+        let surplus = surplus(node.claims.len() as u64, &loads, cluster.rebalance_ratio);
+        let runs = node.claims.movable(usize::try_from(surplus).unwrap_or(usize::MAX));
+        if runs.is_empty() {
+            continue;
+        }
+        info!(runs = runs.len(), own = node.claims.len(), others = ?loads, "sheds load");
+        node.peers.set_room(false);
+        tokio::select! {
+            () = leave.cancelled() => {}
+            _ = give_away(&node, runs, HandoffReason::Rebalance, cluster.handoff) => {}
+        }
+        node.peers.set_room(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::surplus;
+
+    #[test]
+    fn the_busiest_gives_half_the_difference_to_the_idlest_and_nobody_else_gives() {
+        assert_eq!(surplus(100, &[20], 2.0), 40);
+        assert_eq!(surplus(100, &[20, 60], 2.0), 40);
+        assert_eq!(surplus(60, &[20, 100], 2.0), 0, "not the busiest");
+        assert_eq!(surplus(40, &[20], 2.0), 0, "twice is not more than twice");
+        assert_eq!(surplus(41, &[20], 2.0), 10);
+        assert_eq!(surplus(1, &[0], 2.0), 0);
+        assert_eq!(surplus(2, &[0], 2.0), 1);
+        assert_eq!(surplus(100, &[], 2.0), 0, "nobody to give to");
+    }
+}

@@ -1,0 +1,239 @@
+//! Gives runs away: all of them when the node shuts down, some when it has more than its share.
+//!
+//! The rules are the core's [`Drain`]; this carries them out. A run is marked in the store before it is offered, so that
+//! everybody can see what is on its way. Its events go on being recorded here until another node has taken it: from then on
+//! the store refuses this node's word, and the entries it did not acknowledge are the new owner's to read.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use convoke_core::Result;
+use convoke_core::jobs::event::{HandoffChange, Happening};
+use convoke_core::jobs::handoff::{Command, Drain, Event, HandoffSettings};
+use convoke_core::jobs::wire::{HandoffAck, HandoffReason, RunRef};
+use convoke_core::ports::Subscription;
+use convoke_core::ports::store::{Handover, Reassign, Reassigned};
+use convoke_core::{JobId, NodeId};
+use metrics::counter;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::claims;
+use super::peers::{Prospects, prospects};
+use crate::jobs::handoff::{self, Offer};
+use crate::jobs::node::Node;
+use crate::jobs::telemetry;
+
+/// How often it is looked whether another node lives.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const REASSIGN_MAX: usize = 1_000;
+
+/// Offers `runs` and sees them through. True where each found another owner or ended.
+pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason, settings: HandoffSettings) -> bool {
+    if runs.is_empty() {
+        return true;
+    }
+    let mut offers = Offers {
+        node,
+        reason,
+        // Heard before the first offer goes out: an acknowledgement must not come too early.
+        acks: listen(node).await,
+        began: Instant::now(),
+        new_owners: HashMap::new(),
+        orphans: HashSet::new(),
+    };
+    let runs = offers.mark(runs, Handover::Offer).await;
+    info!(runs = runs.len(), ?reason, "hands runs off");
+    offers.see_through(runs, settings).await
+}
+
+struct Offers<'a> {
+    node: &'a Node,
+    reason: HandoffReason,
+    acks: Option<Box<dyn Subscription>>,
+    began: Instant,
+    new_owners: HashMap<JobId, NodeId>,
+    orphans: HashSet<JobId>,
+}
+
+impl Offers<'_> {
+    async fn see_through(&mut self, runs: Vec<RunRef>, settings: HandoffSettings) -> bool {
+        let (mut drain, mut commands) = Drain::new(runs, settings, true, self.began.elapsed());
+        let mut looked = Instant::now();
+        loop {
+            let node = self.node;
+            let released = node.claims.released();
+            tokio::pin!(released);
+            released.as_mut().enable();
+            if let Some(clean) = self.carry_out(commands).await {
+                return clean;
+            }
+            // Ended, judged or taken while nobody looked.
+            let over: Vec<RunRef> = drain.open().filter(|run| !node.claims.has(&run.execution_id)).collect();
+            if !over.is_empty() {
+                commands = over.into_iter().flat_map(|run| drain.on(Event::JobEnded(run.job_id), self.now())).collect();
+                continue;
+            }
+            let wake = drain.next_wake().map_or(LOOK_INTERVAL, |at| at.saturating_sub(self.now()).min(LOOK_INTERVAL));
+            let event = tokio::select! {
+                ack = next_ack(node, &mut self.acks) => match ack {
+                    Some(ack) => {
+                        self.new_owners.insert(ack.job_id, ack.new_owner.clone());
+                        Event::Ack { job: ack.job_id, new_owner: ack.new_owner }
+                    }
+                    None => {
+                        self.acks = listen(node).await;
+                        Event::Tick
+                    }
+                },
+                () = &mut released => Event::Tick,
+                () = tokio::time::sleep(wake.max(Duration::from_millis(1))) => Event::Tick,
+            };
+            commands = drain.on(event, self.now());
+            if looked.elapsed() >= LOOK_INTERVAL {
+                looked = Instant::now();
+                match prospects(node).await {
+                    Prospects::Good => commands.extend(drain.on(Event::OthersAlive(true), self.now())),
+                    Prospects::Silent => commands.extend(drain.on(Event::OthersAlive(false), self.now())),
+                    Prospects::None => {
+                        self.carry_out(commands).await;
+                        let left: Vec<RunRef> = drain.open().collect();
+                        self.give_up(left).await;
+                        return self.orphans.is_empty();
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Does what the rules say; the answer is whether all went well, once it is over.
+    async fn carry_out(&mut self, commands: Vec<Command>) -> Option<bool> {
+        let (mut offers, mut released, mut orphans, mut exit) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for command in commands {
+            match command {
+                Command::Publish { run, tries } => offers.push((run, tries)),
+                Command::Release(run) => released.push(run),
+                Command::MarkOrphan(run) => orphans.push(run),
+                Command::Exit { clean } => exit = Some(clean),
+            }
+        }
+        self.publish(offers).await;
+        for run in &released {
+            self.orphans.remove(&run.job_id);
+            self.tell(HandoffChange::Acked, *run, None);
+        }
+        count("acked", released.len());
+        claims::let_go(self.node, released).await;
+        self.give_up(orphans).await;
+        exit.map(|clean| clean || self.orphans.is_empty())
+    }
+
+    async fn publish(&mut self, runs: Vec<(RunRef, u32)>) {
+        for (run, tries) in &runs {
+            let change = if *tries == 1 { HandoffChange::Started } else { HandoffChange::Retried };
+            self.tell(change, *run, NonZeroU32::new(*tries));
+        }
+        count("retried", runs.iter().filter(|(_, tries)| *tries > 1).count());
+        let offer = |(run, tries)| Offer { run, from_node: self.node.id.clone(), reason: self.reason, tries };
+        if let Err(error) = handoff::publish(self.node, runs.into_iter().map(offer).collect()).await {
+            warn!(%error, "runs could not be offered");
+        }
+    }
+
+    /// Nobody acknowledged. A node that only sheds load keeps what nobody wants; one that goes leaves orphans.
+    async fn give_up(&mut self, runs: Vec<RunRef>) {
+        if self.reason == HandoffReason::Rebalance {
+            self.mark(runs, Handover::Keep).await;
+            return;
+        }
+        let left = self.mark(runs, Handover::Orphan).await;
+        let left: Vec<RunRef> = left.into_iter().filter(|run| self.orphans.insert(run.job_id)).collect();
+        for run in &left {
+            warn!(job = %run.job_id, "nobody acknowledged a handoff; it is left as an orphan");
+            self.tell(HandoffChange::Orphaned, *run, None);
+        }
+        count("orphaned", left.len());
+    }
+
+    /// Marks runs in the store; answers those that are still this node's. The others are let go of.
+    async fn mark(&mut self, runs: Vec<RunRef>, to: Handover) -> Vec<RunRef> {
+        let mut ours = Vec::with_capacity(runs.len());
+        for runs in runs.chunks(REASSIGN_MAX) {
+            match self.reassign(runs, &to).await {
+                Ok(answers) => {
+                    let gone: Vec<RunRef> = runs
+                        .iter()
+                        .zip(answers)
+                        .filter_map(|(run, answer)| {
+                            if answer == Reassigned::Done {
+                                ours.push(*run);
+                                return None;
+                            }
+                            Some(*run)
+                        })
+                        .collect();
+                    claims::let_go(self.node, gone).await;
+                }
+                Err(error) => {
+                    // The store is away: whoever takes a run does so in the store, so that offering does no harm.
+                    warn!(%error, runs = runs.len(), "cannot mark runs that are handed off");
+                    ours.extend_from_slice(runs);
+                }
+            }
+        }
+        ours
+    }
+
+    async fn reassign(&mut self, runs: &[RunRef], to: &Handover) -> Result<Vec<Reassigned>> {
+        let changes = runs.iter().map(|run| Reassign {
+            job: run.job_id,
+            execution: run.execution_id,
+            from: self.node.id.clone(),
+            to: to.clone(),
+        });
+        self.node.store().reassign(changes.collect()).await
+    }
+
+    fn tell(&self, change: HandoffChange, run: RunRef, tries: Option<NonZeroU32>) {
+        if self.node.is_watched() {
+            let (RunRef { job_id, execution_id }, from_node) = (run, self.node.id.clone());
+            let new_owner = self.new_owners.get(&job_id).cloned();
+            self.node.tell(Happening::Handoff { change, job_id, execution_id, from_node, new_owner, tries });
+        }
+    }
+}
+
+fn count(outcome: &'static str, runs: usize) {
+    if runs > 0 {
+        counter!("convoke_handoffs_total", "outcome" => outcome).increment(runs as u64);
+    }
+}
+
+async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
+    let topic = node.channels.handoff_ack(&node.id);
+    node.bus().subscribe(&[topic]).await.inspect_err(|error| warn!(%error, "cannot hear acknowledgements")).ok()
+}
+
+/// The next acknowledgement; none where the subscription broke. Never, where there is none.
+async fn next_ack(node: &Node, acks: &mut Option<Box<dyn Subscription>>) -> Option<HandoffAck> {
+    loop {
+        let Some(subscription) = acks else {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            return None;
+        };
+        match subscription.next().await {
+            Ok(Some(message)) => match serde_json::from_slice(&message.body) {
+                Ok(ack) => return Some(ack),
+                Err(error) => telemetry::poison(node, message.channel, message.body, &error).await,
+            },
+            // What was missed is said again with the next offer.
+            Ok(None) => {}
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Runs looking for another owner, as they are put on `job.handoff`.
+
+use convoke_core::jobs::wire::{self, Handoff, HandoffReason, RunRef, V1};
+use convoke_core::{NodeId, Result};
+
+use super::node::Node;
+
+/// A run and who gives it away.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    pub run: RunRef,
+    pub from_node: NodeId,
+    pub reason: HandoffReason,
+    /// Counts from 1.
+    pub tries: u32,
+}
+
+/// Offers runs to all nodes, in one batch.
+pub async fn publish(node: &Node, offers: Vec<Offer>) -> Result<()> {
+    if offers.is_empty() {
+        return Ok(());
+    }
+    let queue = node.channels.handoff();
+    let entries = offers.into_iter().map(|Offer { run: RunRef { job_id, execution_id }, from_node, reason, tries }| {
+        (queue.clone(), wire::encode(&Handoff { v: V1, job_id, execution_id, from_node, reason, tries }))
+    });
+    node.bus().push(entries.collect()).await
+}

@@ -1,0 +1,52 @@
+//! Finds runs whose events nobody records, and offers them to all nodes.
+//!
+//! Those are: runs that a draining node could not hand over, runs of a node that is no longer in the registry, and runs that
+//! nobody owns although they were dispatched a while ago, because their assignment was lost with the bus. Taking one is a
+//! compare-and-set, so that offering too many does no harm; while the last offers still wait, no more are made.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use convoke_core::Result;
+use convoke_core::jobs::Ownership;
+use convoke_core::jobs::wire::{HandoffReason, RunRef};
+use convoke_core::ports::store::{InFlight, InFlightFilter};
+use tracing::info;
+
+use crate::election::Term;
+use crate::jobs::handoff::{self, Offer};
+use crate::jobs::node::{COORDINATORS, Node};
+use crate::jobs::views::in_flight;
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    while term.sleep(node.settings.cluster.orphan_check_interval).await {
+        if let Err(error) = offer_orphans(&node).await {
+            super::note(&term, "orphans", &error);
+        }
+    }
+}
+
+async fn offer_orphans(node: &Node) -> Result<()> {
+    if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
+        return Ok(());
+    }
+    let nodes: HashSet<_> = node.store().nodes().await?.into_iter().map(|node| node.node_id).collect();
+    // An assignment that is on its way is no orphan yet.
+    let horizon = node.now() - node.settings.cluster.orphan_check_interval;
+    let is_orphan = |run: &InFlight| match &run.owner {
+        Some(owner) => run.ownership == Ownership::OrphanPending || !nodes.contains(owner),
+        None => run.dispatched_at < horizon,
+    };
+    let runs = in_flight(node, InFlightFilter::default()).await?;
+    let offers = runs.into_iter().filter(is_orphan).map(|run| Offer {
+        run: RunRef { job_id: run.job, execution_id: run.execution },
+        from_node: run.owner.unwrap_or_else(|| node.id.clone()),
+        reason: HandoffReason::Orphan,
+        tries: 1,
+    });
+    let offers: Vec<Offer> = offers.collect();
+    if !offers.is_empty() {
+        info!(runs = offers.len(), "offers orphans");
+    }
+    handoff::publish(node, offers).await
+}

@@ -4,7 +4,9 @@
 //! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
 //! test that fails prints what its processes said.
 
+mod chronicler;
 mod cli;
+mod fleet;
 mod gateway;
 mod http;
 mod node;
@@ -13,7 +15,9 @@ mod program;
 mod proxy;
 mod sse;
 
+pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
+pub use fleet::{Fleet, Grounds, Member};
 pub use gateway::{GatewayWorker, Handling, Plan, Said};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};

@@ -121,8 +121,9 @@ impl NodeBuilder {
         }
         args.extend(["--store".into(), self.store_url().into()]);
         args.extend(self.args.iter().map(Into::into));
+        let id = self.args.iter().skip_while(|arg| *arg != "--node-id").nth(1);
         Launch {
-            name: "convoke serve".into(),
+            name: id.map_or_else(|| "convoke serve".into(), |id| format!("convoke serve, {id}")),
             binary: program,
             args,
             env: self.env.clone(),

@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 pub struct Proxy {
     address: SocketAddr,
     wire: watch::Sender<Wire>,
-    live: Arc<AtomicUsize>,
+    traffic: Arc<Traffic>,
     accepting: AbortHandle,
 }
 
@@ -50,6 +50,28 @@ struct Wire {
     cuts: u64,
 }
 
+#[derive(Debug, Default)]
+struct Traffic {
+    connections: AtomicUsize,
+    held: AtomicUsize,
+}
+
+/// Counts for as long as it lives, however its task ends.
+struct Counted<'a>(&'a AtomicUsize, usize);
+
+impl<'a> Counted<'a> {
+    fn add(counter: &'a AtomicUsize, count: usize) -> Self {
+        counter.fetch_add(count, Ordering::Relaxed);
+        Counted(counter, count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
 impl Wire {
     fn flows(&self, way: Way) -> bool {
         match way {
@@ -65,9 +87,9 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let wire = watch::Sender::new(Wire { target, to_server: true, to_client: true, cut: false, cuts: 0 });
-        let live = Arc::new(AtomicUsize::new(0));
-        let accepting = tokio::spawn(accept(listener, wire.subscribe(), live.clone())).abort_handle();
-        Proxy { address, wire, live, accepting }
+        let traffic = Arc::<Traffic>::default();
+        let accepting = tokio::spawn(accept(listener, wire.subscribe(), traffic.clone())).abort_handle();
+        Proxy { address, wire, traffic, accepting }
     }
 
     /// Where to connect instead of to the server.
@@ -77,7 +99,12 @@ impl Proxy {
 
     /// Connections that are made and not over.
     pub fn connections(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
+        self.traffic.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a frozen wire holds, at the least: what was sent and has not arrived.
+    pub fn held_bytes(&self) -> usize {
+        self.traffic.held.load(Ordering::Relaxed)
     }
 
     /// The server came back elsewhere: new connections go there.
@@ -119,24 +146,23 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, wire: watch::Receiver<Wire>, live: Arc<AtomicUsize>) {
+async fn accept(listener: TcpListener, wire: watch::Receiver<Wire>, traffic: Arc<Traffic>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             // Out of descriptors, most likely: others must give theirs back first.
             tokio::task::yield_now().await;
             continue;
         };
-        live.fetch_add(1, Ordering::Relaxed);
-        let (wire, live) = (wire.clone(), live.clone());
+        let (wire, traffic) = (wire.clone(), traffic.clone());
         tokio::spawn(async move {
-            carry(client, wire).await;
-            live.fetch_sub(1, Ordering::Relaxed);
+            let _living = Counted::add(&traffic.connections, 1);
+            carry(client, wire, &traffic).await;
         });
     }
 }
 
 /// A connection from its beginning to its end.
-async fn carry(client: TcpStream, mut wire: watch::Receiver<Wire>) {
+async fn carry(client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &Traffic) {
     let born = wire.borrow_and_update().clone();
     // Without lingering, what is dropped is reset instead of closed: nobody may take a cut for an orderly end.
     if client.set_zero_linger().is_err() || born.cut {
@@ -146,11 +172,11 @@ async fn carry(client: TcpStream, mut wire: watch::Receiver<Wire>) {
     let mut seen = wire.clone();
     tokio::select! {
         _ = seen.wait_for(|wire| wire.cuts != cuts) => {}
-        _ = join(client, wire) => {}
+        _ = join(client, wire, traffic) => {}
     }
 }
 
-async fn join(mut client: TcpStream, mut wire: watch::Receiver<Wire>) -> Result<()> {
+async fn join(mut client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &Traffic) -> Result<()> {
     // Not even the handshake reaches a server to which nothing flows.
     flowing(&mut wire, Way::ToServer).await?;
     let target = wire.borrow().target;
@@ -163,22 +189,26 @@ async fn join(mut client: TcpStream, mut wire: watch::Receiver<Wire>) -> Result<
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     tokio::try_join!(
-        pump(from_client, to_server, Way::ToServer, wire.clone()),
-        pump(from_server, to_client, Way::ToClient, wire)
+        pump(from_client, to_server, Way::ToServer, wire.clone(), traffic),
+        pump(from_server, to_client, Way::ToClient, wire, traffic)
     )?;
     Ok(())
 }
 
-async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, way: Way, mut wire: watch::Receiver<Wire>) -> Result<()> {
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    way: Way,
+    mut wire: watch::Receiver<Wire>,
+    traffic: &Traffic,
+) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
+        let read = from.read(&mut buffer).await?;
+        // In a frozen wire these bytes are held here, and what follows them in the kernel's buffers.
+        let holding = Counted::add(&traffic.held, read);
         flowing(&mut wire, way).await?;
-        let read = tokio::select! {
-            read = from.read(&mut buffer) => read?,
-            _ = wire.changed() => continue,
-        };
-        // The wire may have frozen while these bytes were read: then they are held here.
-        flowing(&mut wire, way).await?;
+        drop(holding);
         if read == 0 {
             return to.shutdown().await;
         }
@@ -301,6 +331,7 @@ mod tests {
         say(&mut before, "late").await;
         let mut meanwhile = open(&proxy).await;
         say(&mut meanwhile, "too").await;
+        settle("bytes held", 4, || async { proxy.held_bytes() }).await;
         assert!(silent(&mut before).await && silent(&mut meanwhile).await);
         proxy.heal();
         assert_eq!(hear(&mut before, 4).await.expect("what was held"), "late");

@@ -1,0 +1,47 @@
+//! Enqueueing inside an application's own transaction.
+//!
+//! What the application writes and the jobs it enqueues are committed together, or not at all. A coordinator finds such
+//! jobs when it next looks, within a second.
+
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::{JobDefaults, JobSpec, NewJob};
+use convoke_core::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
+use convoke_core::{Invalid, JobId, Result};
+use jiff::Timestamp;
+use tokio_postgres::GenericClient;
+use uuid::Uuid;
+
+use super::failure::Failure;
+use super::insert::{Columns, STORE_JOBS, check, enqueued};
+
+/// Enqueues jobs on the caller's connection: in its transaction, where it has one. All or nothing.
+///
+/// The schema that the coordinators use must be on the connection's `search_path`. Retries are as by default unless a job says
+/// otherwise; what is configured of a coordinator is not known here. After an error the transaction can only be rolled back.
+pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Result<Vec<Enqueued>> {
+    if specs.is_empty() {
+        return Ok(Vec::new());
+    }
+    if specs.len() > BATCH_JOBS_MAX {
+        let message = format!("expected at most {BATCH_JOBS_MAX} jobs, got {}", specs.len());
+        return Err(Invalid::too_large("jobs", message).into());
+    }
+    let now = Timestamp::now();
+    let mut bytes = 0;
+    let mut jobs: Vec<NewJob> = Vec::with_capacity(specs.len());
+    for (at, spec) in specs.iter().enumerate() {
+        let job = spec.clone().into_job(JobId(Uuid::now_v7()), now, &JobDefaults::default());
+        let job = job.map_err(|invalid| invalid.within(format!("jobs[{at}]")))?;
+        bytes += job.args.as_str().len();
+        jobs.push(job);
+    }
+    if bytes > BATCH_BYTES_MAX {
+        let message = format!("expected at most {BATCH_BYTES_MAX} bytes of arguments, got {bytes}");
+        return Err(Invalid::too_large("jobs", message).into());
+    }
+    check(&jobs)?;
+    let columns = Columns::of(&jobs);
+    // Where the connection breaks, so does the caller's transaction.
+    let rows = client.query(STORE_JOBS, &columns.params()).await.map_err(|error| Failure::from(error).told("store"))?;
+    enqueued(&rows).map_err(|failure| failure.told("store"))
+}

@@ -1,0 +1,41 @@
+//! The sealed epoch, and the fence that leaders' writes are held against.
+
+use convoke_core::election::Fence;
+use convoke_core::{Epoch, Error};
+use deadpool_postgres::{Client, Transaction};
+
+use super::failure::{Failure, Result};
+use super::rows::number;
+
+pub(super) async fn seal(db: &Client, epoch: Epoch) -> Result<Fence> {
+    let fenced = || Failure::from(Error::Fenced { what: "seal" });
+    let number = i64::try_from(epoch.0).map_err(|_| fenced())?;
+    let statement = db.prepare_cached(include_str!("sql/seal.sql")).await?;
+    let sealed = db.execute(&statement, &[&number]).await.map_err(Failure::of_commit)?;
+    if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(fenced()) }
+}
+
+pub(super) async fn sealed(db: &Client) -> Result<Epoch> {
+    let statement = db.prepare_cached("select sealed from convoke_cluster where id = 1").await?;
+    Ok(Epoch(number(&db.query_one(&statement, &[]).await?, 0)?))
+}
+
+/// Refuses the write of a former leader. Inside the transaction of the write that follows, and held until its end, so that no
+/// seal can come between.
+pub(super) async fn hold(transaction: &Transaction<'_>, fence: Fence, what: &'static str) -> Result<()> {
+    let fenced = || Failure::from(Error::Fenced { what });
+    let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
+    let statement = transaction.prepare_cached(include_str!("sql/fence.sql")).await?;
+    transaction.query_opt(&statement, &[&number]).await?.map(drop).ok_or_else(fenced)
+}
+
+/// Writes: the only way to know that a write would be taken.
+pub(super) async fn ping(db: &Client) -> Result<()> {
+    let statement = db.prepare_cached(include_str!("sql/probe.sql")).await?;
+    db.execute(&statement, &[]).await?;
+    Ok(())
+}
+
+pub(super) async fn commit(transaction: Transaction<'_>) -> Result<()> {
+    transaction.commit().await.map_err(Failure::of_commit)
+}

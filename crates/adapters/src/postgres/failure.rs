@@ -1,0 +1,113 @@
+//! What can go wrong inside a verb, and what a caller is told of it.
+//!
+//! A statement that the server refuses has changed nothing. A connection that breaks before the commit was asked for has
+//! changed nothing either: the server rolls back. Only where a commit, or a statement that commits by itself, was sent and
+//! its answer never came may it have happened: that is `Unknown`.
+
+use convoke_core::{Error, Invalid};
+use tokio_postgres::error::SqlState;
+
+use super::server::{Kind, PATIENCE};
+
+pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// What a queue too many is refused with, by `convoke_open_queue`.
+const QUEUES_LIMIT: &str = "CV001";
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// An answer: the verb changed nothing.
+    Refused(Error),
+    /// The statement failed, or the connection before the end of the transaction.
+    Database(tokio_postgres::Error),
+    /// The commit may have happened.
+    Doubtful(tokio_postgres::Error),
+    /// A row that nobody could have written.
+    Unreadable(String),
+    /// No answer for longer than anybody waits.
+    Late(Kind),
+}
+
+impl Failure {
+    /// For the answer to a statement that commits by itself, or to a commit.
+    pub(super) fn of_commit(error: tokio_postgres::Error) -> Self {
+        Failure::Doubtful(error)
+    }
+
+    /// The same transaction may well succeed at once: it only met another.
+    pub(super) fn is_collision(&self) -> bool {
+        let (Failure::Database(error) | Failure::Doubtful(error)) = self else { return false };
+        matches!(error.code(), Some(code) if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code))
+    }
+
+    /// The connection is of no more use.
+    pub(super) fn is_disconnection(&self) -> bool {
+        match self {
+            Failure::Database(error) | Failure::Doubtful(error) => error.code().is_none_or(is_farewell),
+            Failure::Late(_) => true,
+            Failure::Refused(_) | Failure::Unreadable(_) => false,
+        }
+    }
+
+    /// What the caller is told; `what` is the port.
+    pub(super) fn told(self, what: &'static str) -> Error {
+        match self {
+            Failure::Refused(error) => error,
+            Failure::Unreadable(message) => Error::unavailable(what, message),
+            Failure::Late(Kind::Read) => Error::unavailable(what, format!("no answer within {PATIENCE:?}")),
+            Failure::Late(Kind::Write) => Error::unknown(what, format!("no answer within {PATIENCE:?}")),
+            Failure::Database(error) => describe(what, &error),
+            // A refusal was said aloud: it is known that nothing happened. Unless it was the server's farewell, which may
+            // come when the commit is done.
+            Failure::Doubtful(error) if error.code().is_some_and(|code| !is_farewell(code)) => describe(what, &error),
+            Failure::Doubtful(error) => Error::unknown(what, in_words(&error)),
+        }
+    }
+}
+
+/// The server ends the session.
+fn is_farewell(code: &SqlState) -> bool {
+    code.code().starts_with("57P") || code.code().starts_with("08")
+}
+
+fn describe(what: &'static str, error: &tokio_postgres::Error) -> Error {
+    let Some(refusal) = error.as_db_error() else { return Error::unavailable(what, in_words(error)) };
+    match refusal.code().code() {
+        QUEUES_LIMIT => Invalid::new("queue", refusal.message()).into(),
+        // Values that no column can hold.
+        code if code.starts_with("22") => Invalid::new(what, refusal.message()).into(),
+        _ => Error::unavailable(what, in_words(error)),
+    }
+}
+
+/// An error of the driver says little by itself: its cause is what a person can use.
+pub(super) fn in_words(error: &tokio_postgres::Error) -> String {
+    if let Some(refusal) = error.as_db_error() {
+        return format!("{} ({})", refusal.message(), refusal.code().code());
+    }
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        words = format!("{words}: {inner}");
+        cause = inner.source();
+    }
+    words
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Failure::Database(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Failure::Refused(invalid.into())
+    }
+}

@@ -1,0 +1,222 @@
+//! New jobs.
+//!
+//! Those that nothing can be in the way of but their own id, of queues and types that are known, go by the fast lane: one
+//! statement for all that wait. The rest (a unique key, a tick, a new queue) are looked at one by one, inside the database,
+//! by the same function that serves applications' own transactions.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use convoke_core::jobs::NewJob;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::{JobId, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::failure::{self, Failure};
+use super::lane::{BYTES_PER_WEIGHT, Work};
+use super::names::Names;
+use super::rows::{check_exact, duration_micros, get, jitter_code, job_id, micros};
+use super::server::{Hot, Ways, lent};
+
+/// A job for the fast lane, with the ids of its names.
+pub(super) struct Plain {
+    job: NewJob,
+    queue: i32,
+    job_type: i32,
+}
+
+pub(super) struct PlainInsert;
+
+#[async_trait]
+impl Work for PlainInsert {
+    type Item = Plain;
+    type Answer = Enqueued;
+
+    fn weight(item: &Plain) -> usize {
+        1 + item.job.args.as_str().len() / BYTES_PER_WEIGHT
+    }
+
+    async fn run(&self, hot: &mut Hot, items: &[Plain]) -> failure::Result<Vec<Enqueued>> {
+        let statement = hot.prepared(include_str!("sql/insert.sql")).await?;
+        let column = |get: fn(&Plain) -> i64| items.iter().map(get).collect::<Vec<i64>>();
+        let small = |get: fn(&Plain) -> i16| items.iter().map(get).collect::<Vec<i16>>();
+        let ids: Vec<Uuid> = items.iter().map(|item| item.job.id.0).collect();
+        let queues: Vec<i32> = items.iter().map(|item| item.queue).collect();
+        let types: Vec<i32> = items.iter().map(|item| item.job_type).collect();
+        let states = small(|item| item.job.status().code().into());
+        let priorities = small(|item| item.job.priority.code().into());
+        let due_ats = column(|item| micros(item.job.due_at()));
+        let created_ats = column(|item| micros(item.job.created_at));
+        let scheduled_ats: Vec<Option<i64>> = items.iter().map(|item| item.job.run_at.map(micros)).collect();
+        let max_retries: Vec<i32> = items.iter().map(|item| retries(&item.job)).collect();
+        let timeouts: Vec<Option<i64>> = items.iter().map(|item| item.job.timeout.map(duration_micros)).collect();
+        let initials = column(|item| duration_micros(item.job.retry_policy.initial_delay));
+        let multipliers: Vec<f64> = items.iter().map(|item| item.job.retry_policy.multiplier).collect();
+        let maxima = column(|item| duration_micros(item.job.retry_policy.max_delay));
+        let jitters = small(|item| jitter_code(item.job.retry_policy.jitter));
+        let correlations: Vec<Option<&str>> = items.iter().map(|item| item.job.correlation_id.as_deref()).collect();
+        let args: Vec<&str> = items.iter().map(|item| item.job.args.as_str()).collect();
+        let params: [&(dyn ToSql + Sync); 17] = [
+            &ids,
+            &queues,
+            &types,
+            &states,
+            &priorities,
+            &due_ats,
+            &created_ats,
+            &scheduled_ats,
+            &max_retries,
+            &timeouts,
+            &initials,
+            &multipliers,
+            &maxima,
+            &jitters,
+            &correlations,
+            &args,
+            &hot.slot,
+        ];
+        let row = hot.client.query_one(&statement, &params).await.map_err(Failure::of_commit)?;
+        let Some(created) = get::<Option<Vec<Uuid>>>(&row, 0)? else {
+            return Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), created: true }).collect());
+        };
+        // An id twice in one group: the first made the job.
+        let mut created: HashSet<Uuid> = created.into_iter().collect();
+        Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), created: created.remove(&id) }).collect())
+    }
+}
+
+fn retries(job: &NewJob) -> i32 {
+    i32::try_from(job.max_retries).unwrap_or(i32::MAX)
+}
+
+pub(super) struct CarefulInsert;
+
+#[async_trait]
+impl Work for CarefulInsert {
+    type Item = NewJob;
+    type Answer = Enqueued;
+
+    fn weight(item: &NewJob) -> usize {
+        // Each is a dozen statements.
+        8 + item.args.as_str().len() / BYTES_PER_WEIGHT
+    }
+
+    async fn run(&self, hot: &mut Hot, jobs: &[NewJob]) -> failure::Result<Vec<Enqueued>> {
+        let statement = hot.prepared(STORE_JOBS).await?;
+        let columns = Columns::of(jobs);
+        let rows = hot.client.query(&statement, &columns.params()).await.map_err(Failure::of_commit)?;
+        enqueued(&rows)
+    }
+}
+
+pub(super) const STORE_JOBS: &str = include_str!("sql/store_jobs.sql");
+
+/// What `sql/store_jobs.sql` answers.
+pub(super) fn enqueued(rows: &[Row]) -> failure::Result<Vec<Enqueued>> {
+    rows.iter().map(|row| Ok(Enqueued { id: job_id(row, 0)?, created: get(row, 1)? })).collect()
+}
+
+/// The arrays of `sql/store_jobs.sql`.
+pub(super) struct Columns<'j> {
+    ids: Vec<Uuid>,
+    texts: [Vec<&'j str>; 3],
+    priorities: Vec<i16>,
+    max_retries: Vec<i32>,
+    initials: Vec<i64>,
+    multipliers: Vec<f64>,
+    maxima: Vec<i64>,
+    jitters: Vec<i16>,
+    timeouts: Vec<Option<i64>>,
+    correlations: Vec<Option<&'j str>>,
+    keys: Vec<Option<&'j str>>,
+    key_untils: Vec<Option<i64>>,
+    created_ats: Vec<i64>,
+    run_ats: Vec<Option<i64>>,
+    schedules: Vec<Option<&'j str>>,
+}
+
+impl<'j> Columns<'j> {
+    pub(super) fn of(jobs: &'j [NewJob]) -> Self {
+        fn each<'j, T>(jobs: &'j [NewJob], get: impl Fn(&'j NewJob) -> T) -> Vec<T> {
+            jobs.iter().map(get).collect()
+        }
+        Columns {
+            ids: each(jobs, |job| job.id.0),
+            texts: [
+                each(jobs, |job| job.job_type.as_str()),
+                each(jobs, |job| job.queue.as_str()),
+                each(jobs, |job| job.args.as_str()),
+            ],
+            priorities: each(jobs, |job| job.priority.code().into()),
+            max_retries: each(jobs, retries),
+            initials: each(jobs, |job| duration_micros(job.retry_policy.initial_delay)),
+            multipliers: each(jobs, |job| job.retry_policy.multiplier),
+            maxima: each(jobs, |job| duration_micros(job.retry_policy.max_delay)),
+            jitters: each(jobs, |job| jitter_code(job.retry_policy.jitter)),
+            timeouts: each(jobs, |job| job.timeout.map(duration_micros)),
+            correlations: each(jobs, |job| job.correlation_id.as_deref()),
+            keys: each(jobs, |job| job.unique_key.as_deref()),
+            key_untils: each(jobs, |job| job.unique_until.map(micros)),
+            created_ats: each(jobs, |job| micros(job.created_at)),
+            run_ats: each(jobs, |job| job.run_at.map(micros)),
+            schedules: each(jobs, |job| job.schedule.as_ref().map(AsRef::as_ref)),
+        }
+    }
+
+    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 17] {
+        [
+            &self.ids,
+            &self.texts[0],
+            &self.texts[1],
+            &self.texts[2],
+            &self.priorities,
+            &self.max_retries,
+            &self.initials,
+            &self.multipliers,
+            &self.maxima,
+            &self.jitters,
+            &self.timeouts,
+            &self.correlations,
+            &self.keys,
+            &self.key_untils,
+            &self.created_ats,
+            &self.run_ats,
+            &self.schedules,
+        ]
+    }
+}
+
+/// Refuses what cannot be kept, before anything is sent: it would fail its neighbours.
+pub(super) fn check(jobs: &[NewJob]) -> Result<(), convoke_core::Invalid> {
+    for job in jobs {
+        check_exact("correlationId", job.correlation_id.as_deref())?;
+        check_exact("uniqueKey", job.unique_key.as_deref())?;
+    }
+    Ok(())
+}
+
+/// Which way a batch goes.
+pub(super) enum Way {
+    Fast(Vec<Plain>),
+    Careful(Vec<NewJob>),
+}
+
+pub(super) async fn way(ways: &Ways, names: &Names, jobs: Vec<NewJob>) -> Result<Way> {
+    if jobs.iter().any(|job| job.unique_key.is_some() || job.schedule.is_some()) {
+        return Ok(Way::Careful(jobs));
+    }
+    let known = |job: &NewJob| Some((names.queues.id(&job.queue)?, names.types.id(&job.job_type)?));
+    if !jobs.iter().all(|job| known(job).is_some()) {
+        lent!(Read, ways, |db| learn(db, names, &jobs))?;
+    }
+    let Some(ids) = jobs.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(Way::Careful(jobs)) };
+    let plain = jobs.into_iter().zip(ids).map(|(job, (queue, job_type))| Plain { job, queue, job_type });
+    Ok(Way::Fast(plain.collect()))
+}
+
+async fn learn(db: &tokio_postgres::Client, names: &Names, jobs: &[NewJob]) -> failure::Result<()> {
+    names.queues.learn(db, jobs.iter().map(|job| job.queue.clone())).await?;
+    names.types.learn(db, jobs.iter().map(|job| job.job_type.clone())).await
+}

@@ -1,0 +1,201 @@
+//! A lane: a few connections that serve one busy verb, and take all calls that wait into one statement.
+//!
+//! While one statement is under way the next calls gather, so that a thousand callers who wait cost one commit, not a
+//! thousand. A call is answered when its transaction is committed. Calls of one statement stand or fall together only as long
+//! as nobody notices: where the server refuses it, each call is tried again by itself, so that one bad call cannot fail
+//! another.
+//!
+//! A connection that broke is made anew for the next group. What was under way then is answered with `Unknown`: nobody can
+//! tell whether it happened. A server that cannot be reached is answered with `Unavailable` for as long as it lasts.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use convoke_core::{Error, Result};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::failure::{self, Failure};
+use super::server::{COLLISIONS_MAX, Flush, Hot, Kind, Server, patiently};
+
+/// Calls that wait: beyond this many, callers wait to be let in.
+const WAITING_MAX: usize = 8_192;
+
+/// A statement takes no further call once it weighs this much, so that nobody waits long for the commit.
+const GROUP_WEIGHT_MAX: usize = 2_000;
+
+/// Bytes that weigh as much as a row.
+pub(super) const BYTES_PER_WEIGHT: usize = 4 << 10;
+
+/// What a lane does.
+#[async_trait]
+pub(super) trait Work: Send + Sync + 'static {
+    type Item: Send + Sync + 'static;
+    type Answer: Send + 'static;
+
+    /// About how many rows an item is worth.
+    fn weight(item: &Self::Item) -> usize;
+
+    /// In one transaction, perhaps more than once, never committed more than once. One answer for each item, in order.
+    async fn run(&self, hot: &mut Hot, items: &[Self::Item]) -> failure::Result<Vec<Self::Answer>>;
+}
+
+struct Call<W: Work> {
+    items: Vec<W::Item>,
+    reply: oneshot::Sender<Result<Vec<W::Answer>>>,
+}
+
+pub(super) struct Lane<W: Work> {
+    calls: mpsc::Sender<Call<W>>,
+}
+
+impl<W: Work> Lane<W> {
+    /// Its tasks end when the lane is dropped, after what was asked for.
+    pub(super) fn start(server: &Server, flush: Flush, connections: usize, work: W) -> Self {
+        let (calls, waiting) = mpsc::channel(WAITING_MAX);
+        let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
+        for _ in 0..connections {
+            let desk = Desk { server: server.clone(), flush, work: Arc::clone(&work), hot: None };
+            tokio::spawn(desk.serve(Arc::clone(&waiting)));
+        }
+        Lane { calls }
+    }
+
+    pub(super) async fn call(&self, items: Vec<W::Item>) -> Result<Vec<W::Answer>> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (reply, answer) = oneshot::channel();
+        let stopped = |_| Error::unavailable("store", "its connections are closed");
+        self.calls.send(Call { items, reply }).await.map_err(stopped)?;
+        answer.await.map_err(|_| Error::unknown("store", "its connection ended before it answered"))?
+    }
+}
+
+/// Where one task works, with one connection.
+struct Desk<W: Work> {
+    server: Server,
+    flush: Flush,
+    work: Arc<W>,
+    hot: Option<Hot>,
+}
+
+impl<W: Work> Desk<W> {
+    async fn serve(mut self, waiting: Arc<Mutex<mpsc::Receiver<Call<W>>>>) {
+        loop {
+            let group = gather(&mut *waiting.lock().await).await;
+            if group.is_empty() {
+                return;
+            }
+            self.commit(group).await;
+        }
+    }
+
+    async fn commit(&mut self, group: Vec<Call<W>>) {
+        let mut items = Vec::with_capacity(group.iter().map(|call| call.items.len()).sum());
+        let mut replies = Vec::with_capacity(group.len());
+        for call in group {
+            let begin = items.len();
+            items.extend(call.items);
+            replies.push((begin..items.len(), call.reply));
+        }
+        match self.attempt(&items).await {
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
+                for (range, reply) in replies {
+                    // Whoever asked may have gone: what was done stands all the same.
+                    let _ = reply.send(Ok(answers.by_ref().take(range.len()).collect()));
+                }
+            }
+            // The server said no: perhaps only to one of them.
+            Err(failure) if replies.len() > 1 && !failure.is_disconnection() => {
+                tracing::debug!(?failure, calls = replies.len(), "a group was refused; its calls are run one by one");
+                for (range, reply) in replies {
+                    let answer = self.attempt(&items[range]).await;
+                    let _ = reply.send(answer.map_err(|failure| failure.told("store")));
+                }
+            }
+            Err(failure) => {
+                let mut replies = replies.into_iter().map(|(_, reply)| reply);
+                let first = replies.next();
+                let error = failure.told("store");
+                for reply in replies {
+                    let _ = reply.send(Err(same(&error)));
+                }
+                if let Some(reply) = first {
+                    let _ = reply.send(Err(error));
+                }
+            }
+        }
+    }
+
+    async fn attempt(&mut self, items: &[W::Item]) -> failure::Result<Vec<W::Answer>> {
+        let mut collisions = 0;
+        loop {
+            let hot = match &mut self.hot {
+                Some(hot) if !hot.client.is_closed() => hot,
+                none => {
+                    // Nothing was sent yet: whatever goes wrong, nothing happened.
+                    let connected = patiently(Kind::Read, self.server.hot(self.flush)).await;
+                    none.insert(connected.map_err(unsent)?)
+                }
+            };
+            match patiently(Kind::Write, self.work.run(hot, items)).await {
+                Err(failure) if failure.is_collision() && collisions < COLLISIONS_MAX => {
+                    collisions += 1;
+                    self.recover().await;
+                }
+                Err(failure) => {
+                    if failure.is_disconnection() {
+                        self.hot = None;
+                    } else {
+                        self.recover().await;
+                    }
+                    return Err(failure);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// A refusal inside a transaction leaves it open.
+    async fn recover(&mut self) {
+        if let Some(hot) = &self.hot {
+            let rolled_back = async { Ok(hot.client.batch_execute("rollback").await?) };
+            if patiently(Kind::Read, rolled_back).await.is_err() {
+                self.hot = None;
+            }
+        }
+    }
+}
+
+fn unsent(failure: Failure) -> Failure {
+    match failure {
+        Failure::Doubtful(error) => Failure::Database(error),
+        other => other,
+    }
+}
+
+/// The first call, and all that wait behind it. Empty where there will be none.
+async fn gather<W: Work>(waiting: &mut mpsc::Receiver<Call<W>>) -> Vec<Call<W>> {
+    let mut group = Vec::new();
+    let mut weight = 0;
+    let mut next = waiting.recv().await;
+    while let Some(call) = next {
+        weight += call.items.iter().map(W::weight).sum::<usize>();
+        group.push(call);
+        next = if weight < GROUP_WEIGHT_MAX { waiting.try_recv().ok() } else { None };
+    }
+    group
+}
+
+/// One error, told to several.
+fn same(error: &Error) -> Error {
+    match error {
+        Error::Fenced { what } => Error::Fenced { what },
+        Error::Conflict(message) => Error::Conflict(message.clone()),
+        Error::NotFound { what, id } => Error::NotFound { what, id: id.clone() },
+        Error::Unavailable { what, source } => Error::unavailable(what, source.to_string()),
+        Error::Unknown { what, source } => Error::unknown(what, source.to_string()),
+        Error::Invalid(invalid) => Error::Invalid(invalid.clone()),
+    }
+}

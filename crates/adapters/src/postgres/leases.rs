@@ -1,0 +1,159 @@
+//! Leases as rows, judged by the server's own time.
+//!
+//! No locks of a session, which a pooler or a reconnection would drop. Connections of their own, so that a busy store cannot
+//! keep a renewal waiting until the lease is lost.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Lease;
+use convoke_core::{Epoch, Error, Result};
+use deadpool_postgres::Client;
+use tokio_postgres::Row;
+
+use super::epoch;
+use super::failure::{self, Failure};
+use super::migrate::migrate;
+use super::rows::{check_exact, get, number};
+use super::server::{Flush, Server, Ways, lent};
+
+const CONNECTIONS: usize = 2;
+
+/// A year: longer than any lease that is meant, short enough for any arithmetic on it.
+const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+#[derive(Clone)]
+pub struct PostgresLeases {
+    ways: Ways,
+}
+
+impl PostgresLeases {
+    /// Connects and migrates; errors name `leases.url`.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let server = Server::new("leases.url", url)?;
+        migrate(&server).await?;
+        Self::of(&server)
+    }
+
+    pub(super) fn of(server: &Server) -> Result<Self> {
+        let mut ways = server.pool(CONNECTIONS, Flush::Now)?;
+        ways.what = "leases";
+        Ok(PostgresLeases { ways })
+    }
+}
+
+impl std::fmt::Debug for PostgresLeases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresLeases").finish_non_exhaustive()
+    }
+}
+
+fn ttl_ms(ttl: Duration) -> f64 {
+    ttl.min(TTL_MAX).as_secs_f64() * 1_000.0
+}
+
+fn epoch_number(epoch: Epoch) -> failure::Result<i64> {
+    i64::try_from(epoch.0).map_err(|_| Error::Fenced { what: "lease" }.into())
+}
+
+fn check(names: [&str; 2]) -> failure::Result<()> {
+    let [namespace, member] = names;
+    check_exact("namespace", Some(namespace))?;
+    check_exact("member", Some(member))?;
+    Ok(())
+}
+
+fn read_lease(row: &Row) -> failure::Result<Lease> {
+    let left_ms: i64 = get(row, 2)?;
+    let remaining = Duration::from_millis(left_ms.max(0) as u64);
+    Ok(Lease { holder: get(row, 0)?, epoch: Epoch(number(row, 1)?), remaining })
+}
+
+async fn enroll(db: &Client, namespace: &str, member: &str, ttl: Duration) -> failure::Result<()> {
+    check([namespace, member])?;
+    let statement = db.prepare_cached(include_str!("sql/enroll.sql")).await?;
+    db.execute(&statement, &[&namespace, &member, &ttl_ms(ttl)]).await.map_err(Failure::of_commit)?;
+    Ok(())
+}
+
+async fn withdraw(db: &Client, namespace: &str, member: &str) -> failure::Result<()> {
+    check([namespace, member])?;
+    let forget = "delete from convoke_members where namespace = $1 and member = $2";
+    let statement = db.prepare_cached(forget).await?;
+    db.execute(&statement, &[&namespace, &member]).await.map_err(Failure::of_commit)?;
+    Ok(())
+}
+
+async fn roster(db: &Client, namespace: &str) -> failure::Result<Vec<String>> {
+    check([namespace, ""])?;
+    let statement = db.prepare_cached(include_str!("sql/roster.sql")).await?;
+    db.query(&statement, &[&namespace]).await?.iter().map(|row| get(row, 0)).collect()
+}
+
+async fn read(db: &Client, namespace: &str) -> failure::Result<Option<Lease>> {
+    check([namespace, ""])?;
+    let statement = db.prepare_cached(include_str!("sql/lease.sql")).await?;
+    db.query_opt(&statement, &[&namespace]).await?.as_ref().map(read_lease).transpose()
+}
+
+async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> failure::Result<Lease> {
+    check([namespace, candidate])?;
+    let statement = db.prepare_cached(include_str!("sql/elect.sql")).await?;
+    let elected = db.query_opt(&statement, &[&namespace, &candidate, &ttl_ms(ttl), &epoch_number(floor)?]).await;
+    match elected.map_err(Failure::of_commit)? {
+        Some(row) => read_lease(&row),
+        None => Err(Error::Conflict(format!("{namespace} has a leader")).into()),
+    }
+}
+
+async fn renew(db: &Client, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> failure::Result<Lease> {
+    check([namespace, holder])?;
+    let statement = db.prepare_cached(include_str!("sql/renew.sql")).await?;
+    let renewed = db.query_opt(&statement, &[&namespace, &holder, &epoch_number(epoch)?, &ttl_ms(ttl)]).await;
+    let renewed = renewed.map_err(Failure::of_commit)?;
+    renewed.as_ref().map(read_lease).transpose()?.ok_or_else(|| Error::Fenced { what: "renew" }.into())
+}
+
+async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> failure::Result<()> {
+    check([namespace, holder])?;
+    let Ok(epoch) = epoch_number(epoch) else { return Ok(()) };
+    let statement = db.prepare_cached(include_str!("sql/resign.sql")).await?;
+    db.execute(&statement, &[&namespace, &holder, &epoch]).await.map_err(Failure::of_commit)?;
+    Ok(())
+}
+
+#[async_trait]
+impl Leases for PostgresLeases {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        lent!(Write, self.ways, |db| enroll(db, namespace, member, ttl))
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        lent!(Write, self.ways, |db| withdraw(db, namespace, member))
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        lent!(Read, self.ways, |db| roster(db, namespace))
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        lent!(Read, self.ways, |db| read(db, namespace))
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        lent!(Write, self.ways, |db| elect(db, namespace, candidate, ttl, floor))
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        lent!(Write, self.ways, |db| renew(db, namespace, holder, epoch, ttl))
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        lent!(Write, self.ways, |db| resign(db, namespace, holder, epoch))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        lent!(Read, self.ways, |db| epoch::ping(db))
+    }
+}

@@ -1,0 +1,107 @@
+//! PostgreSQL: the store and the leases of a cluster.
+//!
+//! What is acknowledged is committed and flushed. What is only bookkeeping (dispatches, promotions, heartbeats, cleaning up) is
+//! committed without waiting for the disk: the log is written in order, so that whatever is acknowledged later implies it.
+//!
+//! Several nodes write to one database, none of them alone. What must not be done twice is compared in the statement that
+//! does it: a leader's epoch, a run's execution, a run's owner. Busy verbs have connections of their own and take all calls
+//! that wait into one statement ([`lane`]); the rest share a pool.
+//!
+//! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
+//! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.
+//!
+//! A server that is away is answered with `Unavailable`, one that went away in the middle of a commit with `Unknown`;
+//! everything connects again by itself.
+
+mod cancel;
+mod counts;
+mod dispatch;
+mod enqueue;
+mod epoch;
+mod failure;
+mod fleet;
+mod history;
+mod insert;
+mod lane;
+mod leases;
+mod list;
+mod migrate;
+mod names;
+mod outcome;
+mod queues;
+mod record;
+mod retention;
+mod rows;
+mod runs;
+mod schedules;
+mod server;
+mod settle;
+mod store;
+mod tls;
+mod url;
+
+use std::sync::Arc;
+
+use convoke_core::{Error, Result};
+
+use dispatch::DispatchWork;
+pub use enqueue::enqueue_in;
+use insert::{CarefulInsert, PlainInsert};
+use lane::Lane;
+pub use leases::PostgresLeases;
+use names::Names;
+use record::{JudgeWork, RecordWork};
+use server::{Flush, Server};
+use store::Engine;
+
+/// Connections for reading and for what is written now and then.
+const POOL: usize = 8;
+/// Connections for bookkeeping.
+const BOOKKEEPERS: usize = 3;
+/// Connections that insert, and that record: while one waits for the disk, the other works.
+const BUSY: usize = 2;
+
+/// A store in a PostgreSQL database. Clones are the same store; its connections are closed when the last is dropped.
+#[derive(Clone)]
+pub struct PostgresStore {
+    engine: Arc<Engine>,
+}
+
+impl PostgresStore {
+    /// Connects and migrates. `Invalid` where the URL, the user or the database is wrong, by the field `store.url`;
+    /// `Unavailable` where the server cannot be reached; `Conflict` where a newer version has migrated the database.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let server = Server::new("store.url", url)?;
+        migrate::migrate(&server).await?;
+        let names = Arc::new(Names::default());
+        let named = || Arc::clone(&names);
+        let engine = Engine {
+            pool: server.pool(POOL, Flush::Now)?,
+            bookkeepers: server.pool(BOOKKEEPERS, Flush::Later)?,
+            inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert),
+            careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert),
+            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork { names: named() }),
+            records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }),
+            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }),
+            leases: PostgresLeases::of(&server)?,
+            names,
+        };
+        Ok(PostgresStore { engine: Arc::new(engine) })
+    }
+
+    /// Leases in the same database, by connections of their own.
+    pub fn leases(&self) -> PostgresLeases {
+        self.engine.leases.clone()
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+/// For a verb of one item: its answer.
+fn only<T>(answers: Vec<T>) -> Result<T> {
+    answers.into_iter().next().ok_or_else(|| Error::unknown("store", "no answer"))
+}

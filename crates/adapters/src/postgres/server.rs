@@ -1,0 +1,229 @@
+//! One PostgreSQL server and the ways to it.
+//!
+//! Pools are for what is read and for what is written now and then. Busy verbs have connections of their own ([`Hot`]), whose
+//! plans are made once and cannot turn into scans of the whole table because it was small when they were made.
+//!
+//! A connection that was left in the middle of something, by an error or because nobody waited any longer, is not used again.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use convoke_core::{Error, Invalid, Result};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::failure::{self, Failure, in_words};
+use super::tls;
+use super::url::Address;
+
+/// How long a statement may take, by the server's own watch.
+const STATEMENT_TIMEOUT: &str = "statement_timeout=10000";
+const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout=30000";
+/// How long the answer to anything is waited for: longer than the server takes to say that it was too slow.
+pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+/// How long a free connection of a pool is waited for.
+const POOL_PATIENCE: Duration = Duration::from_secs(5);
+/// Busy connections that count in slots of their own; all others share slot 0.
+const SLOTS: i32 = 63;
+/// How often a transaction that met another is tried again.
+pub(super) const COLLISIONS_MAX: u32 = 5;
+
+/// Estimates go wrong when a table grows after its plan was made, and a compiler of expressions only costs.
+const STEADY: [&str; 2] = ["jit=off", "enable_seqscan=off"];
+const BUSY: [&str; 4] =
+    ["plan_cache_mode=force_generic_plan", "enable_bitmapscan=off", "enable_hashjoin=off", "enable_mergejoin=off"];
+
+/// Whether a commit is on the disk before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    Now,
+    Later,
+}
+
+impl Flush {
+    const fn setting(self) -> &'static str {
+        match self {
+            Flush::Now => "synchronous_commit=on",
+            Flush::Later => "synchronous_commit=off",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) address: Address,
+    tls: MakeRustlsConnect,
+    field: &'static str,
+}
+
+impl Server {
+    pub(super) fn new(field: &'static str, url: &str) -> Result<Self> {
+        let address = Address::parse(field, url)?;
+        let tls = tls::connector(field, &address)?;
+        Ok(Server { address, tls, field })
+    }
+
+    pub(super) fn pool(&self, size: usize, flush: Flush) -> Result<Ways> {
+        let settings = [&STEADY[..], &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()]].concat();
+        let manager = Manager::from_config(
+            self.address.session("convoke", &settings),
+            self.tls.clone(),
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
+        let pool = Pool::builder(manager).max_size(size).runtime(Runtime::Tokio1).build();
+        let pool = pool.map_err(|error| Error::unavailable("store", error.to_string()))?;
+        Ok(Ways { pool, what: if self.field.starts_with("leases") { "leases" } else { "store" } })
+    }
+
+    /// The first connection: says of an error what a person can do about it.
+    pub(super) async fn greet(&self) -> Result<Client> {
+        let settings = ["jit=off", "statement_timeout=60000"];
+        match self.connect(&settings).await {
+            Ok(client) => Ok(client),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    fn explain(&self, error: &tokio_postgres::Error) -> Error {
+        let message = format!("{}: {}", self.address.shown(), in_words(error));
+        let wrong = [
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INSUFFICIENT_PRIVILEGE,
+        ];
+        match error.code() {
+            Some(code) if wrong.contains(code) => Invalid::new(self.field, message).into(),
+            _ => Error::unavailable("store", format!("{}: {message}", self.field)),
+        }
+    }
+
+    async fn connect(&self, settings: &[&str]) -> Result<Client, tokio_postgres::Error> {
+        let config = self.address.session("convoke", settings);
+        let (client, connection) = config.connect(self.tls.clone()).await?;
+        // Ends with the client. What it could say of an error, the verb that meets it says.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = in_words(&error), "a connection to PostgreSQL ended");
+            }
+        });
+        Ok(client)
+    }
+
+    /// A connection for one busy verb.
+    pub(super) async fn hot(&self, flush: Flush) -> failure::Result<Hot> {
+        let settings = [&STEADY[..], &BUSY, &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()]].concat();
+        let client = self.connect(&settings).await?;
+        // Held for as long as the connection lives. Losing it would cost a wait, no correctness.
+        let take = "select s from generate_series(1, $1) s \
+                    where pg_try_advisory_lock(hashtext('convoke slot ' || current_schema()), s) limit 1";
+        let slot = client.query_opt(take, &[&SLOTS]).await?.map_or(0, |row| row.get::<_, i32>(0));
+        Ok(Hot { client, slot: i16::try_from(slot).unwrap_or(0), statements: HashMap::new() })
+    }
+}
+
+/// A connection whose statements are prepared once.
+pub(super) struct Hot {
+    pub(super) client: Client,
+    /// Where it counts.
+    pub(super) slot: i16,
+    statements: HashMap<usize, Statement>,
+}
+
+impl Hot {
+    /// `sql` is one of our own texts: its place in memory stands for it.
+    pub(super) async fn prepared(&mut self, sql: &'static str) -> failure::Result<Statement> {
+        let place = sql.as_ptr() as usize;
+        if let Some(statement) = self.statements.get(&place) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.insert(place, statement.clone());
+        Ok(statement)
+    }
+}
+
+/// A pool.
+#[derive(Clone)]
+pub(super) struct Ways {
+    pool: Pool,
+    pub(super) what: &'static str,
+}
+
+impl Ways {
+    pub(super) async fn lend(&self) -> Result<Lent> {
+        match tokio::time::timeout(POOL_PATIENCE, self.pool.get()).await {
+            Ok(Ok(client)) => Ok(Lent { client: Some(client) }),
+            Ok(Err(PoolError::Backend(error))) => Err(Failure::Database(error).told(self.what)),
+            Ok(Err(error)) => Err(Error::unavailable(self.what, error.to_string())),
+            Err(_) => Err(Error::unavailable(self.what, "all connections to the database are busy")),
+        }
+    }
+}
+
+/// A connection of a pool. Where it is dropped before it is given back, it is closed.
+pub(super) struct Lent {
+    client: Option<Object>,
+}
+
+impl Lent {
+    pub(super) fn client(&mut self) -> &mut Object {
+        self.client.as_mut().expect("it is there until it is given back")
+    }
+
+    pub(super) fn give_back<T>(mut self, answer: &failure::Result<T>) {
+        let broken = matches!(answer, Err(failure) if failure.is_disconnection());
+        if !broken {
+            drop(self.client.take());
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            drop(Object::take(client));
+        }
+    }
+}
+
+/// Waits for the answer, but not for ever.
+pub(super) async fn patiently<T>(kind: Kind, verb: impl Future<Output = failure::Result<T>>) -> failure::Result<T> {
+    match tokio::time::timeout(PATIENCE, verb).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Failure::Late(kind)),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// Runs a verb on a connection of a pool, again where it met another transaction.
+macro_rules! lent {
+    ($kind:ident, $ways:expr, |$db:ident| $verb:expr) => {{
+        let ways: &$crate::postgres::server::Ways = &$ways;
+        let mut collisions = 0;
+        loop {
+            let mut lent = ways.lend().await?;
+            let answer = {
+                let $db = lent.client();
+                $crate::postgres::server::patiently($crate::postgres::server::Kind::$kind, $verb).await
+            };
+            lent.give_back(&answer);
+            match answer {
+                Ok(answer) => break Ok(answer),
+                Err(failure) if failure.is_collision() && collisions < $crate::postgres::server::COLLISIONS_MAX => {
+                    collisions += 1;
+                }
+                Err(failure) => break Err(failure.told(ways.what)),
+            }
+        }
+    }};
+}
+pub(super) use lent;

@@ -1,0 +1,6 @@
+select e.seq
+from convoke_ended e
+where e.state = $1 and e.completed_at < $2
+  and not exists (select 1 from convoke_uncleaned u where u.completed_at = e.completed_at and u.seq = e.seq)
+order by e.completed_at, e.seq
+limit $3

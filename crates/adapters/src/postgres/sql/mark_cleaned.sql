@@ -1,0 +1,3 @@
+delete from convoke_uncleaned u
+using convoke_jobs j
+where j.id = any ($1::uuid[]) and j.state >= 5 and u.completed_at = j.completed_at and u.seq = j.seq

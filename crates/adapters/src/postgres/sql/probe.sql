@@ -1,0 +1,1 @@
+update convoke_probe set at = clock_timestamp() where id = 1

@@ -1,0 +1,10 @@
+with ready as (
+    update convoke_waiting set scheduled = false
+    where ctid = any (array(
+        select ctid from convoke_waiting where scheduled and due_at <= $1 order by due_at, seq limit $2
+    ))
+    returning seq, queue_id
+), told as (
+    update convoke_jobs j set state = 1 from ready r where j.seq = r.seq
+)
+select queue_id, count(*) from ready group by queue_id

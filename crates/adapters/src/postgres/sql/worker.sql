@@ -1,0 +1,3 @@
+select id, name, queues, concurrency, running, state, registered_at, last_heartbeat_at, via
+from convoke_workers
+where id = $1

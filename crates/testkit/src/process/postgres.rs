@@ -1,0 +1,306 @@
+//! A real PostgreSQL server: private to a test, or shared by all tests of a run.
+//!
+//! A private one can be stopped in every way a server can stop. A shared one saves the seconds that making a cluster takes;
+//! each test has a database of its own in it. It is stopped, and its directory removed, by a watcher once the run is over,
+//! however it ended.
+//!
+//! The server refuses to run as root: there it runs as the user `postgres`, which its package has made.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, kill_process};
+use tempfile::TempDir;
+
+use super::program::{Launch, Program, Signal};
+
+/// How often a start that met a port in use, or the remains of a killed server, is tried again.
+const STARTS_MAX: u32 = 50;
+const START_PAUSE: Duration = Duration::from_millis(100);
+/// How long a server may take to leave on its own when its handle is dropped.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+const SUPERUSER: &str = "postgres";
+
+/// Whether what is committed survives the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// As by default: a commit is on the disk.
+    Durable,
+    /// For tests that restart nothing: `fsync` is off.
+    Fast,
+}
+
+/// A server of one's own.
+pub struct Postgres {
+    program: Option<Program>,
+    directory: TempDir,
+    port: u16,
+    durability: Durability,
+}
+
+impl Postgres {
+    pub async fn start(durability: Durability) -> Postgres {
+        let directory = tempfile::tempdir().expect("a directory");
+        make_cluster(directory.path());
+        let mut postgres = Postgres { program: None, directory, port: 0, durability };
+        postgres.start_again().await;
+        postgres
+    }
+
+    pub fn url(&self) -> String {
+        url(self.port, SUPERUSER)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a database that is new and empty.
+    pub fn create_database(&self) -> String {
+        create_database(self.port)
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.program.as_ref().map(Program::pid)
+    }
+
+    /// Where it keeps its data; a test may look, not touch.
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// As `pg_ctl -m immediate restart`: no goodbye to anybody, the log is replayed.
+    pub async fn restart_immediate(&mut self) {
+        self.leave(Signal::QUIT).await;
+        self.start_again().await;
+    }
+
+    /// As `pg_ctl -m fast stop`.
+    pub async fn stop(&mut self) {
+        self.leave(Signal::INT).await;
+    }
+
+    /// The server is killed; its sessions notice and end.
+    pub async fn kill(&mut self) {
+        self.leave(Signal::KILL).await;
+    }
+
+    async fn leave(&mut self, signal: Signal) {
+        if let Some(mut program) = self.program.take() {
+            program.signal(signal);
+            program.wait().await;
+        }
+    }
+
+    /// On the same port, with the same data, where it was stopped or killed.
+    pub async fn start_again(&mut self) {
+        for _ in 0..STARTS_MAX {
+            if self.port == 0 {
+                self.port = free_port();
+            }
+            let mut program = Program::start(&launch(self.directory.path(), self.port, self.durability));
+            let ready = |line: &str| line.contains("ready to accept connections").then_some(());
+            if program.line("PostgreSQL being ready", ready).await.is_some() {
+                self.program = Some(program);
+                return;
+            }
+            tokio::time::sleep(START_PAUSE).await;
+        }
+        panic!("PostgreSQL does not start on port {}", self.port);
+    }
+
+    /// Stops it and all its sessions where they are: connections stay open, nobody answers.
+    pub fn pause(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        let Some(program) = &self.program else { return };
+        program.signal(signal);
+        for child in children(program.pid()) {
+            let _ = kill_process(child, signal);
+        }
+    }
+}
+
+impl Drop for Postgres {
+    /// Lets it remove what it has in shared memory, which a killed one leaves behind.
+    fn drop(&mut self) {
+        self.resume();
+        let Some(program) = &mut self.program else { return };
+        program.signal(Signal::QUIT);
+        let started = std::time::Instant::now();
+        while !program.has_ended() && started.elapsed() < FAREWELL {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The server that all tests of a run share. Not durable.
+pub struct SharedPostgres {
+    port: u16,
+}
+
+impl SharedPostgres {
+    /// Starts it where it is the first to ask.
+    pub fn get() -> SharedPostgres {
+        static PORT: OnceLock<u16> = OnceLock::new();
+        SharedPostgres { port: *PORT.get_or_init(find_or_start) }
+    }
+
+    pub fn create_database(&self) -> String {
+        create_database(self.port)
+    }
+}
+
+/// Processes of one run agree on a directory, and that one of them starts the server.
+fn find_or_start() -> u16 {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    // A runner that gives each test a process says so, and outlives them all.
+    let (run, watched) = match (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) {
+        (Ok(run), Some(parent)) => (run, parent.as_raw_nonzero().get()),
+        _ => (own.to_string(), own),
+    };
+    let directory = std::env::temp_dir().join(format!("convoke-postgres-{run}"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let lock = File::create(directory.join("lock")).expect("a file");
+    lock.lock().expect("a lock");
+    let noted = directory.join("port");
+    if let Some(port) = std::fs::read_to_string(&noted).ok().and_then(|text| text.parse().ok()) {
+        return port;
+    }
+    make_cluster(&directory);
+    let port = start_detached(&directory, watched);
+    std::fs::write(&noted, port.to_string()).expect("a file");
+    port
+}
+
+/// Starts a server that outlives this process, and the watcher that ends it.
+#[allow(clippy::zombie_processes, reason = "both outlive us, and whoever inherits them waits for them")]
+fn start_detached(directory: &Path, watched: i32) -> u16 {
+    for _ in 0..STARTS_MAX {
+        let port = free_port();
+        let launch = launch(directory, port, Durability::Fast);
+        let log = File::create(directory.join("log")).expect("a file");
+        let mut server = Command::new(&launch.binary);
+        server.args(&launch.args).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        std::os::unix::process::CommandExt::process_group(&mut server, 0);
+        let mut server = server.spawn().expect("PostgreSQL starts");
+        let pid = server.id();
+        let is_ready = || {
+            let said = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
+            said.contains("ready to accept connections")
+        };
+        while !is_ready() && server.try_wait().expect("a child of ours").is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if is_ready() {
+            let watch = "while kill -0 \"$1\" 2>/dev/null; do sleep 0.5; done; kill -QUIT \"$2\"; \
+                         while kill -0 \"$2\" 2>/dev/null; do sleep 0.2; done; rm -rf \"$3\"";
+            let mut watcher = Command::new("/bin/sh");
+            watcher.args(["-c", watch, "watch", &watched.to_string(), &pid.to_string()]).arg(directory);
+            watcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            std::os::unix::process::CommandExt::process_group(&mut watcher, 0);
+            watcher.spawn().expect("a shell");
+            return port;
+        }
+    }
+    panic!("PostgreSQL does not start: {}", std::fs::read_to_string(directory.join("log")).unwrap_or_default());
+}
+
+fn url(port: u16, database: &str) -> String {
+    format!("postgres://{SUPERUSER}@127.0.0.1:{port}/{database}?sslmode=disable")
+}
+
+fn create_database(port: u16) -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let name = format!("test_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    let made = Command::new(binary("psql"))
+        .args(["-qX", "-h", "127.0.0.1", "-p", &port.to_string(), "-U", SUPERUSER, "-d", SUPERUSER, "-c"])
+        .arg(format!("create database {name}"))
+        .output()
+        .expect("psql runs");
+    assert!(made.status.success(), "a database: {}", String::from_utf8_lossy(&made.stderr));
+    url(port, &name)
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Where a program of PostgreSQL is: on the path, or where packages put the newest.
+fn binary(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut packaged: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    packaged.sort();
+    packaged.reverse();
+    places.splice(0..0, packaged);
+    let found = places.into_iter().map(|place| place.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} of PostgreSQL is not installed"))
+}
+
+/// A program and its arguments, as the user that may run it.
+fn unprivileged(program: PathBuf, args: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
+    if !rustix::process::getuid().is_root() {
+        return (program, args);
+    }
+    let dropped = ["--reuid", SUPERUSER, "--regid", SUPERUSER, "--clear-groups", "--"].map(OsString::from);
+    let args = dropped.into_iter().chain([program.into_os_string()]).chain(args).collect();
+    ("setpriv".into(), args)
+}
+
+fn make_cluster(directory: &Path) {
+    if rustix::process::getuid().is_root() {
+        let given = Command::new("chown").arg(SUPERUSER).arg(directory).status().expect("chown runs");
+        assert!(given.success(), "the directory is given to the user {SUPERUSER}");
+    }
+    let args = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER, "--pgdata"];
+    let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+    args.push(directory.join("data").into());
+    let (program, args) = unprivileged(binary("initdb"), args);
+    let made = Command::new(program).args(args).current_dir(directory).output().expect("initdb runs");
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn launch(directory: &Path, port: u16, durability: Durability) -> Launch {
+    let mut args: Vec<OsString> = vec!["-D".into(), directory.join("data").into()];
+    let sockets = directory.display().to_string();
+    let fast = ["fsync=off", "full_page_writes=off", "max_wal_size=4GB"];
+    let settings = [
+        format!("port={port}"),
+        "listen_addresses=127.0.0.1".into(),
+        format!("unix_socket_directories={sockets}"),
+        "max_connections=300".into(),
+    ];
+    let fast = fast.iter().filter(|_| durability == Durability::Fast).map(ToString::to_string);
+    for setting in settings.into_iter().chain(fast) {
+        args.extend(["-c".into(), setting.into()]);
+    }
+    let (binary, args) = unprivileged(binary("postgres"), args);
+    Launch { name: "postgres".into(), binary, args, env: Vec::new(), directory: directory.to_owned() }
+}
+
+/// The processes that `pid` has started.
+fn children(pid: u32) -> Vec<Pid> {
+    let parent = |id: i32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // Behind the name, which is in brackets and may hold anything: the state, then the parent.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let ids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|id| parent(*id) == Some(pid)).filter_map(Pid::from_raw).collect()
+}

@@ -24,11 +24,13 @@ pub struct Chronicler {
 }
 
 impl Chronicler {
-    /// To be installed once the tables are there and before there are jobs.
-    pub async fn install(url: &str) -> Chronicler {
+    /// To be installed once the tables are there and before there are jobs. `leader` is who sealed the present epoch: its
+    /// seal is the first entry.
+    pub async fn install(url: &str, leader: &str) -> Chronicler {
         let chronicler = Chronicler { url: url.into() };
         let client = chronicler.connect("chronicler").await;
         client.batch_execute(include_str!("sql/chronicle.sql")).await.expect("the chronicle can be installed");
+        client.execute(include_str!("sql/first_seal.sql"), &[&leader]).await.expect("the first entry can be made");
         chronicler
     }
 

@@ -216,7 +216,8 @@ impl Fleet {
 
     /// Begins to keep the store's chronicle. To be asked for before there are jobs.
     pub async fn chronicler(&self) -> Chronicler {
-        Chronicler::install(&self.grounds.store_url()).await
+        let leader = self.leader().await;
+        Chronicler::install(&self.grounds.store_url(), &self.members[leader].id).await
     }
 
     /// All keys on the bus that begin with the fleet's prefix.

@@ -177,7 +177,9 @@ impl Server {
             coordinator.stop().await;
             served?;
             if !clean {
-                bail!("some runs found no other owner; they are marked as orphans, and the next leader will see to them");
+                bail!(
+                    "some runs found no other owner; they are marked as orphans, and the next leader will see to them"
+                );
             }
             Ok(())
         };

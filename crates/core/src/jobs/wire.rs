@@ -287,6 +287,32 @@ pub struct Ready {
     pub schedules: bool,
 }
 
+/// `job.bell`: jobs whose channels have something new.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bell {
+    #[serde(default)]
+    pub v: V1,
+    /// Those whose status channel has.
+    pub jobs: Vec<JobId>,
+    /// Those whose logs have. Where it is missing, whoever rang made no difference: `jobs` may have new logs as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<Vec<JobId>>,
+}
+
+/// `poison`: a message that nobody could make anything of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Poison {
+    #[serde(default)]
+    pub v: V1,
+    /// Where it was found.
+    pub channel: String,
+    pub reason: String,
+    /// What it said, as far as that is text.
+    pub body: String,
+}
+
 /// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.
 pub fn encode(message: &impl Serialize) -> Bytes {
     match serde_json::to_vec(message) {

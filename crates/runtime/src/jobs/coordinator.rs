@@ -34,6 +34,7 @@ struct Inner {
     resign: CancellationToken,
     /// Ends the competition for runs.
     leave: CancellationToken,
+    competing: TaskTracker,
     /// Ends everything else.
     stop: CancellationToken,
 }
@@ -64,6 +65,7 @@ impl Coordinator {
             tasks: TaskTracker::new(),
             resign: CancellationToken::new(),
             leave: CancellationToken::new(),
+            competing: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         let coordinator = Coordinator { inner: Arc::new(inner) };
@@ -73,10 +75,10 @@ impl Coordinator {
     }
 
     fn spawn_duties(&self, view: watch::Sender<Leadership>) {
-        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
-        tasks.spawn(follower::consume_assignments(node.clone(), leave.clone()));
-        tasks.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
-        tasks.spawn(follower::balance_load(node.clone(), leave.clone()));
+        let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
+        competing.spawn(follower::consume_assignments(node.clone(), leave.clone()));
+        competing.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
+        competing.spawn(follower::balance_load(node.clone(), leave.clone()));
         tasks.spawn(follower::hear_peers(node.clone(), stop.clone()));
         tasks.spawn(follower::audit_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::settle_claims(node.clone(), stop.clone()));
@@ -175,9 +177,12 @@ impl Coordinator {
     /// as orphans. With no other node there is nobody to hand over to, and nothing to wait for.
     pub async fn hand_over(&self) -> bool {
         self.drain();
-        let Inner { node, resign, leave, .. } = &*self.inner;
+        let Inner { node, resign, leave, competing, .. } = &*self.inner;
         resign.cancel();
         leave.cancel();
+        // Or it would take its own offers.
+        competing.close();
+        competing.wait().await;
         let mut leadership = node.leadership.clone();
         // Fails only where the campaign is over already.
         let _ = leadership.wait_for(|view| !view.is_me).await;
@@ -194,12 +199,13 @@ impl Coordinator {
     /// Writes down what is only remembered, and leaves the registry.
     pub async fn stop(&self) {
         self.drain();
-        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
+        let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
         resign.cancel();
         leave.cancel();
         stop.cancel();
         tasks.close();
-        tasks.wait().await;
+        competing.close();
+        tokio::join!(tasks.wait(), competing.wait());
         if let Err(error) = node.store().remove_node(None, &node.id).await {
             debug!(%error, "cannot leave the registry; it will be struck off");
         }

@@ -12,7 +12,6 @@ use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
 use metrics::{Histogram, counter, gauge, histogram};
-use serde::Serialize;
 use tracing::warn;
 
 use super::node::Node;
@@ -134,13 +133,6 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
 pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_json::Error) {
-    #[derive(Serialize)]
-    struct Poison<'a> {
-        v: wire::V1,
-        channel: &'a str,
-        reason: String,
-        body: String,
-    }
     warn!(channel, %error, "a message could not be read");
     // A job's own channels are many: they are counted together.
     let label = match channel.rsplit_once('.') {
@@ -149,7 +141,7 @@ pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_jso
     };
     counter!("convoke_bus_poison_total", "channel" => label).increment(1);
     let body = String::from_utf8_lossy(&body).into_owned();
-    let poison = Poison { v: wire::V1, channel: &channel, reason: error.to_string(), body };
+    let poison = wire::Poison { v: wire::V1, channel, reason: error.to_string(), body };
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
         warn!(%error, "a poisoned message could not be set aside");
     }

@@ -14,6 +14,7 @@ mod patience;
 mod postgres;
 mod program;
 mod proxy;
+mod redis;
 mod sse;
 
 pub use chronicler::Chronicler;
@@ -26,4 +27,5 @@ pub use patience::{PATIENCE, eventually, settle};
 pub use postgres::{Durability, Postgres, SharedPostgres};
 pub use program::{Program, Signal, skip_loudly};
 pub use proxy::{Proxy, Way};
+pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use sse::{Sse, SseEvent};

@@ -135,6 +135,20 @@ fn a_log_is_exactly_this() {
 }
 
 #[test]
+fn a_bell_is_exactly_this() {
+    is_exactly(Bell { v: V1, jobs: vec![job()], logs: None }, r#"{"v":1,"jobs":["JOB"]}"#);
+    is_exactly(Bell { v: V1, jobs: vec![], logs: Some(vec![job()]) }, r#"{"v":1,"jobs":[],"logs":["JOB"]}"#);
+}
+
+#[test]
+fn a_poisoned_message_is_exactly_this() {
+    is_exactly(
+        Poison { v: V1, channel: "convoke.job.assigned".into(), reason: "no JSON".into(), body: "{".into() },
+        r#"{"v":1,"channel":"convoke.job.assigned","reason":"no JSON","body":"{"}"#,
+    );
+}
+
+#[test]
 fn a_cancellation_is_exactly_this() {
     is_exactly(
         Cancel { v: V1, job_id: job(), execution_id: run(), reason: Some("no need".into()) },

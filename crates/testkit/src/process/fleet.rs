@@ -2,7 +2,8 @@
 //!
 //! Every node reaches each engine by a [`Proxy`] of its own, so that it can be parted from one of them alone, and writes under
 //! its own name, so that a [`Chronicler`] can say who wrote what. Timings are short: what takes half a minute in production
-//! takes two seconds here. Whatever the fleet started goes with it.
+//! takes two seconds here. The engines are the fleet's own, since faults are theirs as well, and durable. Whatever the fleet
+//! started goes with it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,30 +16,38 @@ use super::gateway::{GatewayWorker, Plan};
 use super::http::Http;
 use super::node::{Node, NodeBuilder};
 use super::patience::{eventually, settle};
+use super::postgres::{Durability, Postgres};
 use super::program::Signal;
 use super::proxy::Proxy;
+use super::redis::RedisServer;
 use crate::invariants::Ledger;
 
-/// What a fleet stands on.
+/// What to start.
 #[derive(Debug, Clone)]
-pub struct Grounds {
-    /// The caller's `env!("CARGO_BIN_EXE_convoke")`.
-    pub binary: PathBuf,
-    pub redis: SocketAddr,
-    pub postgres: SocketAddr,
-    /// A database of its own, empty at first, which the user `postgres` may enter without a password.
-    pub database: String,
-    /// Before every channel's name: no other cluster has it.
-    pub prefix: String,
-    /// Configuration keys that are not as usual.
-    pub settings: Vec<(String, String)>,
+pub struct FleetBuilder {
+    binary: PathBuf,
+    size: usize,
+    settings: Vec<(String, String)>,
 }
 
 pub struct Fleet {
-    grounds: Grounds,
-    members: Vec<Member>,
     workers: Vec<GatewayWorker>,
+    members: Vec<Member>,
+    grounds: Grounds,
+    pub redis: RedisServer,
+    pub postgres: Postgres,
     pub ledger: Ledger,
+}
+
+/// What a node must know to join.
+#[derive(Debug, Clone)]
+struct Grounds {
+    binary: PathBuf,
+    settings: Vec<(String, String)>,
+    redis: SocketAddr,
+    postgres: SocketAddr,
+    database: String,
+    prefix: String,
 }
 
 /// A node with its wires.
@@ -74,19 +83,11 @@ const TIMINGS: [(&str, &str); 12] = [
 ];
 
 impl Grounds {
-    /// The store, past every proxy.
-    pub fn store_url(&self) -> String {
-        self.store_by(self.postgres, "test")
-    }
-
-    fn store_by(&self, address: SocketAddr, name: &str) -> String {
-        format!("postgres://postgres@{address}/{}?application_name={name}", self.database)
-    }
-
     async fn member(&self, id: &str) -> Member {
         let (redis, postgres) = (Proxy::start(self.redis).await, Proxy::start(self.postgres).await);
-        let builder = NodeBuilder::new(&self.binary).store(&self.store_by(postgres.address(), id));
+        let store = format!("{}&application_name={id}", database_url(postgres.address(), &self.database));
         let bus = format!("redis://{}", redis.address());
+        let builder = NodeBuilder::new(&self.binary).store(&store);
         let builder = builder.args(["--node-id", id, "--bus", &bus, "--bus-prefix", &self.prefix]);
         let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let builder =
@@ -95,9 +96,37 @@ impl Grounds {
     }
 }
 
-impl Fleet {
-    /// Starts `node-1`, `node-2`… and waits until they agree on who leads. All at once, as machines do after a power cut.
-    pub async fn start(grounds: Grounds, size: usize) -> Fleet {
+fn database_url(address: SocketAddr, database: &str) -> String {
+    format!("postgres://postgres@{address}/{database}?sslmode=disable")
+}
+
+impl FleetBuilder {
+    /// Sets a configuration key of every node; the last setting of a key counts.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    pub fn size(self, size: usize) -> Self {
+        FleetBuilder { size, ..self }
+    }
+
+    /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
+    /// on who leads.
+    pub async fn start(self) -> Fleet {
+        let FleetBuilder { binary, size, settings } = self;
+        let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Durable));
+        let url = postgres.create_database();
+        let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let grounds = Grounds {
+            binary,
+            settings,
+            redis: local(redis.port()),
+            postgres: local(postgres.port()),
+            database: database.into(),
+            prefix: format!("fleet-{database}"),
+        };
         let mut starting = tokio::task::JoinSet::new();
         for number in 1..=size {
             let grounds = grounds.clone();
@@ -105,13 +134,21 @@ impl Fleet {
         }
         let mut members = starting.join_all().await;
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let fleet = Fleet { grounds, members, workers: Vec::new(), ledger: Ledger::default() };
+        let fleet = Fleet { workers: Vec::new(), members, grounds, redis, postgres, ledger: Ledger::default() };
         fleet.leader().await;
         fleet
     }
+}
 
-    pub fn grounds(&self) -> &Grounds {
-        &self.grounds
+impl Fleet {
+    /// `binary` is the caller's `env!("CARGO_BIN_EXE_convoke")`.
+    pub fn builder(binary: impl Into<PathBuf>) -> FleetBuilder {
+        FleetBuilder { binary: binary.into(), size: 3, settings: Vec::new() }
+    }
+
+    /// Before the name of every channel.
+    pub fn prefix(&self) -> &str {
+        &self.grounds.prefix
     }
 
     pub fn member(&self, index: usize) -> &Member {
@@ -217,7 +254,8 @@ impl Fleet {
     /// Begins to keep the store's chronicle. To be asked for before there are jobs.
     pub async fn chronicler(&self) -> Chronicler {
         let leader = self.leader().await;
-        Chronicler::install(&self.grounds.store_url(), &self.members[leader].id).await
+        let url = database_url(self.grounds.postgres, &self.grounds.database);
+        Chronicler::install(&url, &self.members[leader].id).await
     }
 
     /// All keys on the bus that begin with the fleet's prefix.

@@ -19,7 +19,7 @@ mod sse;
 
 pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
-pub use fleet::{Fleet, Grounds, Member};
+pub use fleet::{Fleet, FleetBuilder, Member};
 pub use gateway::{GatewayWorker, Handling, Plan, Said};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};

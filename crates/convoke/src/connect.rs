@@ -5,8 +5,14 @@ use std::sync::Arc;
 use convoke_adapters::gateway::GatewayLink;
 pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+#[cfg(feature = "postgres")]
+use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
+#[cfg(feature = "redis")]
+use convoke_adapters::redis::{RedisBus, RedisLeases};
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+#[cfg(feature = "redis")]
+use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::ports::{Bus, Clock, Leases, Store};
 use convoke_core::{Invalid, Result};
@@ -39,49 +45,84 @@ pub fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// The world of a coordinator. Without `leases` they are the store's, or the bus's where the store is memory.
-pub async fn backends(store: &str, bus: &str, leases: Option<&str>) -> Result<Ports> {
-    let (store, own_leases) = open_store(store)?;
-    let leases = match leases {
-        None => own_leases,
-        Some(url) => open_leases(url)?,
-    };
-    Ok(Ports { store, bus: open_bus(bus)?, leases, clock: clock() })
+/// Where a coordinator's engines are.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses<'a> {
+    pub store: &'a str,
+    pub bus: &'a str,
+    /// Before every name on the bus.
+    pub bus_prefix: &'a str,
+    /// Absent: the store's, or the bus's where the store is memory.
+    pub leases: Option<&'a str>,
 }
 
-fn open_store(url: &str) -> Result<(Arc<dyn Store>, Arc<dyn Leases>)> {
+impl Default for Addresses<'_> {
+    /// All in memory.
+    fn default() -> Self {
+        Addresses { store: "memory:", bus: "memory:", bus_prefix: "convoke", leases: None }
+    }
+}
+
+/// The world of a coordinator.
+pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
+    let Addresses { store, bus, bus_prefix, leases } = addresses;
+    let (store, own_leases) = open_store(store).await?;
+    let leases = match (leases, own_leases) {
+        (Some(url), _) => open_leases("leases.url", url, bus_prefix).await?,
+        (None, Some(leases)) => leases,
+        (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
+    };
+    Ok(Ports { store, bus: open_bus(bus, bus_prefix).await?, leases, clock: clock() })
+}
+
+/// A store, with leases of its own where other processes can see them.
+async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>>)> {
     match Address::parse("store.url", url)? {
-        Address::Memory => Ok((Arc::new(MemoryStore::default()), Arc::new(MemoryLeases::default()))),
+        Address::Memory => Ok((Arc::new(MemoryStore::default()), None)),
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => {
             let store = SqliteStore::open(path)?;
             let leases = store.leases();
-            Ok((Arc::new(store), Arc::new(leases)))
+            Ok((Arc::new(store), Some(Arc::new(leases))))
         }
-        Address::Other => Err(unsupported("store.url", url, "sqlite:PATH or memory:")),
+        #[cfg(feature = "postgres")]
+        Address::Postgres => {
+            let store = PostgresStore::connect(url).await?;
+            let leases = store.leases();
+            Ok((Arc::new(store), Some(Arc::new(leases))))
+        }
+        _ => Err(unsupported("store.url", url, "postgres://…, sqlite:PATH or memory:")),
     }
 }
 
-fn open_bus(url: &str) -> Result<Arc<dyn Bus>> {
+async fn open_bus(url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
     match Address::parse("bus.url", url)? {
         Address::Memory => Ok(Arc::new(MemoryBus::default())),
-        _ => Err(unsupported("bus.url", url, "memory:")),
+        #[cfg(feature = "redis")]
+        Address::Redis => Ok(Arc::new(RedisBus::connect(url, Channels::new(prefix)).await?)),
+        _ => Err(unsupported("bus.url", url, "redis://… or memory:")),
     }
 }
 
-fn open_leases(url: &str) -> Result<Arc<dyn Leases>> {
-    match Address::parse("leases.url", url)? {
+async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
+    match Address::parse(field, url)? {
         Address::Memory => Ok(Arc::new(MemoryLeases::default())),
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => Ok(Arc::new(SqliteLeases::open(path)?)),
-        Address::Other => Err(unsupported("leases.url", url, "sqlite:PATH or memory:")),
+        #[cfg(feature = "postgres")]
+        Address::Postgres => Ok(Arc::new(PostgresLeases::connect(url).await?)),
+        #[cfg(feature = "redis")]
+        Address::Redis => Ok(Arc::new(RedisLeases::connect(url, prefix).await?)),
+        _ => Err(unsupported(field, url, "postgres://…, redis://…, sqlite:PATH or memory:")),
     }
 }
 
 enum Address<'a> {
     Memory,
-    #[cfg(feature = "sqlite")]
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "opened by that feature alone"))]
     Sqlite(&'a str),
+    Postgres,
+    Redis,
     Other,
 }
 
@@ -89,12 +130,12 @@ impl<'a> Address<'a> {
     fn parse(field: &str, url: &'a str) -> Result<Self> {
         match url.split_once(':') {
             Some(("memory", "")) => Ok(Address::Memory),
-            #[cfg(feature = "sqlite")]
             Some(("sqlite", "")) => {
                 Err(Invalid::new(field, "expected a path after sqlite:, as in sqlite:convoke.db").into())
             }
-            #[cfg(feature = "sqlite")]
             Some(("sqlite", path)) => Ok(Address::Sqlite(path.strip_prefix("//").unwrap_or(path))),
+            Some(("postgres" | "postgresql", _)) => Ok(Address::Postgres),
+            Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => Ok(Address::Redis),
             Some(_) => Ok(Address::Other),
             None => Err(Invalid::new(field, format!("expected a URL such as memory:, got {url:?}")).into()),
         }
@@ -104,5 +145,5 @@ impl<'a> Address<'a> {
 /// Names the scheme only: the rest of a URL may hold a password.
 fn unsupported(field: &str, url: &str, supported: &str) -> convoke_core::Error {
     let scheme = url.split(':').next().unwrap_or_default();
-    Invalid::new(field, format!("expected {supported} in this version, got a {scheme}: URL")).into()
+    Invalid::new(field, format!("expected {supported}, got a {scheme}: URL")).into()
 }

@@ -34,7 +34,7 @@ struct World {
 }
 
 async fn world() -> World {
-    let ports = connect::backends("memory:", "memory:", None).await.expect("memory");
+    let ports = connect::backends(Default::default()).await.expect("memory");
     let id = NodeId::new("node").expect("a name");
     let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
     coordinator.ready().await;
@@ -174,12 +174,16 @@ async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
         assert!(Worker::connect(url).await.is_err());
     }
     for (store, bus, field) in [
-        ("postgres://u:secret@h/db", "memory:", "store.url"),
-        ("memory:", "redis://h", "bus.url"),
+        ("mysql://u:secret@h/db", "memory:", "store.url"),
+        ("memory:", "amqp://h", "bus.url"),
         ("sqlite:", "memory:", "store.url"),
         ("nonsense", "memory:", "store.url"),
     ] {
-        let error = connect::backends(store, bus, None).await.err().expect("refused").to_string();
+        let error = connect::backends(connect::Addresses { store, bus, ..Default::default() })
+            .await
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(error.starts_with(&format!("{field}: expected ")) && !error.contains("secret"), "{error}");
     }
 }

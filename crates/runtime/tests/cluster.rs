@@ -101,6 +101,10 @@ impl BusWorker {
             free: self.slots,
             state: WorkerState::Active,
             at: jiff::Timestamp::now(),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
         };
         self.bus.publish(&self.channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
     }

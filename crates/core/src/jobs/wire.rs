@@ -256,6 +256,25 @@ pub struct WorkerHeartbeat {
     pub free: u32,
     pub state: WorkerState,
     pub at: Timestamp,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many it runs at once; `running` and `free` together where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// The node whose gateway it speaks to, which sends this for it. A worker that speaks the bus has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<NodeId>,
+    /// All that it has. A run that two of these do not name is lost. One that only tells of slots may leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executions: Option<Vec<ExecutionId>>,
+}
+
+impl WorkerHeartbeat {
+    /// How many it runs at once.
+    pub fn slots(&self) -> u32 {
+        self.concurrency.unwrap_or_else(|| self.running.saturating_add(self.free))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -300,7 +319,7 @@ pub struct Bell {
     pub logs: Option<Vec<JobId>>,
 }
 
-/// `poison`: a message that nobody could make anything of.
+/// `poison`: a message that could not be read, as it was, with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Poison {
@@ -311,6 +330,13 @@ pub struct Poison {
     pub reason: String,
     /// What it said, as far as that is text.
     pub body: String,
+}
+
+impl Poison {
+    pub fn of(channel: impl Into<String>, reason: impl ToString, body: &[u8]) -> Self {
+        let body = String::from_utf8_lossy(body).into_owned();
+        Poison { v: V1, channel: channel.into(), reason: reason.to_string(), body }
+    }
 }
 
 /// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.

@@ -77,6 +77,7 @@ impl Coordinator {
     fn spawn_duties(&self, view: watch::Sender<Leadership>) {
         let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
         competing.spawn(follower::consume_assignments(node.clone(), leave.clone()));
+        competing.spawn(follower::consume_enqueues(node.clone(), leave.clone()));
         competing.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
         competing.spawn(follower::balance_load(node.clone(), leave.clone()));
         tasks.spawn(follower::hear_peers(node.clone(), stop.clone()));

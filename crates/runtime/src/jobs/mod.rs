@@ -5,6 +5,7 @@
 //! All that is said of runs is committed by `recorder`, whoever heard it. Nothing here is the truth: a node can be
 //! killed between any two lines, and what it knew is read back from the store.
 
+mod bus_client;
 pub mod client;
 mod coordinator;
 mod follower;
@@ -20,6 +21,7 @@ mod telemetry;
 mod views;
 pub mod worker;
 
+pub use bus_client::BusClient;
 pub use coordinator::{Check, Coordinator};
 pub use node::Ports;
 pub use requests::DeadSelection;

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::follower::{Claims, Peers};
 use super::gateway::Sessions;
 use super::hints::Hints;
+use super::leader::BusWorkers;
 use super::requests::Waiters;
 use super::settings::Settings;
 use crate::election::Leadership;
@@ -50,6 +51,7 @@ pub struct Node {
     /// One reader for the channels of all jobs this node owns.
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
+    pub bus_workers: BusWorkers,
     pub hints: Hints,
     pub waiters: Waiters,
     pub leadership: watch::Receiver<Leadership>,
@@ -98,6 +100,7 @@ impl Node {
             claims: Claims::default(),
             peers: Peers::default(),
             sessions: Sessions::default(),
+            bus_workers: BusWorkers::default(),
             hints: Hints::default(),
             waiters: Waiters::default(),
             leadership,

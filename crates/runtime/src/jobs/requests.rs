@@ -252,7 +252,7 @@ async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason:
 }
 
 /// Commits new jobs, then hints that they are there.
-async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
     let answers = node.trouble.note(telemetry::timed("insert", node.store().insert(jobs)).await)?;
     let mut tally: Vec<(&Told, u64)> = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_core::jobs::Status;
-use convoke_core::jobs::wire;
+use convoke_core::jobs::wire::{self, Poison};
 use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
@@ -132,7 +132,7 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 }
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
-pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_json::Error) {
+pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
     warn!(channel, %error, "a message could not be read");
     // A job's own channels are many: they are counted together.
     let label = match channel.rsplit_once('.') {
@@ -140,8 +140,7 @@ pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_jso
         _ => channel.clone(),
     };
     counter!("convoke_bus_poison_total", "channel" => label).increment(1);
-    let body = String::from_utf8_lossy(&body).into_owned();
-    let poison = wire::Poison { v: wire::V1, channel, reason: error.to_string(), body };
+    let poison = Poison::of(channel, error, &body);
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
         warn!(%error, "a poisoned message could not be set aside");
     }

@@ -197,12 +197,41 @@ fn heartbeats_are_exactly_this() {
     for (state, name) in
         [(WorkerState::Active, "active"), (WorkerState::Draining, "draining"), (WorkerState::Gone, "gone")]
     {
-        let beat =
-            WorkerHeartbeat { v: V1, worker_id: worker(), queues: vec![queue()], running: 3, free: 7, state, at: at() };
+        let beat = WorkerHeartbeat {
+            v: V1,
+            worker_id: worker(),
+            queues: vec![queue()],
+            running: 3,
+            free: 7,
+            state,
+            at: at(),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
+        };
         let text =
             format!(r#"{{"v":1,"workerId":"w-1","queues":["email"],"running":3,"free":7,"state":"{name}","at":"AT"}}"#);
+        assert_eq!(beat.slots(), 10);
+        is_exactly(beat.clone(), &text);
+        let text = text.replace(
+            r#""AT""#,
+            &format!(r#""AT","name":"mailer","concurrency":8,"via":"node-1","executions":["{RUN}"]"#),
+        );
+        let (name, concurrency) = (Some("mailer".into()), Some(8));
+        let beat =
+            WorkerHeartbeat { name, concurrency, via: Some(node("node-1")), executions: Some(vec![run()]), ..beat };
+        assert_eq!(beat.slots(), 8);
         is_exactly(beat, &text);
     }
+}
+
+#[test]
+fn a_poisoned_message_is_kept_with_its_channel_and_the_reason() {
+    is_exactly(
+        Poison::of("convoke.job.enqueue", "expected an object", b"{\"\xff"),
+        "{\"v\":1,\"channel\":\"convoke.job.enqueue\",\"reason\":\"expected an object\",\"body\":\"{\\\"\u{fffd}\"}",
+    );
 }
 
 #[test]

@@ -8,13 +8,13 @@ use convoke_core::jobs::link::Heartbeat;
 use convoke_core::jobs::wire::{RunRef, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::Consumer;
 use convoke_core::ports::store::WorkerRecord;
-use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
+use convoke_core::{ExecutionId, JobId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
 
@@ -273,6 +273,13 @@ impl Sessions {
         }
     }
 
+    /// Workers that have not spoken to this node for so long.
+    fn silent(&self, silence: Duration) -> Vec<WorkerId> {
+        let inner = self.inner.lock();
+        let silent = inner.workers.iter().filter(|(_, session)| session.silent_for() >= silence);
+        silent.map(|(worker, _)| worker.clone()).collect()
+    }
+
     /// Its record, up to the moment.
     pub fn record(&self, worker: &WorkerId, now: Timestamp) -> Option<WorkerRecord> {
         let inner = self.inner.lock();
@@ -349,6 +356,10 @@ impl Session {
             free: self.record.concurrency.saturating_sub(running),
             state,
             at,
+            name: None,
+            concurrency: Some(self.record.concurrency),
+            via: self.record.via.clone(),
+            executions: None,
         }
     }
 }
@@ -361,6 +372,9 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(interval) => {}
         }
+        if let Err(error) = let_go(&node).await {
+            warn!(%error, "cannot look where silent workers went");
+        }
         let records = node.sessions.unwritten(node.now());
         if records.is_empty() {
             continue;
@@ -372,4 +386,19 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             warn!(%error, "cannot write down workers' heartbeats");
         }
     }
+}
+
+/// Forgets workers that went to another node, or speak the bus: their runs are told of there. Those that went nowhere are the
+/// leader's to judge.
+async fn let_go(node: &Node) -> Result<()> {
+    for worker in node.sessions.silent(node.settings.worker.stale_after) {
+        let moved = node.store().worker(&worker).await?.is_some_and(|record| record.via.as_ref() != Some(&node.id));
+        if moved && let Some((runs, _)) = node.sessions.leave(&worker, node.now()) {
+            debug!(%worker, runs = runs.len(), "a worker speaks to others by now");
+            for run in runs {
+                node.claims.release(&run.execution_id);
+            }
+        }
+    }
+    Ok(())
 }

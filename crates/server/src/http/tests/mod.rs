@@ -57,7 +57,7 @@ impl World {
     }
 
     pub async fn with(access: Access) -> Self {
-        let ports = convoke::connect::backends("memory:", "memory:", None).await.expect("memory is always there");
+        let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
         let id = NodeId::new("node-1").expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
         coordinator.ready().await;

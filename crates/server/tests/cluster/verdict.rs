@@ -101,10 +101,13 @@ fn assert_ticks(seen: &Seen) {
 /// What was said before a completion that was accepted is there, on whichever node it is asked for.
 async fn assert_logs(fleet: &Fleet, seen: &Seen) {
     let talkative = seen.jobs.iter().filter(|(_, job)| job.job_type == "chatty").take(LOGS_READ);
-    for (id, _) in talkative {
+    let reports = fleet.ledger.entries().reports;
+    for (id, job) in talkative {
         let answer = fleet.any().read(&format!("/v1/jobs/{id}/logs")).await;
         let logs = answer["logs"].as_array().expect("logs");
-        assert!(logs.iter().any(|line| line["message"] == "half way"), "job {id} said something: {logs:?}");
+        let said: Vec<_> = reports.iter().filter(|report| report.job == *id).collect();
+        let kept = logs.iter().any(|line| line["message"] == "half way");
+        assert!(kept, "job {id} said something and has the logs {logs:?}: {job:?}, reported as {said:?}");
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::http::{Answer, Http};
@@ -169,13 +170,16 @@ impl Inner {
             let polled = answer.json();
             self.cancel(&polled["cancel"]).await;
             let jobs = polled["jobs"].as_array().expect("a poll answers jobs").clone();
-            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &mut slow)).collect();
+            let (told, heard) = watch::channel(false);
+            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &heard, &mut slow)).collect();
             self.report(events).await;
+            told.send_replace(true);
         }
     }
 
-    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own.
-    fn take(self: Arc<Self>, job: &Value, slow: &mut JoinSet<()>) -> Vec<Value> {
+    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own, and not
+    /// before the start was `heard`: an end that overtakes the beginning makes the latter stale.
+    fn take(self: Arc<Self>, job: &Value, heard: &watch::Receiver<bool>, slow: &mut JoinSet<()>) -> Vec<Value> {
         let text = |field: &str| job[field].as_str().unwrap_or_else(|| panic!("{job} has no {field}")).to_owned();
         let (execution, id) = (text("executionId"), text("jobId"));
         let attempt = job["attempt"].as_u64().expect("a run has an attempt");
@@ -183,25 +187,41 @@ impl Inner {
         self.running.lock().insert(execution.clone(), id.clone());
         let run = json!({ "executionId": execution, "jobId": id });
         let mut events = vec![event(&run, json!({ "kind": "started" }))];
-        let handling = (self.plan.handler)(job);
-        self.handle(&run, handling, &mut events, slow);
+        let mut handling = (self.plan.handler)(job);
+        while let Handling::Say(all, then) = handling {
+            events.extend(all.iter().map(|said| match said {
+                Said::Log(message) => event(&run, json!({ "kind": "log", "level": "info", "message": message })),
+                Said::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
+            }));
+            handling = *then;
+        }
+        events.extend(self.end(&run, handling, heard.clone(), slow));
         events
     }
 
-    fn handle(self: Arc<Self>, run: &Value, handling: Handling, events: &mut Vec<Value>, slow: &mut JoinSet<()>) {
+    /// What is told of a run's end at once, if that is known.
+    fn end(
+        self: Arc<Self>,
+        run: &Value,
+        handling: Handling,
+        mut heard: watch::Receiver<bool>,
+        slow: &mut JoinSet<()>,
+    ) -> Option<Value> {
         let completed = |result: Value| event(run, json!({ "kind": "completed", "result": result }));
         match handling {
-            Handling::Complete(result) => events.push(completed(result)),
-            Handling::Fail(error) => events.push(event(run, json!({ "kind": "failed", "error": error }))),
+            Handling::Complete(result) => Some(completed(result)),
+            Handling::Fail(error) => Some(event(run, json!({ "kind": "failed", "error": error }))),
             Handling::FailForGood(error) => {
-                events.push(event(run, json!({ "kind": "failed", "error": error, "retry": false })));
+                Some(event(run, json!({ "kind": "failed", "error": error, "retry": false })))
             }
             Handling::CompleteAfter(wait, result) => {
                 let completed = completed(result);
                 slow.spawn(async move {
                     tokio::time::sleep(wait).await;
+                    let _ = heard.wait_for(|heard| *heard).await;
                     self.report(vec![completed]).await;
                 });
+                None
             }
             Handling::CompleteOnce(said, result) => {
                 let completed = completed(result);
@@ -209,17 +229,12 @@ impl Inner {
                     while !said.load(Ordering::Relaxed) {
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
+                    let _ = heard.wait_for(|heard| *heard).await;
                     self.report(vec![completed]).await;
                 });
+                None
             }
-            Handling::Hold => {}
-            Handling::Say(all, then) => {
-                events.extend(all.iter().map(|said| match said {
-                    Said::Log(message) => event(run, json!({ "kind": "log", "level": "info", "message": message })),
-                    Said::Progress(percent) => event(run, json!({ "kind": "progress", "percent": percent })),
-                }));
-                self.handle(run, *then, events, slow);
-            }
+            Handling::Hold | Handling::Say(..) => None,
         }
     }
 

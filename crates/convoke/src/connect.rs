@@ -11,26 +11,60 @@ use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 use convoke_adapters::redis::{RedisBus, RedisLeases};
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
-#[cfg(feature = "redis")]
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::ports::{Bus, Clock, Leases, Store};
 use convoke_core::{Invalid, Result};
-use convoke_runtime::jobs::Ports;
+use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
+use convoke_runtime::jobs::{BusClient, Ports};
 
 /// A JSON client of a coordinator's HTTP API.
 pub fn http(url: &str, token: Option<String>) -> Result<Http> {
     Http::connect(url, token)
 }
 
-/// A worker's way to a coordinator.
+/// A worker's way to a coordinator's gateway; to any of several, where their addresses have commas between.
 pub fn worker_link(url: &str, token: Option<String>) -> Result<Arc<dyn WorkerLink>> {
     Ok(Arc::new(gateway(url, token)?))
 }
 
-/// A client's way to a coordinator.
+/// A client's way to a coordinator's HTTP interface; to any of several, where their addresses have commas between.
 pub fn client_link(url: &str, token: Option<String>) -> Result<Arc<dyn ClientLink>> {
     Ok(Arc::new(gateway(url, token)?))
+}
+
+/// The prefix of channels where none is named.
+pub const BUS_PREFIX: &str = "convoke";
+
+/// Whether this is the address of a bus, rather than of a coordinator.
+pub fn is_bus(url: &str) -> bool {
+    matches!(url.split_once(':'), Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)))
+}
+
+/// A worker's way by whatever the address is of.
+pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
+    if !is_bus(url) {
+        return worker_link(url, token);
+    }
+    Ok(bus_worker_link(open_bus("url", url, bus_prefix).await?, bus_prefix))
+}
+
+/// A client's way by whatever the address is of.
+pub async fn client_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn ClientLink>> {
+    if !is_bus(url) {
+        return client_link(url, token);
+    }
+    Ok(bus_client_link(open_bus("url", url, bus_prefix).await?, bus_prefix))
+}
+
+/// A worker's way by a bus.
+pub fn bus_worker_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn WorkerLink> {
+    Arc::new(BusLink::new(bus, Channels::new(prefix), clock(), BusLinkSettings::default()))
+}
+
+/// A client's way by a bus. It can enqueue, and no more.
+pub fn bus_client_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn ClientLink> {
+    Arc::new(BusClient::new(bus, Channels::new(prefix), clock()))
 }
 
 fn gateway(url: &str, token: Option<String>) -> Result<GatewayLink> {
@@ -59,7 +93,7 @@ pub struct Addresses<'a> {
 impl Default for Addresses<'_> {
     /// All in memory.
     fn default() -> Self {
-        Addresses { store: "memory:", bus: "memory:", bus_prefix: "convoke", leases: None }
+        Addresses { store: "memory:", bus: "memory:", bus_prefix: BUS_PREFIX, leases: None }
     }
 }
 
@@ -72,7 +106,7 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
         (None, Some(leases)) => leases,
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
-    Ok(Ports { store, bus: open_bus(bus, bus_prefix).await?, leases, clock: clock() })
+    Ok(Ports { store, bus: open_bus("bus.url", bus, bus_prefix).await?, leases, clock: clock() })
 }
 
 /// A store, with leases of its own where other processes can see them.
@@ -95,12 +129,12 @@ async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>
     }
 }
 
-async fn open_bus(url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
-    match Address::parse("bus.url", url)? {
+async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
+    match Address::parse(field, url)? {
         Address::Memory => Ok(Arc::new(MemoryBus::default())),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(RedisBus::connect(url, Channels::new(prefix)).await?)),
-        _ => Err(unsupported("bus.url", url, "redis://… or memory:")),
+        _ => Err(unsupported(field, url, "redis://… or memory:")),
     }
 }
 

@@ -18,10 +18,7 @@ async fn its_late_writes_are_refused_and_counted_and_it_follows() {
     let wire = &stage.fleet.member(paused).postgres;
     wire.freeze_one_way(Way::ToServer);
     eventually("a write on its way", || async { (wire.held_bytes() > 0).then_some(()) }).await;
-    // A dispatch is written as soon as there is something to dispatch, which under this traffic is at once; what is held
-    // may be a beat or a read as well, so another moment is given to the rest.
     let others = stage.others(paused);
-    let connections = wire.connections();
     stage.fleet.pause(paused);
     let next = stage.fleet.leader_according_to(&others).await;
     assert!(stage.epoch(next).await > before, "epochs rise");
@@ -34,7 +31,6 @@ async fn its_late_writes_are_refused_and_counted_and_it_follows() {
         (now > refused).then_some(())
     })
     .await;
-    println!("{connections} connections held the former leader's writes");
     assert_ne!(stage.fleet.leader().await, paused, "it follows");
     stage.close().await;
 }

@@ -57,14 +57,14 @@ fn taken_for_another(writer: &str, before: Option<&Row>, after: &Row) -> Option<
         .then(|| format!("was given to {owner} by {writer}; before, it had {known:?}"))
 }
 
-/// Only its owner says of a run that it runs or has completed. That it failed or was cancelled may be the leader's or a
-/// client's word.
+/// Only its owner says of a run that it runs or has completed, or whoever heard it while nobody owns it: the gateway of a
+/// node that drains makes no claim. That a run failed or was cancelled may be the leader's or a client's word.
 fn recorded_by_another(writer: &str, before: Option<&Row>, after: &Row) -> Option<String> {
     let recorded = matches!(after.status, Status::Running | Status::Completed);
     let news = before.is_none_or(|before| before.status != after.status || before.execution != after.execution);
-    let owner = after.owner.as_deref();
-    (recorded && news && owner != Some(writer))
-        .then(|| format!("was recorded as {:?} by {writer} while {owner:?} owned it", after.status))
+    let owner = after.owner.as_deref()?;
+    (recorded && news && owner != writer)
+        .then(|| format!("was recorded as {:?} by {writer} while {owner} owned it", after.status))
 }
 
 #[cfg(test)]
@@ -129,6 +129,11 @@ mod tests {
         assert_eq!(check(&completed).len(), 1);
         let started = life("a", &[("n1", owned(Dispatched, "n1")), ("n2", owned(Running, "n1"))]);
         assert_eq!(check(&started).len(), 1);
+    }
+
+    #[test]
+    fn holds_where_a_node_that_drains_records_what_nobody_owns() {
+        assert_eq!(check(&life("a", &[("leader", row(Dispatched, None)), ("n1", row(Completed, None))])), []);
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl Readings {
 
     /// What is to be read now, if anything.
     pub(super) fn next_round(&mut self, now: Instant) -> Option<Round> {
-        while let Some((_, (channel, number))) = self.added.pop_front_if(|(at, _)| *at <= now) {
+        while self.added.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, (channel, number))) = self.added.pop_front() else { break };
             if self.by_channel.get(&channel).is_some_and(|reading| reading.number == number && !reading.is_begun) {
                 self.make_ready(channel);
             }

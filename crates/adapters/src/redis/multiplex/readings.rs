@@ -8,7 +8,7 @@
 //! that was ever given: a channel that is emptied vanishes with its memory of ids, and an entry that comes within the same
 //! millisecond may have a lower one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use convoke_core::JobId;
@@ -212,11 +212,7 @@ impl Readings {
     /// These entries are being acknowledged: whatever is read after that has to be read from where it begins.
     pub(super) fn settle(&mut self, channel: &Channel, ids: &[&str]) {
         let Some(reading) = self.by_channel.get_mut(channel) else { return };
-        if reading.given.len() == 1 && ids.len() == 1 {
-            reading.given.retain(|id| Some(*id) != EntryId::parse(ids[0]));
-            return;
-        }
-        let done: std::collections::HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
+        let done: HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
         reading.given.retain(|id| !done.contains(id));
     }
 }

@@ -139,7 +139,8 @@ impl Server {
             bus_prefix: &config.bus.prefix,
             leases,
         })
-        .await?;
+        .await
+        .map_err(usage)?;
         let metrics = recorder()?;
         metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
         metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
@@ -201,6 +202,14 @@ impl Server {
                 std::process::exit(130)
             }
         }
+    }
+}
+
+/// An address that is no address is the caller's to mend, like any bad value.
+fn usage(error: convoke_core::Error) -> anyhow::Error {
+    match error {
+        convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => error.into(),
     }
 }
 

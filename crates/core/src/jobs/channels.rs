@@ -97,12 +97,32 @@ impl Channels {
         format!("{}.job.ready", self.prefix)
     }
 
-    /// Queue: what could not be read, with the reason.
+    /// Topic: keys of what other nodes may have cached and that has changed.
+    pub fn cache(&self) -> String {
+        format!("{}.cache", self.prefix)
+    }
+
+    /// Topic: what a node wants to hear of from the others.
+    pub fn interest(&self) -> String {
+        format!("{}.interest", self.prefix)
+    }
+
+    /// Topic: jobs that have ended, of those that some node waits for.
+    pub fn ended(&self) -> String {
+        format!("{}.job.ended", self.prefix)
+    }
+
+    /// Topic: what happens on a node, while another one has somebody who watches.
+    pub fn events(&self) -> String {
+        format!("{}.events", self.prefix)
+    }
+
     /// Topic: runs that a gateway handed out.
     pub fn taken(&self) -> String {
         format!("{}.job.taken", self.prefix)
     }
 
+    /// Queue: what could not be read, with the reason.
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
     }
@@ -132,6 +152,10 @@ mod tests {
                 (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
                 (channels.bell(), "job.bell"),
                 (channels.ready(), "job.ready"),
+                (channels.cache(), "cache"),
+                (channels.interest(), "interest"),
+                (channels.ended(), "job.ended"),
+                (channels.events(), "events"),
                 (channels.taken(), "job.taken"),
                 (channels.poison(), "poison"),
             ];

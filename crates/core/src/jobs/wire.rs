@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use serde_json::value::RawValue;
 
+use super::event::Event;
 use super::job::LogLevel;
 use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
@@ -304,6 +305,57 @@ pub struct Ready {
     /// Schedules were added or changed.
     #[serde(default)]
     pub schedules: bool,
+}
+
+/// `cache`: what has changed, by the keys under which nodes may have it cached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outdated {
+    #[serde(default)]
+    pub v: V1,
+    pub keys: Vec<String>,
+}
+
+/// `interest`: what a node wants to hear of. It is forgotten unless it is said again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interest {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    /// Somebody watches events there; false withdraws it.
+    #[serde(default)]
+    pub events: bool,
+    /// Somebody waits there for these to end.
+    #[serde(default)]
+    pub jobs: Vec<JobId>,
+    /// It has just begun to listen: the others are to say what they want.
+    #[serde(default)]
+    pub asks: bool,
+}
+
+/// `job.ended`: of the jobs that somebody waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    #[serde(default)]
+    pub v: V1,
+    pub jobs: Vec<JobId>,
+}
+
+/// `events`: what happened on a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Events {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    /// Those of a kind that is not known here are passed over.
+    #[serde(deserialize_with = "super::event::those_known")]
+    pub events: Vec<Event>,
+    /// How many more there were than could be sent.
+    #[serde(default)]
+    pub missed: u64,
 }
 
 /// `job.bell`: jobs whose channels have something new.

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::node::{Node, Ports};
 use super::settings::Settings;
-use super::{follower, gateway, hints, leader, telemetry};
+use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
 use crate::election::{Campaign, Leadership};
 
 /// The namespace whose leader dispatches.
@@ -89,6 +89,10 @@ impl Coordinator {
         let (fitness, fit) = watch::channel(true);
         tasks.spawn(heartbeats(node.clone(), fitness, stop.clone()));
         tasks.spawn(watch_leadership(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear_workers(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::speak(node.clone(), stop.clone()));
+        tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
         let campaign = Campaign {
@@ -171,6 +175,7 @@ impl Coordinator {
         if !node.draining.is_cancelled() {
             node.draining.cancel();
             node.tell(Happening::Node { change: NodeChange::Draining, node_id: node.id.clone() });
+            node.cache.node_changed(&node.id);
         }
     }
 
@@ -211,6 +216,7 @@ impl Coordinator {
             debug!(%error, "cannot leave the registry; it will be struck off");
         }
         node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
+        neighbours::farewell(node).await;
     }
 }
 
@@ -287,7 +293,9 @@ async fn beat(node: &Node) -> Result<()> {
         last_heartbeat_at: now,
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    node.store().beat_node(record).await
+    node.store().beat_node(record).await?;
+    node.cache.node_changed(&node.id);
+    Ok(())
 }
 
 /// Tells watchers and the registry when the leader changes.

@@ -11,9 +11,10 @@ use convoke_core::jobs::wire::{self, Poison};
 use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
-use metrics::{Histogram, counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use tracing::warn;
 
+use super::cache::Kind;
 use super::node::Node;
 
 /// Describes every metric, so that `/metrics` explains itself.
@@ -38,6 +39,13 @@ pub fn describe() {
     describe_gauge!("convoke_workers", "Live workers by state");
     describe_counter!("convoke_schedule_ticks_total", "Ticks of schedules, by what became of them");
     describe_counter!("convoke_handoffs_total", "Jobs handed to another node, by outcome");
+    describe_counter!(
+        "convoke_cache_requests_total",
+        "Reads of views, by kind and by whether they were kept in memory"
+    );
+    for (kind, is_hit) in Kind::ALL.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        cache_requests(kind, is_hit).absolute(0);
+    }
     // Known from the start, so that a first refusal shows as a rise from zero.
     for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
@@ -121,6 +129,16 @@ pub fn owned(count: usize) {
 pub fn leads(is_me: bool, epoch: u64) {
     gauge!("convoke_leader", "namespace" => "coordinator").set(if is_me { 1.0 } else { 0.0 });
     gauge!("convoke_epoch", "namespace" => "coordinator").set(epoch as f64);
+}
+
+/// A view was read through the cache.
+pub fn cache_asked(kind: Kind, is_hit: bool) {
+    cache_requests(kind, is_hit).increment(1);
+}
+
+fn cache_requests(kind: Kind, is_hit: bool) -> Counter {
+    let outcome = if is_hit { "hit" } else { "miss" };
+    counter!("convoke_cache_requests_total", "kind" => kind.as_str(), "outcome" => outcome)
 }
 
 /// Measures a verb of the store.

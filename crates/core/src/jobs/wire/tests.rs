@@ -1,6 +1,7 @@
 use serde::de::DeserializeOwned;
 
 use super::*;
+use crate::jobs::event::{Happening, WorkerChange};
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
 const RUN: &str = "0198c0de-0000-7000-8000-000000000002";
@@ -240,6 +241,32 @@ fn a_hint_of_readiness_is_exactly_this() {
         Ready { v: V1, queues: vec![queue()], configured: vec![], due_at: None, schedules: true },
         r#"{"v":1,"queues":["email"],"configured":[],"dueAt":null,"schedules":true}"#,
     );
+}
+
+#[test]
+fn what_nodes_tell_each_other_for_their_watchers_is_exactly_this() {
+    is_exactly(
+        Outdated { v: V1, keys: vec![format!("convoke:job:{JOB}"), "convoke:workers".into()] },
+        r#"{"v":1,"keys":["convoke:job:JOB","convoke:workers"]}"#,
+    );
+    is_exactly(
+        Interest { v: V1, node_id: node("n-1"), events: true, jobs: vec![job()], asks: false },
+        r#"{"v":1,"nodeId":"n-1","events":true,"jobs":["JOB"],"asks":false}"#,
+    );
+    is_exactly(Ended { v: V1, jobs: vec![job()] }, r#"{"v":1,"jobs":["JOB"]}"#);
+}
+
+#[test]
+fn forwarded_events_are_exactly_this_and_unknown_ones_are_passed_over() {
+    let joined = Happening::Worker { change: WorkerChange::Joined, worker_id: worker() };
+    let event = Event { node: Some(node("n-1")), ..Event::new(at(), joined) };
+    let message = Events { v: V1, node_id: node("n-1"), events: vec![event], missed: 3 };
+    let known = r#"{"event":"worker:joined","at":"AT","node":"n-1","workerId":"w-1"}"#;
+    let text = format!(r#"{{"v":1,"nodeId":"n-1","events":[{known}],"missed":3}}"#);
+    is_exactly(message.clone(), &text);
+    let text = text.replace("AT\"", &format!("{AT}\""));
+    let newer = text.replace(r#""events":["#, r#""events":[{"event":"moon:full","at":"2026-03-01T12:00:00Z"},7,"#);
+    assert_eq!(serde_json::from_str::<Events>(&newer).expect("reads"), message);
 }
 
 #[test]

@@ -385,6 +385,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         if let Err(error) = node.store().beat_workers(&records).await {
             warn!(%error, "cannot write down workers' heartbeats");
         }
+        records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     }
 }
 

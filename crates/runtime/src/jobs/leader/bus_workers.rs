@@ -324,6 +324,7 @@ async fn write(node: &Node) -> Result<()> {
         return Ok(());
     }
     node.store().beat_workers(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
+    records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     for worker_id in new {
         info!(worker = %worker_id, "a worker joined by the bus");
         node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id });
@@ -337,6 +338,7 @@ async fn part(node: &Node, term: &Term) -> Result<()> {
     for worker in node.bus_workers.gone() {
         if runs_of(node, &worker).await?.is_empty() {
             node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&worker)).await?;
+            node.cache.worker_changed(&worker);
             node.bus_workers.forget(&worker);
             node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
         }

@@ -122,6 +122,7 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     });
     recorder::judge(node, term.fence(), reports.collect()).await?;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
+    node.cache.worker_changed(&id);
     node.tell(Happening::Worker { change: WorkerChange::Dead, worker_id: id });
     Ok(())
 }

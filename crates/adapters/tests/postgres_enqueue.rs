@@ -1,0 +1,233 @@
+//! Enqueueing inside an application's own transaction.
+#![cfg(feature = "postgres")]
+
+use std::time::Duration;
+
+use convoke_adapters::postgres::{PostgresStore, enqueue_in};
+use convoke_core::jobs::{JobSpec, Priority, Status};
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, limits};
+use convoke_testkit::conformance::store::stage;
+use convoke_testkit::process::{SharedPostgres, eventually};
+use jiff::Timestamp;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+async fn fresh() -> (PostgresStore, Client, String) {
+    let url = SharedPostgres::get().create_database();
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    let application = connect(&url).await;
+    (store, application, url)
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+async fn enqueue(client: &impl tokio_postgres::GenericClient, call: &str) -> Result<JobId, tokio_postgres::Error> {
+    let row = client.query_one(&format!("select convoke_enqueue({call})"), &[]).await?;
+    row.try_get(0).map(JobId)
+}
+
+fn spec(job_type: &str) -> JobSpec {
+    JobSpec::new(JobType::new(job_type).expect("a name"))
+}
+
+#[tokio::test]
+async fn a_job_is_there_when_its_transaction_commits_and_never_was_when_it_does_not() {
+    let (store, mut application, _) = fresh().await;
+    let transaction = application.transaction().await.expect("begins");
+    let lost = enqueue(&transaction, "'t', queue => 'elsewhere'").await.expect("enqueued");
+    let also = enqueue_in(&transaction, &[spec("t"), spec("u")]).await.expect("enqueued");
+    assert!(store.get(&[lost]).await.expect("get")[0].is_none(), "not yet");
+    transaction.rollback().await.expect("rolls back");
+    assert!(store.get(&[lost, also[0].id]).await.expect("get").iter().all(Option::is_none));
+    assert!(store.queues().await.expect("queues").is_empty(), "nor is its queue");
+
+    let transaction = application.transaction().await.expect("begins");
+    let kept = enqueue(&transaction, "'t'").await.expect("enqueued");
+    let also = enqueue_in(&transaction, &[spec("t")]).await.expect("enqueued");
+    transaction.commit().await.expect("commits");
+    let found = store.get(&[kept, also[0].id]).await.expect("get");
+    assert!(found.iter().flatten().all(|job| job.status == Status::Pending) && found[0].is_some(), "{found:?}");
+    let queue = store.queue(&stage::queue("default")).await.expect("queue").expect("there");
+    assert_eq!(queue.counts.get(Status::Pending), 2, "counted");
+
+    // And it runs, like any other; its count is folded on the way.
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    store.promote(fence, Timestamp::now(), 9).await.expect("promote");
+    let windows = vec![Window { queue: stage::queue("default"), limit: 9, metered: false }];
+    let executions = (0..9).map(|_| ExecutionId(Uuid::now_v7())).collect();
+    let order = DispatchOrder { now: Timestamp::now(), windows, executions };
+    let answer = store.dispatch(fence, order).await.expect("dispatch");
+    assert_eq!((answer.runs.len(), answer.queues[0].pending), (2, 0));
+    let folded = application.query_one("select count(*) from convoke_count_deltas", &[]).await.expect("counts");
+    assert_eq!(folded.get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn everything_that_can_be_said_of_a_job_is_kept() {
+    let (store, application, _) = fresh().await;
+    let id = enqueue(
+        &application,
+        r#"'email.send', '{"to": "ä@b.c", "n": 1}', queue => 'email', priority => 'critical',
+           delay => interval '1 hour', max_retries => 7, timeout => interval '30 seconds', correlation_id => 'c',
+           unique_key => 'k', unique_for => interval '2 hours', id => '0198c0de-0000-7000-8000-0000000000ff'"#,
+    )
+    .await
+    .expect("enqueued");
+    let job = store.get(&[id]).await.expect("get").remove(0).expect("there");
+    assert_eq!(job.id.to_string(), "0198c0de-0000-7000-8000-0000000000ff");
+    assert_eq!((job.job_type.as_str(), job.queue.as_str(), job.priority), ("email.send", "email", Priority::Critical));
+    assert_eq!(job.args.to::<serde_json::Value>().expect("JSON"), serde_json::json!({"to": "ä@b.c", "n": 1}));
+    assert_eq!((job.status, job.max_retries, job.timeout), (Status::Scheduled, 7, Some(Duration::from_secs(30))));
+    assert_eq!((job.correlation_id.as_deref(), job.unique_key.as_deref()), (Some("c"), Some("k")));
+    assert_eq!(job.scheduled_at, Some(job.created_at + Duration::from_secs(3_600)));
+    assert_eq!(job.retry_policy, Default::default());
+    let plain = enqueue(&application, "'t', args => null, run_at => now() - interval '1 day'").await.expect("enqueued");
+    let job = store.get(&[plain]).await.expect("get").remove(0).expect("there");
+    assert_eq!((job.args.as_str(), job.status, job.scheduled_at), ("null", Status::Pending, None));
+    assert_eq!(plain.0.get_version_num(), 7, "an id that sorts by its time");
+    let made = plain.0.get_timestamp().expect("of version 7").to_unix().0;
+    assert!(Timestamp::now().as_second().abs_diff(made as i64) < 3_600, "{plain}");
+}
+
+#[tokio::test]
+async fn a_unique_key_and_an_id_name_the_first_job() {
+    let (store, mut application, _) = fresh().await;
+    let first = enqueue(&application, "'t', unique_key => 'k'").await.expect("enqueued");
+    assert_eq!(enqueue(&application, "'t', unique_key => 'k'").await.expect("named"), first);
+    let again = format!("'other', id => '{first}'");
+    assert_eq!(enqueue(&application, &again).await.expect("named"), first);
+    let keyed = JobSpec { unique_key: Some("k".into()), ..spec("t") };
+    let fresh = JobSpec { unique_key: Some("fresh".into()), ..spec("t") };
+    let transaction = application.transaction().await.expect("begins");
+    let answers = enqueue_in(&transaction, &[keyed, fresh.clone(), fresh]).await.expect("enqueued");
+    transaction.commit().await.expect("commits");
+    assert_eq!((answers[0].id, answers[0].created), (first, false));
+    assert_eq!((answers[1].created, answers[2].created), (true, false));
+    assert_eq!(answers[1].id, answers[2].id);
+    store.cancel(&[first], None, Timestamp::now()).await.expect("cancel");
+    assert_ne!(enqueue(&application, "'t', unique_key => 'k'").await.expect("enqueued"), first, "free again");
+}
+
+#[tokio::test]
+async fn of_two_transactions_that_race_for_a_key_one_makes_the_job() {
+    let (store, mut one, url) = fresh().await;
+    let mut two = connect(&url).await;
+    for commits in [true, false] {
+        let key = format!("k{commits}");
+        let call = format!("'t', unique_key => '{key}'");
+        let first = one.transaction().await.expect("begins");
+        let made = enqueue(&first, &call).await.expect("enqueued");
+        let waiting = tokio::spawn(async move {
+            let second = two.transaction().await.expect("begins");
+            let answer = enqueue(&second, &call).await.expect("enqueued");
+            second.commit().await.expect("commits");
+            (two, answer)
+        });
+        // The second stands in line for the key.
+        let admin = connect(&url).await;
+        let lines = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%convoke_enqueue%'";
+        eventually("the second to wait", async || admin.query_opt(lines, &[]).await.expect("looks")).await;
+        if commits { first.commit().await } else { first.rollback().await }.expect("ends");
+        let (back, answer) = waiting.await.expect("no panic");
+        two = back;
+        assert_eq!(answer == made, commits, "who comes second takes what the first has left");
+        assert!(store.get(&[answer]).await.expect("get")[0].is_some());
+    }
+    let queue = store.queue(&stage::queue("default")).await.expect("queue").expect("there");
+    assert_eq!(queue.counts.get(Status::Pending), 2);
+}
+
+#[tokio::test]
+async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
+    let (store, mut application, _) = fresh().await;
+    store.insert(vec![stage::job(1)]).await.expect("insert");
+    let open = application.transaction().await.expect("begins");
+    enqueue(&open, "'t', queue => 'q'").await.expect("enqueued");
+    enqueue(&open, "'t', queue => 'q', unique_key => 'mine'").await.expect("enqueued");
+    for n in 2..5 {
+        store.insert(vec![stage::job(n)]).await.expect("insert");
+        let keyed = convoke_core::jobs::NewJob { unique_key: Some(n.to_string()), ..stage::job(n + 100) };
+        store.insert(vec![keyed]).await.expect("insert");
+    }
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    store.promote(fence, Timestamp::now(), 9).await.expect("promote");
+    let counts = async || store.queue(&stage::queue("q")).await.expect("queue").expect("there").counts;
+    assert_eq!(counts().await.get(Status::Pending), 7);
+    open.commit().await.expect("commits");
+    assert_eq!(counts().await.get(Status::Pending), 9);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_by_its_field() {
+    let (store, application, _) = fresh().await;
+    let (long, deep) = ("x".repeat(256), format!("{}{}", "[".repeat(65), "]".repeat(65)));
+    let large = format!("[\"{}\"]", "x".repeat(limits::ARGS_BYTES_MAX));
+    for (call, field) in [
+        ("null".into(), "type"),
+        ("''".into(), "type"),
+        (format!("'{long}'"), "type"),
+        ("E'a\\nb'".into(), "type"),
+        ("U&'a\\0085b'".into(), "type"),
+        ("'t', queue => ''".into(), "queue"),
+        ("'t', priority => 'urgent'".into(), "priority"),
+        ("'t', delay => interval '1 s', run_at => now()".into(), "run_at"),
+        ("'t', delay => interval '-1 s'".into(), "delay"),
+        ("'t', delay => interval '101 years'".into(), "delay"),
+        ("'t', run_at => 'infinity'".into(), "run_at"),
+        ("'t', timeout => interval '0'".into(), "timeout"),
+        (format!("'t', max_retries => {}", limits::RETRIES_MAX + 1), "max_retries"),
+        ("'t', max_retries => -1".into(), "max_retries"),
+        ("'t', correlation_id => ''".into(), "correlation_id"),
+        (format!("'t', unique_key => '{long}'"), "unique_key"),
+        ("'t', unique_for => interval '1 s'".into(), "unique_for"),
+        (format!("'t', '{deep}'"), "args"),
+        (format!("'t', '{large}'"), "args"),
+        ("'t', '[1e400]'".into(), "args"),
+    ] {
+        let refused = enqueue(&application, &call).await.expect_err(field);
+        let refusal = refused.as_db_error().expect("said by the server");
+        assert!(refusal.message().starts_with(&format!("{field}: expected")), "{field}: {}", refusal.message());
+    }
+    let fine = format!("'t', '[{}, \"{}\", 1.5e300]'", "[".repeat(63) + &"]".repeat(63), "9".repeat(400));
+    enqueue(&application, &fine).await.expect("just within the limits");
+    let both = JobSpec { delay: Some(Duration::ZERO), run_at: Some(Timestamp::now()), ..spec("t") };
+    let refused = enqueue_in(&application, &[spec("t"), both]).await.expect_err("both");
+    assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "jobs[1].runAt"), "{refused}");
+    let nul = JobSpec { correlation_id: Some("\0".into()), ..spec("t") };
+    assert!(matches!(enqueue_in(&application, &[nul]).await, Err(Error::Invalid(_))));
+    assert!(enqueue_in(&application, &[]).await.expect("nothing").is_empty());
+    assert_eq!(store.list(JobQuery { limit: 9, ..JobQuery::default() }).await.expect("list").jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_queue_too_many_is_refused_here_too() {
+    let (store, application, _) = fresh().await;
+    let fill =
+        format!("insert into convoke_queues (name) select n::text from generate_series(1, {}) n", limits::QUEUES_MAX);
+    application.batch_execute(&fill).await.expect("filled");
+    enqueue(&application, "'t', queue => '1'").await.expect("one that is there");
+    let refused = enqueue(&application, "'t', queue => 'one-more'").await.expect_err("too many");
+    assert!(refused.as_db_error().expect("said by the server").message().contains("10000 queues"), "{refused}");
+    let other = JobSpec { queue: Some(stage::queue("one-more")), ..spec("t") };
+    let refused = enqueue_in(&application, &[other]).await.expect_err("too many");
+    assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "queue"), "{refused}");
+    assert!(store.queue(&stage::queue("one-more")).await.expect("queue").is_none());
+}
+
+#[tokio::test]
+async fn an_application_of_another_search_path_names_the_schema() {
+    let url = SharedPostgres::get().create_database();
+    let store = PostgresStore::connect(&format!("{url}&schema=jobs")).await.expect("connects");
+    let application = connect(&url).await;
+    let row =
+        application.query_one("select jobs.convoke_enqueue('t', unique_key => 'k')", &[]).await.expect("enqueued");
+    let id = JobId(row.get(0));
+    assert!(store.get(&[id]).await.expect("get")[0].is_some());
+    application.batch_execute("set search_path = jobs").await.expect("set");
+    assert!(enqueue_in(&application, &[spec("t")]).await.expect("enqueued")[0].created);
+}

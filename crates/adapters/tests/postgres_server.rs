@@ -1,0 +1,335 @@
+//! The PostgreSQL store on a server that misbehaves, and with others beside it.
+#![cfg(feature = "postgres")]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
+use convoke_core::election::Fence;
+use convoke_core::jobs::wire::Dispatch;
+use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
+use convoke_core::ports::Leases;
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, Error, ExecutionId, JobId};
+use convoke_testkit::conformance::store::stage;
+use convoke_testkit::process::{Durability, Postgres, SharedPostgres, eventually};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+async fn connect(url: &str) -> PostgresStore {
+    PostgresStore::connect(url).await.expect("connects")
+}
+
+async fn client(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+fn new_job(queue: &str) -> NewJob {
+    let now = Timestamp::now();
+    NewJob { id: JobId(Uuid::now_v7()), queue: stage::queue(queue), created_at: now, ..stage::job(1) }
+}
+
+fn order(queue: &str, limit: usize) -> DispatchOrder {
+    DispatchOrder {
+        now: Timestamp::now(),
+        windows: vec![Window { queue: stage::queue(queue), limit, metered: false }],
+        executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
+    }
+}
+
+fn completed(run: &Dispatch) -> RunReport {
+    RunReport::of(run.job_id, run.execution_id).ended(Timestamp::now(), Outcome::Completed { result: None }, 0.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_a_server_that_is_restarted_in_the_middle_of_commits() {
+    let mut postgres = Postgres::start(Durability::Durable).await;
+    let url = postgres.create_database();
+    let store = connect(&url).await;
+    let (acknowledged, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut producers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (store, count, stop) = (store.clone(), Arc::clone(&acknowledged), Arc::clone(&stop));
+        producers.spawn(async move {
+            let (mut done, mut doubtful) = (Vec::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                let job = new_job("q");
+                match store.insert(vec![job.clone()]).await {
+                    Ok(answers) => {
+                        assert!(answers[0].created);
+                        done.push(job.id);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(Error::Unknown { .. }) => doubtful += 1,
+                    Err(error) => {
+                        assert!(error.is_transient(), "{error}");
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+            (done, doubtful)
+        });
+    }
+    for _ in 0..2 {
+        let before = acknowledged.load(Ordering::Relaxed);
+        eventually("inserts", async || (acknowledged.load(Ordering::Relaxed) > before + 200).then_some(())).await;
+        postgres.restart_immediate().await;
+    }
+    let healed = acknowledged.load(Ordering::Relaxed);
+    eventually("healing", async || (acknowledged.load(Ordering::Relaxed) > healed + 200).then_some(())).await;
+    stop.store(true, Ordering::Relaxed);
+    let told = producers.join_all().await;
+    let done: Vec<JobId> = told.iter().flat_map(|(done, _)| done).copied().collect();
+    let doubtful: usize = told.iter().map(|(_, doubtful)| doubtful).sum();
+    for ids in done.chunks(1_000) {
+        let found = store.get(ids).await.expect("healed");
+        assert!(found.iter().all(Option::is_some), "an acknowledged job is gone");
+    }
+    let pending = store.queue(&stage::queue("q")).await.expect("queue").expect("there").counts.get(Status::Pending);
+    let (least, most) = (done.len() as u64, (done.len() + doubtful) as u64);
+    assert!((least..=most).contains(&pending), "{least} were acknowledged, {doubtful} doubtful, {pending} are there");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable_and_everything_heals_when_it_is_back() {
+    let mut postgres = Postgres::start(Durability::Fast).await;
+    let url = postgres.create_database();
+    let store = connect(&url).await;
+    let leases = store.leases();
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    store.insert(vec![new_job("q")]).await.expect("insert");
+    let run = store.dispatch(fence, order("q", 1)).await.expect("dispatch").runs.remove(0);
+    postgres.kill().await;
+    // The first to ask may find out only by asking: then it is not known what became of it.
+    assert!(store.insert(vec![new_job("q")]).await.expect_err("away").is_transient());
+    assert!(matches!(store.insert(vec![new_job("q")]).await, Err(Error::Unavailable { .. })));
+    assert!(store.record(vec![completed(&run)]).await.expect_err("away").is_transient());
+    assert!(matches!(store.queues().await, Err(Error::Unavailable { .. })));
+    assert!(matches!(store.ping().await, Err(Error::Unavailable { .. })));
+    assert!(leases.read("ns").await.expect_err("away").is_transient());
+    let refused = PostgresStore::connect(&url).await.expect_err("away").to_string();
+    assert!(refused.contains("store.url") && refused.contains("127.0.0.1"), "{refused}");
+    postgres.start_again().await;
+    store.ping().await.expect("it is back");
+    leases.ping().await.expect("it is back");
+    store.insert(vec![new_job("q")]).await.expect("it is back");
+    let recorded = store.record(vec![completed(&run)]).await.expect("it is back");
+    assert!(matches!(recorded[0], Recorded::Applied(_) | Recorded::Stale), "{recorded:?}");
+    assert_eq!(store.dispatch(fence, order("q", 9)).await.expect("it is back").queues[0].pending, 0);
+}
+
+#[tokio::test]
+async fn nodes_that_start_at_the_same_time_migrate_once() {
+    let url = SharedPostgres::get().create_database();
+    for url in [url.clone(), format!("{url}&schema=jobs"), format!("{url}&options=-csearch_path%3Dpublic")] {
+        let mut starts = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let url = url.clone();
+            starts.spawn(async move { connect(&url).await });
+        }
+        let stores = starts.join_all().await;
+        stores[0].insert(vec![new_job("q")]).await.expect("insert");
+        assert_eq!(stores[4].queues().await.expect("queues").len(), 1, "they share one store");
+    }
+    let client = client(&url).await;
+    for schema in ["public", "jobs"] {
+        let count = format!("select count(*), max(version)::bigint from {schema}.convoke_migrations");
+        let row = client.query_one(&count, &[]).await.expect("there");
+        assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "each migration once in {schema}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused() {
+    let url = SharedPostgres::get().create_database();
+    drop(connect(&url).await);
+    let admin = client(&url).await;
+    admin.batch_execute("insert into convoke_migrations (version) values (99)").await.expect("written");
+    let refused = PostgresStore::connect(&url).await.expect_err("newer");
+    assert!(matches!(&refused, Error::Conflict(message) if message.contains("newer")), "{refused}");
+    let refused = PostgresLeases::connect(&url).await.expect_err("newer");
+    assert!(matches!(refused, Error::Conflict(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_wrong_url_is_told_by_its_field_and_without_its_password() {
+    let url = SharedPostgres::get().create_database();
+    let (base, _) = url.split_once("@").expect("a user");
+    let rest = url.strip_prefix(base).expect("its rest");
+    let nowhere = rest.split('/').next().expect("a host");
+    for url in [
+        format!("postgres://postgres:secret{nowhere}/no_such_database"),
+        format!("postgres://nobody:secret{rest}"),
+        format!("postgres://postgres:secret{rest}&sslmode=sometimes"),
+    ] {
+        let refused = PostgresStore::connect(&url).await.expect_err("wrong");
+        assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "store.url"), "{refused:?}");
+        assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_stores_on_one_database_none_hinders_another_and_the_counts_are_exact() {
+    let url = SharedPostgres::get().create_database();
+    let stores = [connect(&url).await, connect(&url).await, connect(&url).await];
+    let fence = stores[0].seal(Epoch(1)).await.expect("seal");
+    const EACH: usize = 600;
+    let mut work = tokio::task::JoinSet::new();
+    for (number, store) in stores.iter().cloned().enumerate() {
+        work.spawn(async move { insert_many(&store, number, EACH).await });
+    }
+    let (runs, todo) = tokio::sync::mpsc::channel::<Vec<Dispatch>>(16);
+    let todo = Arc::new(tokio::sync::Mutex::new(todo));
+    for store in stores.iter().cloned() {
+        let todo = Arc::clone(&todo);
+        work.spawn(async move {
+            while let Some(runs) = { todo.lock().await.recv().await } {
+                end_all(&store, &runs).await;
+            }
+        });
+    }
+    let total = 3 * EACH;
+    let given = dispatch_all(&stores, fence, total, runs).await;
+    work.join_all().await;
+    assert_eq!(given.len(), total, "each job ran once");
+    for store in &stores {
+        let queues = store.queues().await.expect("queues");
+        let count = |status| queues.iter().map(|queue| queue.counts.get(status)).sum::<u64>();
+        assert_eq!(count(Status::Completed) + count(Status::Failed), total as u64);
+        assert!(queues.iter().all(|queue| queue.counts.in_flight() == 0 && queue.oldest_pending_at.is_none()));
+        assert_eq!(count(Status::Pending) + count(Status::Scheduled), 0);
+        assert_eq!(count(Status::Failed), total as u64 / 4, "those that were told to");
+    }
+    let admin = client(&url).await;
+    let left = "select (select count(*) from convoke_waiting) + (select count(*) from convoke_runs)";
+    assert_eq!(admin.query_one(left, &[]).await.expect("counts").get::<_, i64>(0), 0);
+}
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+
+async fn insert_many(store: &PostgresStore, number: usize, count: usize) {
+    for n in 0..count / 10 {
+        let jobs = (0..10).map(|k| new_job(QUEUES[(n + k + number) % 3])).collect();
+        assert_eq!(store.insert(jobs).await.expect("insert").len(), 10);
+    }
+}
+
+/// Every fourth fails for good, the others complete; one in ten says before that it has started.
+async fn end_all(store: &PostgresStore, runs: &[Dispatch]) {
+    let now = Timestamp::now();
+    let mut reports = Vec::new();
+    for run in runs {
+        if run.execution_id.0.as_u128() % 10 == 0 {
+            reports.push(RunReport { started_at: Some(now), ..RunReport::of(run.job_id, run.execution_id) });
+        }
+        let fails = run.max_retries == 0;
+        let outcome = if fails { stage::failed_for_good("x") } else { stage::completed() };
+        reports.push(RunReport::of(run.job_id, run.execution_id).ended(now, outcome, 0.0));
+    }
+    let answers = store.record(reports).await.expect("record");
+    assert!(answers.iter().all(|answer| matches!(answer, Recorded::Applied(_))), "{answers:?}");
+}
+
+async fn dispatch_all(
+    stores: &[PostgresStore; 3],
+    fence: Fence,
+    total: usize,
+    runs: tokio::sync::mpsc::Sender<Vec<Dispatch>>,
+) -> HashSet<JobId> {
+    let mut given = HashSet::new();
+    let mut count = 0usize;
+    while given.len() < total {
+        for (store, queue) in stores.iter().zip(QUEUES) {
+            let mut taken = store.dispatch(fence, order(queue, 40)).await.expect("dispatch").runs;
+            for run in &mut taken {
+                assert!(given.insert(run.job_id), "{} was dispatched twice", run.job_id);
+                // How it is to end, for whoever ends it.
+                count += 1;
+                run.max_retries = u32::from(!count.is_multiple_of(4));
+            }
+            if !taken.is_empty() {
+                runs.send(taken).await.expect("somebody ends them");
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    given
+}
+
+#[tokio::test]
+async fn one_leader_of_two_dispatches_and_the_former_is_refused_in_the_middle_of_it() {
+    let url = SharedPostgres::get().create_database();
+    let (old, new) = (connect(&url).await, connect(&url).await);
+    let former = old.seal(Epoch(1)).await.expect("seal");
+    old.insert((0..500).map(|_| new_job("q")).collect()).await.expect("insert");
+    let dispatching = tokio::spawn(async move {
+        let mut given = Vec::new();
+        loop {
+            match old.dispatch(former, order("q", 2)).await {
+                Ok(answer) => given.extend(answer.runs.into_iter().map(|run| run.job_id)),
+                Err(Error::Fenced { .. }) => return given,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    let fence = new.seal(Epoch(2)).await.expect("seal");
+    let later: Vec<_> = new.dispatch(fence, order("q", 500)).await.expect("dispatch").runs;
+    let before = dispatching.await.expect("fenced in the end");
+    let all: HashSet<JobId> = before.iter().copied().chain(later.iter().map(|run| run.job_id)).collect();
+    assert_eq!((before.len() + later.len(), all.len()), (500, 500), "each job once, none lost");
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_does_not_fail_those_that_waited_with_it() {
+    let url = SharedPostgres::get().create_database();
+    let store = connect(&url).await;
+    store.insert(vec![new_job("q")]).await.expect("insert");
+    let admin = client(&url).await;
+    // A row that the server itself refuses, beside others in one statement.
+    admin
+        .batch_execute("alter table convoke_jobs add constraint no_seven check (correlation_id is distinct from '7')")
+        .await
+        .expect("altered");
+    let calls = (0..32).map(|n| {
+        let (store, job) = (store.clone(), NewJob { correlation_id: Some(n.to_string()), ..new_job("q") });
+        tokio::spawn(async move { store.insert(vec![job]).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    for (n, call) in calls.into_iter().enumerate() {
+        let answer = call.await.expect("no panic");
+        assert_eq!(answer.is_err(), n == 7, "{n}: {answer:?}");
+    }
+    assert_eq!(store.queue(&stage::queue("q")).await.expect("queue").expect("there").counts.get(Status::Pending), 32);
+}
+
+#[tokio::test]
+async fn texts_that_the_server_cannot_keep_are_refused_or_mended() {
+    let url = SharedPostgres::get().create_database();
+    let store = connect(&url).await;
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    for job in [
+        NewJob { correlation_id: Some("a\0b".into()), ..new_job("q") },
+        NewJob { unique_key: Some("a\0b".into()), ..new_job("q") },
+    ] {
+        stage::assert_invalid(store.insert(vec![job]).await);
+    }
+    let nobody = JobQuery { correlation_id: Some("\0".into()), limit: 9, ..JobQuery::default() };
+    assert!(store.list(nobody).await.expect("list").jobs.is_empty());
+    stage::assert_invalid(store.leases().enroll("n\0", "m", std::time::Duration::from_secs(9)).await);
+    let last = NewJob { max_retries: 0, ..new_job("q") };
+    store.insert(vec![last]).await.expect("insert");
+    let run = store.dispatch(fence, order("q", 1)).await.expect("dispatch").runs.remove(0);
+    let failed = || {
+        let failed = RunReport::of(run.job_id, run.execution_id).ended(stage::at(1), stage::failed("a\0b"), 0.0);
+        RunReport { logs: vec![stage::log("\0")], ..failed }
+    };
+    assert!(matches!(store.record(vec![failed()]).await.expect("record")[0], Recorded::Applied(_)));
+    assert_eq!(store.record(vec![failed()]).await.expect("record"), [Recorded::Repeated], "known again");
+    let job = store.get(&[run.job_id]).await.expect("get").remove(0).expect("there");
+    assert_eq!(job.error.as_deref(), Some("a\u{fffd}b"));
+    let cancelled = store.cancel(&[run.job_id], Some("\0"), stage::at(2)).await.expect("cancel");
+    assert!(matches!(cancelled[0], Cancelled::Before(_)));
+}

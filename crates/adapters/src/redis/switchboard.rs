@@ -40,8 +40,10 @@ pub(super) struct Switchboard {
     _task: Arc<Tether>,
 }
 
+type Listeners = HashMap<Arc<str>, Vec<Arc<dyn Listener>>>;
+
 struct Shared {
-    listeners: Mutex<HashMap<Arc<str>, Vec<Arc<dyn Listener>>>>,
+    listeners: Mutex<Listeners>,
     orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -209,7 +211,7 @@ async fn serve(
         let done = subscribe(connection, &wanted).await;
         let is_lost = done.as_ref().is_err_and(is_fatal);
         for answer in waiting {
-            let told = done.as_ref().map(|()| ()).map_err(|error| Error::unavailable(WHAT, error.to_string()));
+            let told = done.as_ref().copied().map_err(|error| Error::unavailable(WHAT, error.to_string()));
             let _ = answer.send(told);
         }
         if is_lost {

@@ -37,12 +37,15 @@ const ACK_QUEUES_MAX: usize = 200;
 const ACK_IDS_MAX: usize = 2_000;
 const RETRY_PAUSE_MS: std::ops::Range<u64> = 100..400;
 
+/// What a round brought: of each of its channels.
+type Found = Result<Vec<Vec<Delivery>>>;
+
 pub(super) struct RedisMultiplex {
     line: Line,
     channels: Channels,
     desk: Arc<Desk>,
     /// A read that was begun belongs to the multiplex, not to the call: the next call finishes it.
-    read: tokio::sync::Mutex<Option<BoxFuture<'static, (Round, Result<Vec<Vec<Delivery>>>)>>>,
+    read: tokio::sync::Mutex<Option<BoxFuture<'static, (Round, Found)>>>,
     _listening: Listening,
 }
 
@@ -130,7 +133,7 @@ impl RedisMultiplex {
     }
 }
 
-async fn read_round(line: Line, round: Round) -> (Round, Result<Vec<Vec<Delivery>>>) {
+async fn read_round(line: Line, round: Round) -> (Round, Found) {
     let mut pipeline = Pipeline::with_capacity(round.orders.len());
     for order in &round.orders {
         let command = pipeline.cmd("XRANGE").arg(&order.name);

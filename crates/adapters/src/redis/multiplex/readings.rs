@@ -8,7 +8,7 @@
 //! that was ever given: a channel that is emptied vanishes with its memory of ids, and an entry that comes within the same
 //! millisecond may have a lower one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use convoke_core::JobId;
@@ -146,7 +146,8 @@ impl Readings {
 
     /// What is to be read now, if anything.
     pub(super) fn next_round(&mut self, now: Instant) -> Option<Round> {
-        while let Some((_, (channel, number))) = self.added.pop_front_if(|(at, _)| *at <= now) {
+        while self.added.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, (channel, number))) = self.added.pop_front() else { break };
             if self.by_channel.get(&channel).is_some_and(|reading| reading.number == number && !reading.is_begun) {
                 self.make_ready(channel);
             }
@@ -211,11 +212,7 @@ impl Readings {
     /// These entries are being acknowledged: whatever is read after that has to be read from where it begins.
     pub(super) fn settle(&mut self, channel: &Channel, ids: &[&str]) {
         let Some(reading) = self.by_channel.get_mut(channel) else { return };
-        if reading.given.len() == 1 && ids.len() == 1 {
-            reading.given.retain(|id| Some(*id) != EntryId::parse(ids[0]));
-            return;
-        }
-        let done: std::collections::HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
+        let done: HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
         reading.given.retain(|id| !done.contains(id));
     }
 }

@@ -1,26 +1,33 @@
 -- Acknowledges entries for a group, and deletes those that no other group still needs.
 -- KEYS: the queue. ARGV: the group, then ids.
 local queue, group = KEYS[1], ARGV[1]
-local acked = {}
-for i = 2, #ARGV do
-  -- One by one: only what this group really had pending may be deleted below.
-  if redis.call('XACK', queue, group, ARGV[i]) == 1 then
-    acked[#acked + 1] = ARGV[i]
-  end
-end
-if #acked == 0 then
+local infos = redis.pcall('XINFO', 'GROUPS', queue)
+if infos['err'] then
+  -- No such queue: nothing is pending.
   return 0
 end
 
-local others = {}
-for _, info in ipairs(redis.call('XINFO', 'GROUPS', queue)) do
+local own, others = nil, {}
+for _, info in ipairs(infos) do
   local fields = {}
   for i = 1, #info, 2 do
     fields[info[i]] = info[i + 1]
   end
-  if fields['name'] ~= group then
+  if fields['name'] == group then
+    own = fields
+  else
     others[#others + 1] = fields
   end
+end
+if not own then
+  return 0
+end
+
+local count = redis.call('XACK', queue, group, unpack(ARGV, 2))
+if #others == 0 and count == #ARGV - 1 then
+  -- The common case: one group, which had them all.
+  redis.call('XDEL', queue, unpack(ARGV, 2))
+  return count
 end
 
 local function parts(id)
@@ -28,11 +35,15 @@ local function parts(id)
   return tonumber(ms), tonumber(seq)
 end
 
-local function needed(id)
+local function was_given(id, fields)
   local ms, seq = parts(id)
+  local last_ms, last_seq = parts(fields['last-delivered-id'])
+  return ms < last_ms or (ms == last_ms and seq <= last_seq)
+end
+
+local function is_needed(id)
   for _, other in ipairs(others) do
-    local last_ms, last_seq = parts(other['last-delivered-id'])
-    if ms > last_ms or (ms == last_ms and seq > last_seq) then
+    if not was_given(id, other) then
       return true
     end
     if other['pending'] > 0 and #redis.call('XPENDING', queue, other['name'], id, id, 1) > 0 then
@@ -42,9 +53,10 @@ local function needed(id)
   return false
 end
 
-for _, id in ipairs(acked) do
-  if #others == 0 or not needed(id) then
-    redis.call('XDEL', queue, id)
+for i = 2, #ARGV do
+  -- What this group was never given is not its to delete, whatever the caller says.
+  if was_given(ARGV[i], own) and not is_needed(ARGV[i]) then
+    redis.call('XDEL', queue, ARGV[i])
   end
 end
-return #acked
+return count

@@ -183,8 +183,8 @@ async fn of_three_stores_on_one_database_none_hinders_another_and_the_counts_are
     }
     let (runs, todo) = tokio::sync::mpsc::channel::<Vec<Dispatch>>(16);
     let todo = Arc::new(tokio::sync::Mutex::new(todo));
-    for store in stores.iter().cloned() {
-        let todo = Arc::clone(&todo);
+    for store in &stores {
+        let (store, todo) = (store.clone(), Arc::clone(&todo));
         work.spawn(async move {
             while let Some(runs) = { todo.lock().await.recv().await } {
                 end_all(&store, &runs).await;
@@ -332,4 +332,66 @@ async fn texts_that_the_server_cannot_keep_are_refused_or_mended() {
     assert_eq!(job.error.as_deref(), Some("a\u{fffd}b"));
     let cancelled = store.cancel(&[run.job_id], Some("\0"), stage::at(2)).await.expect("cancel");
     assert!(matches!(cancelled[0], Cancelled::Before(_)));
+}
+
+/// A certificate for `localhost`, signed by itself, in `directory`.
+fn make_certificate(directory: &std::path::Path, name: &str) {
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")])
+        .current_dir(directory)
+        .output()
+        .expect("openssl runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// Gives a file to whom the server runs as.
+fn hand_over(from: &std::path::Path, to: &std::path::Path, like: &std::path::Path) {
+    std::fs::copy(from, to).expect("copied");
+    let done = |command: &mut std::process::Command| assert!(command.status().expect("runs").success());
+    done(std::process::Command::new("chown").arg(format!("--reference={}", like.display())).arg(to));
+    done(std::process::Command::new("chmod").arg("600").arg(to));
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_as_far_as_the_url_says() {
+    let mut postgres = Postgres::start(Durability::Fast).await;
+    let url = postgres.create_database();
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["server", "stranger"] {
+        make_certificate(directory.path(), name);
+    }
+    for name in ["server.crt", "server.key"] {
+        hand_over(&directory.path().join(name), &postgres.data().join(name), &postgres.data());
+    }
+    client(&url).await.batch_execute("alter system set ssl = on").await.expect("set");
+    postgres.restart_immediate().await;
+    let (base, _) = url.split_once('?').expect("a query");
+    let at = |host: &str, query: String| format!("{}?{query}", base.replace("127.0.0.1", host));
+    let root = |name: &str| format!("sslrootcert={}", directory.path().join(name).display());
+    for (fine, url) in [
+        (true, at("127.0.0.1", "sslmode=disable".into())),
+        (true, at("127.0.0.1", "sslmode=prefer".into())),
+        (true, at("127.0.0.1", "sslmode=require".into())),
+        (true, at("127.0.0.1", format!("sslmode=verify-ca&{}", root("server.crt")))),
+        (true, at("localhost", format!("sslmode=verify-full&{}", root("server.crt")))),
+        (false, at("127.0.0.1", format!("sslmode=verify-full&{}", root("server.crt")))),
+        (false, at("localhost", format!("sslmode=verify-full&{}", root("stranger.crt")))),
+        (false, at("127.0.0.1", format!("sslmode=require&{}", root("stranger.crt")))),
+        (false, at("localhost", "sslmode=verify-full".into())),
+        (false, at("localhost", format!("sslmode=verify-full&{}", root("nothing.crt")))),
+    ] {
+        let answer = PostgresLeases::connect(&url).await;
+        assert_eq!(answer.is_ok(), fine, "{url}: {answer:?}");
+        if let Ok(leases) = answer {
+            leases.ping().await.expect("ping");
+        }
+    }
+    let admin = client(&at("127.0.0.1", "sslmode=disable".into())).await;
+    let store = connect(&at("127.0.0.1", "sslmode=require".into())).await;
+    store.ping().await.expect("ping");
+    let encrypted = "select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) \
+                     where s.ssl and a.application_name = 'convoke'";
+    assert!(admin.query_one(encrypted, &[]).await.expect("counts").get::<_, i64>(0) > 0);
 }

@@ -1,7 +1,12 @@
 update convoke_runs r
 set worker = s.worker, owner = s.owner, ownership = s.ownership, started_at = s.started_at, deadline = s.deadline,
     progress = s.progress, progress_message = s.progress_message, by_channel = s.by_channel, log_seq = s.log_seq
-from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[], $8::smallint[],
-            $9::text[], $10::boolean[], $11::bigint[])
-     as s (id, execution_id, worker, owner, ownership, started_at, deadline, progress, progress_message, by_channel, log_seq)
-where r.id = s.id and r.execution_id = s.execution_id
+from (
+    select s.*, r.tid
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[],
+                $8::smallint[], $9::text[], $10::boolean[], $11::bigint[])
+         as s (id, execution_id, worker, owner, ownership, started_at, deadline, progress, progress_message, by_channel,
+               log_seq)
+    cross join lateral (select r.ctid as tid from convoke_runs r where r.id = s.id offset 0) r
+) s
+where r.ctid = s.tid and r.execution_id = s.execution_id

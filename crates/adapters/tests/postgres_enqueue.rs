@@ -156,10 +156,16 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
     }
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
+    // Who wants the same key cannot be told yet whether it is taken; those beside it are not kept waiting by it.
+    let keyed = |n: u64, key: &str| convoke_core::jobs::NewJob { unique_key: Some(key.into()), ..stage::job(n) };
+    let (waits, passes) =
+        tokio::join!(store.insert(vec![keyed(200, "mine")]), store.insert(vec![keyed(201, "another")]));
+    assert!(matches!(waits, Err(Error::Unavailable { .. })), "{waits:?}");
+    assert!(passes.expect("insert")[0].created);
     let counts = async || store.queue(&stage::queue("q")).await.expect("queue").expect("there").counts;
-    assert_eq!(counts().await.get(Status::Pending), 7);
+    assert_eq!(counts().await.get(Status::Pending), 8);
     open.commit().await.expect("commits");
-    assert_eq!(counts().await.get(Status::Pending), 9);
+    assert_eq!(counts().await.get(Status::Pending), 10);
 }
 
 #[tokio::test]

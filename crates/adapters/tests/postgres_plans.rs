@@ -74,11 +74,12 @@ fn busy() -> [Busy; 6] {
     [
         (
             include_str!("../src/postgres/sql/dispatch.sql"),
-            "1, '{1}', '{100}', '{f}', array[gen_random_uuid()], 1, 1::smallint".to_owned(),
+            "1, '{1}', '{100}', '{f}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}'".to_owned(),
             // A range for each priority; then the rows where they are.
             vec![
                 ("using convoke_waiting_pending", 4),
                 ("Index Cond: ((queue_id = w_2.queue_id) AND (priority = ", 4),
+                ("AND (due_at >= w_2.floor_", 4),
                 ("TID Cond: (ctid = ANY", 1),
                 ("Index Cond: (seq = gone.seq)", 1),
             ],

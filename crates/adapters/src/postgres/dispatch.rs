@@ -7,25 +7,36 @@
 //! other order can come between.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::Priority;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
-use convoke_core::{Error, QueueName};
-use std::sync::Arc;
+use convoke_core::{Error, ExecutionId, JobType, QueueName};
+use parking_lot::Mutex;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::failure::{self, Failure};
+use super::floors::{self, Floor, Floors};
 use super::lane::Work;
-use super::names::{self, Names};
+use super::names::{self, Named, Names};
 use super::rows::{code, duration_option, execution_id, get, instant, job_id, json, limit, micros, small};
 use super::server::Hot;
 
 pub(super) struct DispatchWork {
-    pub(super) names: Arc<Names>,
+    names: Arc<Names>,
+    floors: Mutex<Floors>,
+}
+
+impl DispatchWork {
+    pub(super) fn new(names: Arc<Names>) -> Self {
+        DispatchWork { names, floors: Mutex::default() }
+    }
 }
 
 pub(super) struct Order {
@@ -46,7 +57,7 @@ impl Work for DispatchWork {
     async fn run(&self, hot: &mut Hot, orders: &[Order]) -> failure::Result<Vec<Dispatched>> {
         let mut answers = Vec::with_capacity(orders.len());
         for Order { fence, order } in orders {
-            answers.push(dispatch(hot, &self.names, *fence, order).await?);
+            answers.push(self.dispatch(hot, *fence, order).await?);
         }
         Ok(answers)
     }
@@ -55,30 +66,111 @@ impl Work for DispatchWork {
 /// A window whose queue is known: its place in the order, and the queue.
 type Known = (usize, i32);
 
-async fn dispatch(hot: &mut Hot, names: &Names, fence: Fence, order: &DispatchOrder) -> failure::Result<Dispatched> {
-    let epoch = epoch(fence)?;
-    names.queues.learn(&hot.client, order.windows.iter().map(|window| window.queue.clone())).await?;
-    let none = |queue: &QueueName| QueueDispatch { queue: queue.clone(), taken: 0, pending: 0 };
-    let mut answer =
-        Dispatched { runs: Vec::new(), queues: order.windows.iter().map(|window| none(&window.queue)).collect() };
-    let rounds = rounds(names, order);
-    let Some(last) = rounds.len().checked_sub(1) else {
-        let statement = hot.prepared(include_str!("sql/fence.sql")).await?;
-        return hot.client.query_opt(&statement, &[&epoch]).await?.map(|_| answer).ok_or_else(fenced);
-    };
-    // One round, which is nearly always all there is, commits by itself.
-    if last > 0 {
-        hot.client.batch_execute("begin").await?;
+impl DispatchWork {
+    async fn dispatch(&self, hot: &mut Hot, fence: Fence, order: &DispatchOrder) -> failure::Result<Dispatched> {
+        let names = &*self.names;
+        let epoch = epoch(fence)?;
+        // A queue that has workers before it has jobs is looked up every time.
+        let by_name = hot.prepared(QueueName::BY_NAME).await?;
+        names.queues.learn(&hot.client, &by_name, order.windows.iter().map(|window| window.queue.clone())).await?;
+        let none = |queue: &QueueName| QueueDispatch { queue: queue.clone(), taken: 0, pending: 0 };
+        let mut answer =
+            Dispatched { runs: Vec::new(), queues: order.windows.iter().map(|window| none(&window.queue)).collect() };
+        let rounds = rounds(names, order);
+        let Some(last) = rounds.len().checked_sub(1) else {
+            let statement = hot.prepared(include_str!("sql/fence.sql")).await?;
+            return hot.client.query_opt(&statement, &[&epoch]).await?.map(|_| answer).ok_or_else(fenced);
+        };
+        // One round, which is nearly always all there is, commits by itself.
+        if last > 0 {
+            hot.client.batch_execute("begin").await?;
+        }
+        let mut executions = order.executions.as_slice();
+        for round in &rounds {
+            let taken = self.serve(hot, fence, order, round, executions, &mut answer).await?;
+            executions = &executions[taken.min(executions.len())..];
+        }
+        if last > 0 {
+            hot.client.batch_execute("commit").await.map_err(Failure::of_commit)?;
+        }
+        Ok(answer)
     }
-    let mut executions = order.executions.as_slice();
-    for round in &rounds {
-        let taken = serve(hot, names, fence, order, round, executions, &mut answer).await?;
-        executions = &executions[taken.min(executions.len())..];
+
+    /// One statement. Answers how many were taken.
+    async fn serve(
+        &self,
+        hot: &mut Hot,
+        fence: Fence,
+        order: &DispatchOrder,
+        round: &[Known],
+        executions: &[ExecutionId],
+        answer: &mut Dispatched,
+    ) -> failure::Result<usize> {
+        let asked = Instant::now();
+        let floors: Vec<Floor> = {
+            let floors = self.floors.lock();
+            round.iter().map(|(_, queue)| floors.of(*queue, asked)).collect()
+        };
+        let rows = ask(hot, fence, order, round, executions, &floors).await?;
+        let elapsed = asked.elapsed();
+        let mut types: Vec<i32> = Vec::new();
+        for row in &rows {
+            types.extend(get::<Option<i32>>(row, 4)?);
+        }
+        let types = self.names.types.named(&hot.client, &types).await?;
+        let mut highest = vec![floors::NONE; round.len()];
+        let mut ranked = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let place = usize::try_from(get::<i64>(row, 0)?).unwrap_or(1).saturating_sub(1);
+            let Some((window, _)) = round.get(place) else { continue };
+            let told = &mut answer.queues[*window];
+            told.pending = u64::try_from(get::<i64>(row, 1)?).unwrap_or(0);
+            if get::<Option<Uuid>>(row, 2)?.is_some() {
+                told.taken += 1;
+                let priority = code(row, 5, Priority::from_code)?;
+                let last = &mut highest[place][usize::from(priority.code())];
+                *last = get::<i64>(row, 6)?.max(*last);
+                let rank = (priority.rank(instant(row, 6)?), get::<i64>(row, 7)?);
+                ranked.push((*window, rank, read_run(row, fence, &types, &told.queue)?));
+            }
+        }
+        let now = Instant::now();
+        for (((window, queue), floor), highest) in round.iter().zip(floors).zip(highest) {
+            let told = &mut answer.queues[*window];
+            told.pending = told.pending.saturating_sub(told.taken as u64);
+            self.floors.lock().served(*queue, floor, highest, ranked.len(), elapsed, now);
+        }
+        let taken = ranked.len();
+        // Whom to serve first, and among equals who came first.
+        ranked.sort_by_key(|(window, rank, _)| (*window, *rank));
+        answer.runs.extend(ranked.into_iter().map(|(_, _, run)| run));
+        Ok(taken)
     }
-    if last > 0 {
-        hot.client.batch_execute("commit").await.map_err(Failure::of_commit)?;
-    }
-    Ok(answer)
+}
+
+/// At least one row for each window, unless the fence does not hold.
+async fn ask(
+    hot: &mut Hot,
+    fence: Fence,
+    order: &DispatchOrder,
+    round: &[Known],
+    executions: &[ExecutionId],
+    floors: &[Floor],
+) -> failure::Result<Vec<Row>> {
+    let statement = hot.prepared(include_str!("sql/dispatch.sql")).await?;
+    let windows = || round.iter().map(|(at, _)| &order.windows[*at]);
+    let queues: Vec<i32> = round.iter().map(|(_, queue)| *queue).collect();
+    let limits: Vec<i64> = windows().map(|window| limit(window.limit)).collect();
+    let metered: Vec<bool> = windows().map(|window| window.metered).collect();
+    let most = windows().map(|window| window.limit).fold(0, usize::saturating_add).min(executions.len());
+    let given: Vec<Uuid> = executions[..most].iter().map(|execution| execution.0).collect();
+    let (epoch, now) = (epoch(fence)?, micros(order.now));
+    let of = |priority: Priority| floors.iter().map(move |floor| floor[usize::from(priority.code())]);
+    let [low, normal, high, critical] = Priority::ALL.map(|priority| of(priority).collect::<Vec<i64>>());
+    let params: [&(dyn ToSql + Sync); 11] =
+        [&epoch, &queues, &limits, &metered, &given, &now, &hot.slot, &low, &normal, &high, &critical];
+    let rows = hot.client.query(&statement, &params).await.map_err(Failure::of_commit)?;
+    if rows.is_empty() { Err(fenced()) } else { Ok(rows) }
 }
 
 fn fenced() -> Failure {
@@ -104,67 +196,7 @@ fn rounds(names: &Names, order: &DispatchOrder) -> Vec<Vec<Known>> {
     rounds
 }
 
-async fn serve(
-    hot: &mut Hot,
-    names: &Names,
-    fence: Fence,
-    order: &DispatchOrder,
-    round: &[Known],
-    executions: &[convoke_core::ExecutionId],
-    answer: &mut Dispatched,
-) -> failure::Result<usize> {
-    let statement = hot.prepared(include_str!("sql/dispatch.sql")).await?;
-    let windows = || round.iter().map(|(at, _)| &order.windows[*at]);
-    let queues: Vec<i32> = round.iter().map(|(_, queue)| *queue).collect();
-    let limits: Vec<i64> = windows().map(|window| limit(window.limit)).collect();
-    let metered: Vec<bool> = windows().map(|window| window.metered).collect();
-    let most = windows().map(|window| window.limit).fold(0, usize::saturating_add).min(executions.len());
-    let given: Vec<Uuid> = executions[..most].iter().map(|execution| execution.0).collect();
-    let (epoch, now) = (epoch(fence)?, micros(order.now));
-    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
-        [&epoch, &queues, &limits, &metered, &given, &now, &hot.slot];
-    let rows = hot.client.query(&statement, &params).await.map_err(Failure::of_commit)?;
-    if rows.is_empty() {
-        return Err(fenced());
-    }
-    let mut types: Vec<i32> = Vec::new();
-    for row in &rows {
-        types.extend(get::<Option<i32>>(row, 4)?);
-    }
-    let types = names.types.named(&hot.client, &types).await?;
-    let mut ranked = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let place = usize::try_from(get::<i64>(row, 0)?).unwrap_or(1).saturating_sub(1);
-        let Some((window, _)) = round.get(place) else { continue };
-        let told = &mut answer.queues[*window];
-        told.pending = u64::try_from(get::<i64>(row, 1)?).unwrap_or(0);
-        if get::<Option<Uuid>>(row, 2)?.is_some() {
-            told.taken += 1;
-            ranked.push((*window, rank(row)?, read_run(row, fence, &types, &told.queue)?));
-        }
-    }
-    for (window, _) in round {
-        let told = &mut answer.queues[*window];
-        told.pending = told.pending.saturating_sub(told.taken as u64);
-    }
-    let taken = ranked.len();
-    ranked.sort_by_key(|(window, rank, _)| (*window, *rank));
-    answer.runs.extend(ranked.into_iter().map(|(_, _, run)| run));
-    Ok(taken)
-}
-
-/// Whom to serve first, and among equals who came first.
-fn rank(row: &Row) -> failure::Result<(i64, i64)> {
-    let priority = code(row, 5, Priority::from_code)?;
-    Ok((priority.rank(instant(row, 6)?), get(row, 7)?))
-}
-
-fn read_run(
-    row: &Row,
-    fence: Fence,
-    types: &HashMap<i32, convoke_core::JobType>,
-    queue: &QueueName,
-) -> failure::Result<Dispatch> {
+fn read_run(row: &Row, fence: Fence, types: &HashMap<i32, JobType>, queue: &QueueName) -> failure::Result<Dispatch> {
     Ok(Dispatch {
         v: V1,
         job_id: job_id(row, 2)?,

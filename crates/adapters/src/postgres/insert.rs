@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use async_trait::async_trait;
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::{JobId, Result};
+use convoke_core::{JobId, JobType, QueueName, Result};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
-use super::names::Names;
+use super::names::{Named, Names};
 use super::rows::{check_exact, duration_micros, get, jitter_code, job_id, micros};
 use super::server::{Hot, Ways, lent};
 
@@ -223,6 +223,6 @@ pub(super) async fn way(ways: &Ways, names: &Names, jobs: Vec<NewJob>) -> Result
 }
 
 async fn learn(db: &tokio_postgres::Client, names: &Names, jobs: &[NewJob]) -> failure::Result<()> {
-    names.queues.learn(db, jobs.iter().map(|job| job.queue.clone())).await?;
-    names.types.learn(db, jobs.iter().map(|job| job.job_type.clone())).await
+    names.queues.learn(db, QueueName::BY_NAME, jobs.iter().map(|job| job.queue.clone())).await?;
+    names.types.learn(db, JobType::BY_NAME, jobs.iter().map(|job| job.job_type.clone())).await
 }

@@ -20,6 +20,7 @@ mod enqueue;
 mod epoch;
 mod failure;
 mod fleet;
+mod floors;
 mod history;
 mod insert;
 mod lane;
@@ -80,7 +81,7 @@ impl PostgresStore {
             bookkeepers: server.pool(BOOKKEEPERS, Flush::Later)?,
             inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert),
             careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert),
-            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork { names: named() }),
+            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::new(named())),
             records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }),
             judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }),
             leases: PostgresLeases::of(&server)?,

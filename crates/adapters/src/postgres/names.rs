@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use convoke_core::{JobType, QueueName};
 use parking_lot::RwLock;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, ToStatement};
 
 use super::failure::{Failure, Result};
 use super::rows;
@@ -63,14 +63,19 @@ impl<N: Named> Book<N> {
         missing
     }
 
-    /// Looks up the names that are not remembered.
-    pub(super) async fn learn(&self, db: &tokio_postgres::Client, wanted: impl Iterator<Item = N>) -> Result<()> {
+    /// Looks up the names that are not remembered, by [`Named::BY_NAME`] or a statement that was prepared from it.
+    pub(super) async fn learn<S: ?Sized + ToStatement>(
+        &self,
+        db: &tokio_postgres::Client,
+        by_name: &S,
+        wanted: impl Iterator<Item = N>,
+    ) -> Result<()> {
         let missing = self.missing(wanted);
         if missing.is_empty() {
             return Ok(());
         }
         let texts: Vec<&str> = missing.iter().map(AsRef::as_ref).collect();
-        for row in db.query(N::BY_NAME, &[&texts]).await? {
+        for row in db.query(by_name, &[&texts]).await? {
             self.remember(rows::get(&row, 0)?, N::read(&row, 1)?);
         }
         Ok(())

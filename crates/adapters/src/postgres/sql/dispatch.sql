@@ -1,11 +1,12 @@
 with f as materialized (
     select 1 from convoke_cluster where id = 1 and sealed = $1 for share
 ), windows as materialized (
-    select w.ord, w.queue_id, w.metered, q.rate_per, n.pending,
+    select w.ord, w.queue_id, w.metered, w.floor_0, w.floor_1, w.floor_2, w.floor_3, q.rate_per, n.pending,
            case when q.paused then 0
                 when q.concurrency is null then w.most
                 else least(w.most, greatest(q.concurrency - n.in_flight, 0)) end as room
-    from unnest($2::int[], $3::bigint[], $4::boolean[]) with ordinality w (queue_id, most, metered, ord)
+    from unnest($2::int[], $3::bigint[], $4::boolean[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+         with ordinality w (queue_id, most, metered, floor_0, floor_1, floor_2, floor_3, ord)
     cross join lateral (select * from convoke_queues q where q.id = w.queue_id offset 0) q
     cross join lateral (
         select coalesce(sum(c.pending), 0)::bigint as pending, coalesce(sum(c.in_flight), 0)::bigint as in_flight
@@ -24,19 +25,23 @@ with f as materialized (
         select p.tid, p.rank, p.seq
         from (
             (select ctid as tid, seq, due_at as rank
-             from convoke_waiting where queue_id = w.queue_id and priority = 0 and not scheduled
+             from convoke_waiting
+             where queue_id = w.queue_id and priority = 0 and due_at >= w.floor_0 and not scheduled
              order by due_at, seq limit w.room)
             union all
             (select ctid, seq, due_at - 60000000
-             from convoke_waiting where queue_id = w.queue_id and priority = 1 and not scheduled
+             from convoke_waiting
+             where queue_id = w.queue_id and priority = 1 and due_at >= w.floor_1 and not scheduled
              order by due_at, seq limit w.room)
             union all
             (select ctid, seq, due_at - 120000000
-             from convoke_waiting where queue_id = w.queue_id and priority = 2 and not scheduled
+             from convoke_waiting
+             where queue_id = w.queue_id and priority = 2 and due_at >= w.floor_2 and not scheduled
              order by due_at, seq limit w.room)
             union all
             (select ctid, seq, due_at - 180000000
-             from convoke_waiting where queue_id = w.queue_id and priority = 3 and not scheduled
+             from convoke_waiting
+             where queue_id = w.queue_id and priority = 3 and due_at >= w.floor_3 and not scheduled
              order by due_at, seq limit w.room)
         ) p
         order by p.rank, p.seq

@@ -1,0 +1,110 @@
+//! From where on to look for pending jobs.
+//!
+//! While somebody holds an old view of the database (a dump, a transaction that was forgotten), the server cannot forget the
+//! entries of jobs that were dispatched since, and would walk over all of them with each dispatch. Jobs are served in order,
+//! so that what was served last tells where the rest begin. But one may come late: by a slow transaction, by a retry. So the
+//! whole range is looked through again from time to time, and always as long as that is quick: then the order is exact.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use convoke_core::jobs::Priority;
+
+/// A look through the whole range that took longer than this was slow.
+const SLOW: Duration = Duration::from_millis(50);
+/// What each job that was taken may have added to that.
+const PER_JOB: Duration = Duration::from_micros(100);
+/// How long a job that came late may be overlooked, at least; more where looking takes long itself.
+const OVERLOOKED: Duration = Duration::from_secs(1);
+const LOOKING_SHARE: u32 = 10;
+
+/// One for each priority: nothing below was pending.
+pub(super) type Floor = [i64; Priority::ALL.len()];
+
+/// The whole range.
+pub(super) const NONE: Floor = [i64::MIN; Priority::ALL.len()];
+
+#[derive(Debug, Default)]
+pub(super) struct Floors(HashMap<i32, Place>);
+
+#[derive(Debug)]
+struct Place {
+    floor: Floor,
+    /// Until when it may be used.
+    until: Instant,
+}
+
+impl Floors {
+    pub(super) fn of(&self, queue: i32, now: Instant) -> Floor {
+        self.0.get(&queue).filter(|place| now < place.until).map_or(NONE, |place| place.floor)
+    }
+
+    /// From `floor` on, `highest` was the last that was served of each priority; it took `elapsed` until `now`.
+    pub(super) fn served(
+        &mut self,
+        queue: i32,
+        floor: Floor,
+        highest: Floor,
+        taken: usize,
+        elapsed: Duration,
+        now: Instant,
+    ) {
+        if floor == NONE {
+            let expected = SLOW + PER_JOB.saturating_mul(u32::try_from(taken).unwrap_or(u32::MAX));
+            if elapsed <= expected {
+                self.0.remove(&queue);
+                return;
+            }
+            let until = now + OVERLOOKED.max(elapsed.saturating_mul(LOOKING_SHARE));
+            self.0.insert(queue, Place { floor: highest, until });
+        } else if let Some(place) = self.0.get_mut(&queue) {
+            for (floor, highest) in place.floor.iter_mut().zip(highest) {
+                *floor = highest.max(*floor);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: i32 = 1;
+
+    fn at(due_at: i64) -> Floor {
+        [i64::MIN, due_at, i64::MIN, i64::MIN]
+    }
+
+    #[test]
+    fn as_long_as_looking_is_quick_the_whole_range_is_looked_through() {
+        let (mut floors, now) = (Floors::default(), Instant::now());
+        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(5), now);
+        assert_eq!(floors.of(QUEUE, now), NONE);
+        floors.served(QUEUE, NONE, at(5), 10_000, Duration::from_millis(900), now);
+        assert_eq!(floors.of(QUEUE, now), NONE, "many jobs take their time");
+    }
+
+    #[test]
+    fn where_looking_is_slow_it_begins_where_the_last_was_served() {
+        let (mut floors, now) = (Floors::default(), Instant::now());
+        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(80), now);
+        assert_eq!((floors.of(QUEUE, now), floors.of(2, now)), (at(5), NONE));
+        floors.served(QUEUE, at(5), at(9), 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(QUEUE, now), at(9));
+        floors.served(QUEUE, at(9), NONE, 0, Duration::from_millis(80), now);
+        assert_eq!(floors.of(QUEUE, now), at(9), "nothing was served");
+    }
+
+    #[test]
+    fn what_came_late_is_found_after_a_while() {
+        let (mut floors, now) = (Floors::default(), Instant::now());
+        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(QUEUE, now + OVERLOOKED), NONE);
+        let slow = Duration::from_secs(2);
+        floors.served(QUEUE, NONE, at(5), 10, slow, now);
+        assert_eq!(floors.of(QUEUE, now + OVERLOOKED), at(5), "looking must not be all that is done");
+        assert_eq!(floors.of(QUEUE, now + slow * LOOKING_SHARE), NONE);
+        floors.served(QUEUE, NONE, at(7), 10, Duration::from_millis(1), now);
+        assert_eq!(floors.of(QUEUE, now), NONE, "quick again");
+    }
+}

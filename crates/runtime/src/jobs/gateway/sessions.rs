@@ -45,6 +45,8 @@ pub struct Session {
     beaten: Option<Instant>,
     /// A heartbeat was held against the store.
     compared: bool,
+    /// When its list was last held against the store.
+    looked: Option<Instant>,
     /// Its last sign of life is not in the store yet.
     unwritten: bool,
     rotation: usize,
@@ -86,6 +88,7 @@ impl Sessions {
                     parked: 0,
                     beaten: None,
                     compared: false,
+                    looked: None,
                     unwritten: false,
                     rotation: 0,
                 };
@@ -192,7 +195,7 @@ impl Sessions {
     }
 
     /// Takes note of a heartbeat's list of runs.
-    pub fn compare(&self, beat: &Heartbeat) -> Option<Comparison> {
+    pub fn compare(&self, beat: &Heartbeat, look_after: Duration) -> Option<Comparison> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
         let session = workers.get_mut(&beat.worker_id)?;
@@ -214,7 +217,12 @@ impl Sessions {
             }
         }
         let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: !session.compared })
+        // The store may know of runs that another node handed out and the worker never heard of.
+        let look = session.looked.is_none_or(|at| at.elapsed() >= look_after);
+        if look {
+            session.looked = Some(Instant::now());
+        }
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), look })
     }
 
     /// Ends a session. Answers the runs it had and its last word to the leader.
@@ -319,8 +327,8 @@ pub struct Comparison {
     /// The worker has them, but this node did not hand them out.
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
-    /// No heartbeat of this session has been held against the store yet.
-    pub first: bool,
+    /// It is time to hold the list against the store.
+    pub look: bool,
 }
 
 impl Session {

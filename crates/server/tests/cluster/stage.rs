@@ -21,7 +21,13 @@ impl Stage {
     /// Three nodes, four workers that begin at different ones, jobs of every kind, a schedule that ticks. Answers once all
     /// of that flows.
     pub async fn open() -> Stage {
-        let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).start().await;
+        Stage::open_with(&[]).await
+    }
+
+    /// The same, with settings of every node.
+    pub async fn open_with(settings: &[(&str, &str)]) -> Stage {
+        let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke"));
+        let mut fleet = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().await;
         let chronicler = fleet.chronicler().await;
         for number in 0..WORKERS {
             fleet.employ(number, traffic::plan(&format!("worker-{number}"))).await;

@@ -11,6 +11,7 @@ use std::process::ExitStatus;
 
 use serde_json::Value;
 
+use super::bus_worker::BusWorker;
 use super::chronicler::Chronicler;
 use super::gateway::{GatewayWorker, Plan};
 use super::http::Http;
@@ -19,6 +20,7 @@ use super::patience::{eventually, settle};
 use super::postgres::{Durability, Postgres};
 use super::program::Signal;
 use super::proxy::Proxy;
+use super::puppet::Puppet;
 use super::redis::RedisServer;
 use crate::invariants::Ledger;
 
@@ -251,16 +253,35 @@ impl Fleet {
         drop(self.workers.remove(worker));
     }
 
+    /// Starts a worker that speaks the bus, past every proxy.
+    pub async fn bus_worker(&self, id: &str, queue: &str, concurrency: usize) -> BusWorker {
+        BusWorker::start(&self.bus_url(), self.prefix(), id, queue, concurrency).await
+    }
+
+    /// Registers a node that is none and does as `takes` says with what it is offered.
+    pub async fn puppet(&self, id: &str, takes: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Puppet {
+        Puppet::start(&self.bus_url(), &self.store_url(), self.prefix(), id, takes).await
+    }
+
+    /// Redis itself, past every proxy.
+    fn bus_url(&self) -> String {
+        format!("redis://{}", self.grounds.redis)
+    }
+
+    /// The store itself, past every proxy.
+    fn store_url(&self) -> String {
+        database_url(self.grounds.postgres, &self.grounds.database)
+    }
+
     /// Begins to keep the store's chronicle. To be asked for before there are jobs.
     pub async fn chronicler(&self) -> Chronicler {
         let leader = self.leader().await;
-        let url = database_url(self.grounds.postgres, &self.grounds.database);
-        Chronicler::install(&url, &self.members[leader].id).await
+        Chronicler::install(&self.store_url(), &self.members[leader].id).await
     }
 
     /// All keys on the bus that begin with the fleet's prefix.
     pub async fn bus_keys(&self) -> Vec<String> {
-        let client = redis::Client::open(format!("redis://{}", self.grounds.redis)).expect("an address");
+        let client = redis::Client::open(self.bus_url()).expect("an address");
         let mut connection =
             eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
         let mut keys = Vec::new();

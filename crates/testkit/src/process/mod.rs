@@ -4,6 +4,7 @@
 //! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
 //! test that fails prints what its processes said.
 
+mod bus_worker;
 mod chronicler;
 mod cli;
 mod fleet;
@@ -14,9 +15,11 @@ mod patience;
 mod postgres;
 mod program;
 mod proxy;
+mod puppet;
 mod redis;
 mod sse;
 
+pub use bus_worker::BusWorker;
 pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
 pub use fleet::{Fleet, FleetBuilder, Member};
@@ -27,5 +30,6 @@ pub use patience::{PATIENCE, eventually, settle};
 pub use postgres::{Durability, Postgres, SharedPostgres};
 pub use program::{Program, Signal, skip_loudly};
 pub use proxy::{Proxy, Way};
+pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use sse::{Sse, SseEvent};

@@ -1,0 +1,206 @@
+//! A worker that speaks the bus by hand: Redis commands on the channels that are promised, and nothing of ours between.
+//!
+//! It takes runs from `job.dispatch.{queue}`, names them in its heartbeats and says on their jobs' channels what becomes of
+//! them. What it has, it holds until the test lets go of it. Dropping it is its sudden death.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use redis::Pipeline;
+use redis::aio::MultiplexedConnection;
+use redis::streams::StreamReadReply;
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+
+use super::patience::eventually;
+
+const GROUP: &str = "workers";
+const BEAT_INTERVAL: Duration = Duration::from_millis(250);
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Bounds what is read and said at once.
+const BATCH: usize = 500;
+
+pub struct BusWorker {
+    inner: Arc<Inner>,
+    tasks: Vec<AbortHandle>,
+}
+
+struct Inner {
+    redis: MultiplexedConnection,
+    prefix: String,
+    id: String,
+    queue: String,
+    concurrency: usize,
+    /// Execution to job, of what it has.
+    held: Mutex<BTreeMap<String, String>>,
+    /// Whatever it has, and gets, is completed.
+    lets_go: AtomicBool,
+    completed: AtomicUsize,
+}
+
+impl BusWorker {
+    /// Works until it is dropped. `url` is that of Redis itself.
+    pub async fn start(url: &str, prefix: &str, id: &str, queue: &str, concurrency: usize) -> BusWorker {
+        let client = redis::Client::open(url).expect("an address");
+        let redis = eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
+        let inner = Arc::new(Inner {
+            redis,
+            prefix: prefix.into(),
+            id: id.into(),
+            queue: queue.into(),
+            concurrency,
+            held: Mutex::default(),
+            lets_go: AtomicBool::new(false),
+            completed: AtomicUsize::new(0),
+        });
+        inner.join().await;
+        inner.beat().await;
+        let beats = tokio::spawn(inner.clone().beat_on());
+        let takes = tokio::spawn(inner.clone().work());
+        BusWorker { inner, tasks: vec![beats.abort_handle(), takes.abort_handle()] }
+    }
+
+    /// What it has: execution to job.
+    pub fn held(&self) -> BTreeMap<String, String> {
+        self.inner.held.lock().clone()
+    }
+
+    /// Completes all that it has and, from now on, all that it gets.
+    pub fn let_go(&self) {
+        self.inner.lets_go.store(true, Ordering::Relaxed);
+    }
+
+    /// How many runs it has completed.
+    pub fn completed(&self) -> usize {
+        self.inner.completed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for BusWorker {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Inner {
+    fn dispatches(&self) -> String {
+        format!("{}.job.dispatch.{}", self.prefix, self.queue)
+    }
+
+    async fn join(&self) {
+        let mut create = redis::cmd("XGROUP");
+        create.arg("CREATE").arg(self.dispatches()).arg(GROUP).arg("0").arg("MKSTREAM");
+        // It may be there already.
+        let _: redis::RedisResult<()> = create.query_async(&mut self.redis.clone()).await;
+    }
+
+    async fn beat_on(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(BEAT_INTERVAL).await;
+            self.beat().await;
+        }
+    }
+
+    async fn beat(&self) {
+        let held: Vec<String> = self.held.lock().keys().cloned().collect();
+        let beat = json!({
+            "v": 1, "workerId": self.id, "queues": [self.queue], "running": held.len(),
+            "free": self.concurrency.saturating_sub(held.len()), "state": "active", "at": Timestamp::now().to_string(),
+            "concurrency": self.concurrency, "executions": held,
+        });
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(format!("{}.worker.heartbeat", self.prefix)).arg(beat.to_string());
+        let _: redis::RedisResult<()> = publish.query_async(&mut self.redis.clone()).await;
+    }
+
+    async fn work(self: Arc<Self>) {
+        loop {
+            let taken = self.take().await;
+            let released = self.release().await;
+            if taken > 0 || released > 0 {
+                // Slots were taken or became free: the leader need not wait for the next beat to hear of it.
+                self.beat().await;
+            } else {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+        }
+    }
+
+    /// Takes what it has hands for and says that it has begun.
+    async fn take(&self) -> usize {
+        let free = self.concurrency.saturating_sub(self.held.lock().len()).min(BATCH);
+        if free == 0 {
+            return 0;
+        }
+        let mut read = redis::cmd("XREADGROUP");
+        read.arg("GROUP")
+            .arg(GROUP)
+            .arg(&self.id)
+            .arg("COUNT")
+            .arg(free)
+            .arg("STREAMS")
+            .arg(self.dispatches())
+            .arg(">");
+        let read: redis::RedisResult<Option<StreamReadReply>> = read.query_async(&mut self.redis.clone()).await;
+        let Ok(Some(read)) = read else { return 0 };
+        let entries: Vec<_> = read.keys.into_iter().flat_map(|key| key.ids).collect();
+        if entries.is_empty() {
+            return 0;
+        }
+        let (mut ids, mut runs) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let data: String = entry.get("data").expect("an entry has a body");
+            let run: Value = serde_json::from_str(&data).expect("a dispatch is JSON");
+            let text = |field: &str| run[field].as_str().unwrap_or_else(|| panic!("{run} has no {field}")).to_owned();
+            runs.push((text("executionId"), text("jobId")));
+            ids.push(entry.id);
+        }
+        self.held.lock().extend(runs.iter().cloned());
+        self.say(&runs, "started").await;
+        let mut done = redis::pipe();
+        done.cmd("XACK").arg(self.dispatches()).arg(GROUP).arg(&ids);
+        done.cmd("XDEL").arg(self.dispatches()).arg(&ids);
+        let _: redis::RedisResult<()> = done.query_async(&mut self.redis.clone()).await;
+        runs.len()
+    }
+
+    async fn release(&self) -> usize {
+        if !self.lets_go.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let runs: Vec<_> = self.held.lock().clone().into_iter().take(BATCH).collect();
+        self.say(&runs, "completed").await;
+        self.completed.fetch_add(runs.len(), Ordering::Relaxed);
+        let mut held = self.held.lock();
+        for (execution, _) in &runs {
+            held.remove(execution);
+        }
+        runs.len()
+    }
+
+    /// Says the same of each, on its job's own channel, and rings once for all.
+    async fn say(&self, runs: &[(String, String)], kind: &str) {
+        if runs.is_empty() {
+            return;
+        }
+        let at = Timestamp::now().to_string();
+        let mut said = Pipeline::new();
+        for (execution, job) in runs {
+            let status =
+                json!({ "v": 1, "jobId": job, "executionId": execution, "workerId": self.id, "kind": kind, "at": at });
+            let channel = format!("{}.job.{job}.status", self.prefix);
+            said.cmd("XADD").arg(channel).arg("*").arg("data").arg(status.to_string()).ignore();
+        }
+        let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
+        let bell = json!({ "v": 1, "jobs": jobs });
+        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        let said: redis::RedisResult<()> = said.query_async(&mut self.redis.clone()).await;
+        said.expect("Redis is there");
+    }
+}

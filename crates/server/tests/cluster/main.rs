@@ -6,14 +6,21 @@
 //! once; nobody owned what another did; epochs only rose; no tick is missing or doubled; nothing is left on the bus. A file
 //! is a fault.
 
+mod all_down;
+mod channels_closed;
 mod checker;
+mod drain_without_detector;
+mod everyone_owns;
 mod follower_killed;
+mod handoff_acks;
 mod leader_killed;
 mod leader_paused;
+mod many_owned;
 mod node_drained;
 mod parted_from_postgres;
 mod parted_from_redis;
 mod postgres_restarted;
+mod rate_limit;
 mod redis_emptied;
 mod stage;
 mod traffic;

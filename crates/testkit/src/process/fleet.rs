@@ -61,6 +61,15 @@ pub struct Member {
     state: State,
 }
 
+/// What a node costs at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    pub threads: usize,
+    /// Connections that it has to each engine.
+    pub redis: usize,
+    pub postgres: usize,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Up,
@@ -322,6 +331,13 @@ impl Fleet {
 }
 
 impl Member {
+    /// All its connections go by its own wires, where they are counted.
+    pub fn footprint(&self) -> Footprint {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.node.pid())).expect("it runs");
+        let (redis, postgres) = (self.redis.connections(), self.postgres.connections());
+        Footprint { threads: tasks.count(), redis, postgres }
+    }
+
     pub fn http(&self) -> &Http {
         self.node.http()
     }

@@ -22,7 +22,7 @@ mod sse;
 pub use bus_worker::BusWorker;
 pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
-pub use fleet::{Fleet, FleetBuilder, Member};
+pub use fleet::{Fleet, FleetBuilder, Footprint, Member};
 pub use gateway::{GatewayWorker, Handling, Plan, Said};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};

@@ -184,6 +184,10 @@ impl Node {
         &mut self.program
     }
 
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
     pub fn signal(&self, signal: Signal) {
         self.program.signal(signal);
     }

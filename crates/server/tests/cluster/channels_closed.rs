@@ -1,0 +1,34 @@
+//! Channels of jobs that have ended do not stay: after thousands of them the bus holds no key of any.
+
+use std::time::Instant;
+
+use convoke_testkit::invariants::b1_channels;
+use convoke_testkit::process::{Fleet, eventually, settle};
+use serde_json::json;
+
+const JOBS: usize = 10_000;
+const BATCH: usize = 1_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_is_left_of_ten_thousand_jobs() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    let worker = fleet.bus_worker("bus", "bus", 500).await;
+    worker.let_go();
+    let began = Instant::now();
+    let jobs = vec![json!({ "type": "plain", "queue": "bus" }); BATCH];
+    for _ in 0..JOBS / BATCH {
+        fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    }
+    eventually("the last completion", || async { (worker.completed() >= JOBS).then_some(()) }).await;
+    settle("completed jobs", json!(JOBS), || async {
+        fleet.any().read("/v1/queues/bus").await["counts"]["completed"].clone()
+    })
+    .await;
+    let ended = began.elapsed();
+    settle("keys of jobs on the bus", 0, || async {
+        let keys = fleet.bus_keys().await;
+        b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str)).len()
+    })
+    .await;
+    println!("{JOBS} jobs ended after {ended:?}; no key was left after {:?}", began.elapsed());
+}

@@ -1,9 +1,12 @@
 //! Channels of jobs that have ended do not stay: after thousands of them the bus holds no key of any.
+//!
+//! An owner that has read a channel to its end removes it. What a worker says after the end nobody reads: that is what the
+//! leader closes channels for, and here every job has such a word.
 
 use std::time::Instant;
 
 use convoke_testkit::invariants::b1_channels;
-use convoke_testkit::process::{Fleet, eventually, settle};
+use convoke_testkit::process::{Fleet, PATIENCE, settle};
 use serde_json::json;
 
 const JOBS: usize = 10_000;
@@ -13,22 +16,28 @@ const BATCH: usize = 1_000;
 async fn no_key_is_left_of_ten_thousand_jobs() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
     let worker = fleet.bus_worker("bus", "bus", 500).await;
+    worker.speak_late();
     worker.let_go();
     let began = Instant::now();
     let jobs = vec![json!({ "type": "plain", "queue": "bus" }); BATCH];
     for _ in 0..JOBS / BATCH {
         fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     }
-    eventually("the last completion", || async { (worker.completed() >= JOBS).then_some(()) }).await;
+    let keys = async || {
+        let keys = fleet.bus_keys().await;
+        b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str)).len()
+    };
+    let mut seen = 0;
+    while worker.completed() < JOBS {
+        seen = seen.max(keys().await);
+        assert!(began.elapsed() < PATIENCE, "{} of {JOBS} completed", worker.completed());
+    }
+    assert!(seen > 0, "there was nothing to close");
     settle("completed jobs", json!(JOBS), || async {
         fleet.any().read("/v1/queues/bus").await["counts"]["completed"].clone()
     })
     .await;
     let ended = began.elapsed();
-    settle("keys of jobs on the bus", 0, || async {
-        let keys = fleet.bus_keys().await;
-        b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str)).len()
-    })
-    .await;
-    println!("{JOBS} jobs ended after {ended:?}; no key was left after {:?}", began.elapsed());
+    settle("keys of jobs on the bus", 0, keys).await;
+    println!("{JOBS} jobs ended after {ended:?}, {seen} keys at most, none after {:?}", began.elapsed());
 }

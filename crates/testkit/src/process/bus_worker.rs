@@ -39,6 +39,8 @@ struct Inner {
     held: Mutex<BTreeMap<String, String>>,
     /// Whatever it has, and gets, is completed.
     lets_go: AtomicBool,
+    /// It says a last word of each run after its end.
+    speaks_late: AtomicBool,
     completed: AtomicUsize,
 }
 
@@ -55,6 +57,7 @@ impl BusWorker {
             concurrency,
             held: Mutex::default(),
             lets_go: AtomicBool::new(false),
+            speaks_late: AtomicBool::new(false),
             completed: AtomicUsize::new(0),
         });
         inner.join().await;
@@ -72,6 +75,11 @@ impl BusWorker {
     /// Completes all that it has and, from now on, all that it gets.
     pub fn let_go(&self) {
         self.inner.lets_go.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on says something of each run after its end, when nobody reads it any more.
+    pub fn speak_late(&self) {
+        self.inner.speaks_late.store(true, Ordering::Relaxed);
     }
 
     /// How many runs it has completed.
@@ -196,9 +204,16 @@ impl Inner {
                 json!({ "v": 1, "jobId": job, "executionId": execution, "workerId": self.id, "kind": kind, "at": at });
             let channel = format!("{}.job.{job}.status", self.prefix);
             said.cmd("XADD").arg(channel).arg("*").arg("data").arg(status.to_string()).ignore();
+            if kind == "completed" && self.speaks_late.load(Ordering::Relaxed) {
+                let log =
+                    json!({ "v": 1, "jobId": job, "executionId": execution, "seq": 1, "at": at, "message": "late" });
+                let channel = format!("{}.job.{job}.logs", self.prefix);
+                said.cmd("XADD").arg(channel).arg("*").arg("data").arg(log.to_string()).ignore();
+            }
         }
         let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
-        let bell = json!({ "v": 1, "jobs": jobs });
+        // Of statuses alone: nobody is told of late words.
+        let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
         said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
         let said: redis::RedisResult<()> = said.query_async(&mut self.redis.clone()).await;
         said.expect("Redis is there");

@@ -21,9 +21,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// Checks the address; a connection is made when the first call needs one.
+    /// Checks the address; a connection is made when the first call needs one. Several addresses, with commas between, are
+    /// nodes of one cluster: any of them will do.
+    ///
+    /// By the address of a bus (`redis://…`) a client can enqueue and no more: a job is then acknowledged when the bus has
+    /// it. To look at jobs, to wait for them or to change them needs an `http://` address.
     pub async fn connect(url: &str) -> Result<Client> {
-        Ok(Client::over(connect::client_link(url, None)?))
+        Ok(Client::over(connect::client_way(url, None, connect::BUS_PREFIX).await?))
+    }
+
+    /// As [`connect`](Self::connect) by the address of a bus on which coordinators have another prefix than `convoke`.
+    pub async fn connect_with_prefix(url: &str, bus_prefix: &str) -> Result<Client> {
+        Ok(Client::over(connect::client_way(url, None, bus_prefix).await?))
     }
 
     /// As [`connect`](Self::connect), with a token of the role `enqueue`.

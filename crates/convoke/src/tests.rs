@@ -34,7 +34,7 @@ struct World {
 }
 
 async fn world() -> World {
-    let ports = connect::backends("memory:", "memory:", None).await.expect("memory");
+    let ports = connect::backends(Default::default()).await.expect("memory");
     let id = NodeId::new("node").expect("a name");
     let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
     coordinator.ready().await;
@@ -148,6 +148,37 @@ async fn a_job_can_be_cancelled_while_it_waits_and_while_it_runs() {
 }
 
 #[tokio::test]
+async fn a_job_is_enqueued_and_run_by_the_bus_alone() {
+    let ports = connect::backends(Default::default()).await.expect("memory");
+    let bus = ports.bus.clone();
+    let settings = Settings { bus_prefix: "orchestrix".into(), ..Settings::default() };
+    let id = NodeId::new("node").expect("a name");
+    let coordinator = Coordinator::start(id, ports, settings).await.expect("it starts");
+    let stop = Arc::new(Notify::new());
+    let stopped = stop.clone();
+    let worker = Worker::over(connect::bus_worker_link(bus.clone(), "orchestrix")).queues(["math"]).handle(add);
+    let worker = tokio::spawn(worker.run_until(async move { stopped.notified().await }));
+    let client = Client::over(connect::bus_client_link(bus, "orchestrix"));
+    let handle = client.enqueue(Add { a: 2, b: 3 }).queue("math").await.expect("the bus has it");
+    let error = handle.wait().await.expect_err("not by the bus").to_string();
+    assert!(error.contains("expected an http:// or https:// address"), "{error}");
+    let by_http = Client::over(Arc::new(coordinator.clone()));
+    while by_http.job(handle.id()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let job = loop {
+        let job = coordinator.job(handle.id(), Some(Duration::from_secs(1))).await.expect("known");
+        if !job.status.is_live() {
+            break job;
+        }
+    };
+    assert_eq!((job.status, job.result.map(|sum| sum.to::<i64>().expect("a sum"))), (Status::Completed, Some(5)));
+    stop.notify_one();
+    worker.await.expect("no panic").expect("it drained");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn one_live_job_for_a_unique_key() {
     let world = world().await;
     let first = world.client.enqueue(Add { a: 1, b: 1 }).unique_key("k").await.expect("enqueued");
@@ -174,12 +205,16 @@ async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
         assert!(Worker::connect(url).await.is_err());
     }
     for (store, bus, field) in [
-        ("postgres://u:secret@h/db", "memory:", "store.url"),
-        ("memory:", "redis://h", "bus.url"),
+        ("mysql://u:secret@h/db", "memory:", "store.url"),
+        ("memory:", "amqp://h", "bus.url"),
         ("sqlite:", "memory:", "store.url"),
         ("nonsense", "memory:", "store.url"),
     ] {
-        let error = connect::backends(store, bus, None).await.err().expect("refused").to_string();
+        let error = connect::backends(connect::Addresses { store, bus, ..Default::default() })
+            .await
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(error.starts_with(&format!("{field}: expected ")) && !error.contains("secret"), "{error}");
     }
 }

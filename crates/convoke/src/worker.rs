@@ -15,11 +15,15 @@ use crate::error::{Error, Result, failure};
 use crate::job::Job;
 use crate::signals;
 
+/// How long to wait for a bus that is away when the worker starts.
+const REACH_AGAIN: Duration = Duration::from_secs(1);
+
 /// Takes jobs from queues and runs the handler of their type. Options first, then [`run`](Self::run).
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     url: String,
     token: Option<String>,
+    bus_prefix: String,
     link: Option<Arc<dyn WorkerLink>>,
     settings: Settings,
     handlers: Handlers,
@@ -28,9 +32,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Checks the address. The worker registers when it is run, and waits for a coordinator that is not there yet.
+    /// Checks the address. The worker registers when it is run, and waits for a coordinator that is not there yet. Several
+    /// addresses, with commas between, are nodes of one cluster: a worker outlives the one it speaks to. With the address of
+    /// a bus (`redis://…`) it needs none of them.
     pub async fn connect(url: &str) -> Result<Worker> {
-        connect::worker_link(url, None)?;
+        if !connect::is_bus(url) {
+            connect::worker_link(url, None)?;
+        }
         Ok(Worker::to(url.to_owned(), None))
     }
 
@@ -41,7 +49,14 @@ impl Worker {
 
     fn to(url: String, link: Option<Arc<dyn WorkerLink>>) -> Worker {
         let (settings, handlers) = (Settings::default(), Handlers::default());
-        Worker { url, token: None, link, settings, handlers, problem: None }
+        let bus_prefix = connect::BUS_PREFIX.to_owned();
+        Worker { url, token: None, bus_prefix, link, settings, handlers, problem: None }
+    }
+
+    /// What coordinators have before the names of their channels, where the address is that of a bus; `convoke` unless told.
+    pub fn bus_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.bus_prefix = prefix.into();
+        self
     }
 
     /// A token of the role `worker`.
@@ -176,10 +191,26 @@ impl Worker {
         }
         let link = match self.link {
             Some(link) => link,
-            None => connect::worker_link(&self.url, self.token)?,
+            None => tokio::select! {
+                link = reach(&self.url, self.token, &self.bus_prefix) => link?,
+                () = shutdown.drain.cancelled() => return Ok(()),
+            },
         };
         worker::Worker::new(link, connect::clock(), self.settings, self.handlers).run(shutdown).await?;
         Ok(())
+    }
+}
+
+/// Waits for a bus that is not there yet, as a worker waits for a coordinator.
+async fn reach(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
+    loop {
+        match connect::worker_way(url, token.clone(), bus_prefix).await {
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "cannot reach the bus yet");
+                tokio::time::sleep(REACH_AGAIN).await;
+            }
+            reached => return Ok(reached?),
+        }
     }
 }
 

@@ -167,6 +167,10 @@ async fn run_by_bus(ports: &Ports, coordinator: &Coordinator) -> (Channels, Disp
         free: 1,
         state: WorkerState::Active,
         at: coordinator.clock().now(),
+        name: None,
+        concurrency: None,
+        via: None,
+        executions: None,
     };
     ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
     let taken = consumer.take(1).await.expect("a run");

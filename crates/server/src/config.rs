@@ -58,6 +58,9 @@ impl Config {
         settings.channels.cleanup_delay = self.channels.cleanup_delay;
         settings.channels.scan_interval = self.channels.scan_interval;
         settings.channels.batch_size = self.channels.batch_size;
+        settings.cache.job_ttl = self.cache.job_ttl;
+        settings.cache.worker_ttl = self.cache.worker_ttl;
+        settings.cache.node_ttl = self.cache.node_ttl;
         settings.retry.max_retries = self.retry.max_retries;
         settings.retry.retry_policy.initial_delay = self.retry.initial_delay;
         settings.retry.retry_policy.multiplier = self.retry.multiplier;

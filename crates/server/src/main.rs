@@ -13,15 +13,13 @@ mod serve;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
-
 use cli::{Cli, Usage};
 
 const FAILED: u8 = 1;
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::typed(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let mut runtime = if cli.wants_all_cores() {
         tokio::runtime::Builder::new_multi_thread()
     } else {

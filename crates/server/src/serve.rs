@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use convoke::connect;
 use convoke_core::NodeId;
 use convoke_runtime::jobs::Coordinator;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -132,7 +133,14 @@ impl Server {
         let address = listener.local_addr()?;
         let node = node_id(config)?;
         let leases = config.leases.url.as_deref();
-        let ports = convoke::connect::backends(&config.store.url, &config.bus.url, leases).await?;
+        let ports = connect::backends(connect::Addresses {
+            store: &config.store.url,
+            bus: &config.bus.url,
+            bus_prefix: &config.bus.prefix,
+            leases,
+        })
+        .await
+        .map_err(usage)?;
         let metrics = recorder()?;
         metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
         metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
@@ -142,7 +150,11 @@ impl Server {
             version: VERSION.into(),
             store: without_password(&config.store.url),
             bus: without_password(&config.bus.url),
-            leases: leases.map_or_else(|| "the store's".into(), without_password),
+            leases: match leases {
+                Some(url) => without_password(url),
+                None if config.store.url == "memory:" => "the bus's".into(),
+                None => "the store's".into(),
+            },
         };
         let coordinator = Coordinator::start(node, ports, config.settings()).await?;
         Ok(Server { listener, address, coordinator, access, info, metrics })
@@ -177,7 +189,9 @@ impl Server {
             coordinator.stop().await;
             served?;
             if !clean {
-                bail!("some runs found no other owner; they are marked as orphans, and the next leader will see to them");
+                bail!(
+                    "some runs found no other owner; they are marked as orphans, and the next leader will see to them"
+                );
             }
             Ok(())
         };
@@ -188,6 +202,14 @@ impl Server {
                 std::process::exit(130)
             }
         }
+    }
+}
+
+/// An address that is no address is the caller's to mend, like any bad value.
+fn usage(error: convoke_core::Error) -> anyhow::Error {
+    match error {
+        convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => error.into(),
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! - [`conformance`] has one suite for each port, which every adapter must pass.
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
+//! - [`shared_bus`] lets several nodes of one process use one bus.
 //! - [`invariants`] has one file for each promise, checked against a [`Ledger`](invariants::Ledger) of what the outside saw.
 
 pub mod conformance;
 pub mod invariants;
 pub mod process;
+pub mod shared_bus;

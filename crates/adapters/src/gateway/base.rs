@@ -1,4 +1,6 @@
-//! The address of a coordinator, checked once.
+//! The addresses of coordinators, checked once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoke_core::{Invalid, Result};
 use http::Uri;
@@ -52,6 +54,38 @@ impl Base {
     }
 }
 
+/// Nodes of one cluster, any of which will do. All who share it go to the same one, until that one does not answer.
+#[derive(Debug)]
+pub(super) struct Bases {
+    all: Vec<Base>,
+    current: AtomicUsize,
+}
+
+impl Bases {
+    /// Addresses with commas between.
+    pub fn parse(urls: &str) -> Result<Self> {
+        let all = urls.split(',').map(Base::parse).collect::<Result<Vec<Base>>>()?;
+        Ok(Bases { all, current: AtomicUsize::new(0) })
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The one to go to now, and its place.
+    pub fn current(&self) -> (usize, &Base) {
+        let place = self.current.load(Ordering::Relaxed) % self.all.len();
+        (place, &self.all[place])
+    }
+
+    /// The one at `place` does not answer: on to the next, unless somebody went on already.
+    pub fn leave(&self, place: usize) {
+        let next = (place + 1) % self.all.len();
+        // Fails where somebody did.
+        let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 impl std::fmt::Display for Base {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
@@ -83,6 +117,20 @@ mod tests {
             let error = Base::parse(url).expect_err(url).to_string();
             assert!(error.starts_with("url: expected an address such as http://127.0.0.1:3000"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn of_several_addresses_all_go_to_one_until_it_is_left() {
+        let bases = Bases::parse("http://a:1, http://b:2/x,https://c").expect("addresses");
+        let now = || bases.current().1.to_string();
+        assert_eq!((bases.len(), now()), (3, "http://a:1".to_owned()));
+        bases.leave(0);
+        bases.leave(0);
+        assert_eq!(now(), "http://b:2/x", "two that fail together go on by one");
+        bases.leave(1);
+        bases.leave(2);
+        assert_eq!(now(), "http://a:1");
+        assert!(Bases::parse("http://a:1,").is_err());
     }
 
     #[test]

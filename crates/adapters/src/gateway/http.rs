@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::base::Base;
+use super::base::{Base, Bases};
 use super::refusal;
 use super::sse::EventStream;
 
@@ -27,18 +27,20 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 const COORDINATOR: &str = "the coordinator";
 
-/// One coordinator. Cheap to clone; clones share their connections.
+/// A coordinator, or several of one cluster: then it goes to the next where one cannot be reached, and stays with the one
+/// that answers. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    base: Arc<Base>,
+    bases: Arc<Bases>,
     authorization: Option<HeaderValue>,
 }
 
 impl Http {
-    /// Checks the address and the token; a connection is made when the first request needs one.
+    /// Checks the address, or the addresses with commas between, and the token; a connection is made when the first request
+    /// needs one.
     pub fn connect(url: &str, token: Option<String>) -> Result<Http> {
-        let base = Arc::new(Base::parse(url)?);
+        let bases = Arc::new(Bases::parse(url)?);
         let authorization = token.map(|token| bearer(&token)).transpose()?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -56,12 +58,12 @@ impl Http {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
-        Ok(Http { client, base, authorization })
+        Ok(Http { client, bases, authorization })
     }
 
-    /// Where it goes to, for messages. Has no secret in it.
+    /// Where it goes to now, for messages. Has no secret in it.
     pub fn address(&self) -> String {
-        self.base.to_string()
+        self.bases.current().1.to_string()
     }
 
     /// The status and the body, whatever they are. `path` begins with a slash; names in it are [encoded](super::encode).
@@ -78,6 +80,7 @@ impl Http {
         body: Option<Bytes>,
     ) -> Result<(StatusCode, Bytes)> {
         let safe = method.is_safe();
+        let (place, base) = self.bases.current();
         let exchange = async {
             let response = self.request(method, path, body, "application/json").await?;
             let status = response.status();
@@ -87,7 +90,10 @@ impl Http {
         };
         match tokio::time::timeout(limit, exchange).await {
             Ok(answered) => answered,
-            Err(_) => Err(lost(safe, format!("no answer from {} within {limit:?}", self.base))),
+            Err(_) => {
+                self.bases.leave(place);
+                Err(lost(safe, format!("no answer from {base} within {limit:?}")))
+            }
         }
     }
 
@@ -125,8 +131,10 @@ impl Http {
     /// A stream of server-sent events. It has no time limit: it ends when the server ends it or the connection breaks.
     pub async fn sse(&self, path: &str) -> Result<EventStream> {
         let request = self.request(Method::GET, path, None, "text/event-stream");
+        let (place, base) = self.bases.current();
         let Ok(response) = tokio::time::timeout(REQUEST_TIMEOUT, request).await else {
-            return Err(lost(true, format!("no answer from {} within {REQUEST_TIMEOUT:?}", self.base)));
+            self.bases.leave(place);
+            return Err(lost(true, format!("no answer from {base} within {REQUEST_TIMEOUT:?}")));
         };
         let response = response?;
         let status = response.status();
@@ -138,8 +146,44 @@ impl Http {
         Ok(EventStream::new(response.into_body()))
     }
 
+    /// From the node that answered last; from the others in turn where no connection can be made, since then nothing was
+    /// asked of anybody.
     async fn request(
         &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>> {
+        let mut tries = self.bases.len();
+        loop {
+            let (place, base) = self.bases.current();
+            let answer = self.request_of(base, method.clone(), path, body.clone(), accept).await;
+            tries -= 1;
+            match answer {
+                Ok(response) => {
+                    // It is draining, or cannot reach its store: another may.
+                    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                        self.bases.leave(place);
+                    }
+                    return Ok(response);
+                }
+                Err(error) => {
+                    if error.is_transient() {
+                        self.bases.leave(place);
+                    }
+                    let nothing_happened = matches!(error, Error::Unavailable { .. });
+                    if !nothing_happened || tries == 0 {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn request_of(
+        &self,
+        base: &Base,
         method: Method,
         path: &str,
         body: Option<Bytes>,
@@ -148,7 +192,7 @@ impl Http {
         let safe = method.is_safe();
         let mut request = Request::builder()
             .method(method)
-            .uri(self.base.join(path)?)
+            .uri(base.join(path)?)
             .header(ACCEPT, accept)
             .header(USER_AGENT, concat!("convoke/", env!("CARGO_PKG_VERSION")));
         if body.is_some() {
@@ -160,7 +204,7 @@ impl Http {
         let request = request.body(Full::new(body.unwrap_or_default()));
         let request = request.map_err(|error| Invalid::new("path", error.to_string()))?;
         self.client.request(request).await.map_err(|error| {
-            let message = format!("{}: {}", self.base, causes(&error));
+            let message = format!("{base}: {}", causes(&error));
             if error.is_connect() { Error::unavailable(COORDINATOR, message) } else { lost(safe, message) }
         })
     }

@@ -101,6 +101,23 @@ async fn nobody_at_the_address_is_unavailable() {
 }
 
 #[tokio::test]
+async fn of_several_nodes_the_next_is_asked_where_one_is_away_and_the_one_that_answers_is_kept() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let away = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let (url, served) = server(vec![answer("200 OK", "{}"), answer("503 Service Unavailable", "{}")]).await;
+    let (other, served_after) = server(vec![answer("200 OK", "{}")]).await;
+    let http = Http::connect(&format!("{away}, {url},{other}"), None).expect("addresses");
+    let beat = || http.send(Method::POST, "/v1/worker/heartbeat", Some(Bytes::from_static(b"{}")));
+    assert_eq!(beat().await.expect("an answer").0, 200);
+    assert_eq!(http.address(), url);
+    assert_eq!(beat().await.expect("an answer").0, 503);
+    assert_eq!(served.await.expect("served").len(), 2);
+    assert_eq!(beat().await.expect("an answer").0, 200);
+    assert_eq!(served_after.await.expect("served").len(), 1, "what a node turned away is asked of the next");
+}
+
+#[tokio::test]
 async fn an_answer_that_never_comes_is_unknown_for_a_write_and_unavailable_for_a_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let http = Http::connect(&format!("http://{}", listener.local_addr().expect("an address")), None).expect("fine");

@@ -21,7 +21,7 @@ use super::url::Address;
 
 /// How long a statement may take, by the server's own watch.
 const STATEMENT_TIMEOUT: &str = "statement_timeout=10000";
-const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout=30000";
+const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout=2000";
 /// How long the answer to anything is waited for: longer than the server takes to say that it was too slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 /// How long a free connection of a pool is waited for.

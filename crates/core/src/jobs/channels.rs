@@ -2,6 +2,13 @@
 
 use crate::ids::{JobId, NodeId, QueueName};
 
+/// One of the two channels that a job has while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobChannel {
+    Status,
+    Logs,
+}
+
 /// Channel names under one prefix.
 #[derive(Debug, Clone)]
 pub struct Channels {
@@ -43,6 +50,20 @@ impl Channels {
         format!("{}.job.{job}.logs", self.prefix)
     }
 
+    /// Whose channel this is, and which, where it is a job's own.
+    pub fn job_of(&self, name: &str) -> Option<(JobId, JobChannel)> {
+        let rest = name.strip_prefix(&self.prefix)?.strip_prefix(".job.")?;
+        let (id, kind) = rest.split_once('.')?;
+        let channel = match kind {
+            "status" => JobChannel::Status,
+            "logs" => JobChannel::Logs,
+            _ => return None,
+        };
+        // Only the form in which we write ids: another spelling of one would be another channel.
+        let job: JobId = id.parse().ok()?;
+        (id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase())).then_some((job, channel))
+    }
+
     /// Both channels of each of `jobs`.
     pub fn of_jobs(&self, jobs: &[JobId]) -> Vec<String> {
         jobs.iter().flat_map(|job| [self.status(*job), self.logs(*job)]).collect()
@@ -76,12 +97,32 @@ impl Channels {
         format!("{}.job.ready", self.prefix)
     }
 
-    /// Queue: what could not be read, with the reason.
+    /// Topic: keys of what other nodes may have cached and that has changed.
+    pub fn cache(&self) -> String {
+        format!("{}.cache", self.prefix)
+    }
+
+    /// Topic: what a node wants to hear of from the others.
+    pub fn interest(&self) -> String {
+        format!("{}.interest", self.prefix)
+    }
+
+    /// Topic: jobs that have ended, of those that some node waits for.
+    pub fn ended(&self) -> String {
+        format!("{}.job.ended", self.prefix)
+    }
+
+    /// Topic: what happens on a node, while another one has somebody who watches.
+    pub fn events(&self) -> String {
+        format!("{}.events", self.prefix)
+    }
+
     /// Topic: runs that a gateway handed out.
     pub fn taken(&self) -> String {
         format!("{}.job.taken", self.prefix)
     }
 
+    /// Queue: what could not be read, with the reason.
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
     }
@@ -111,12 +152,40 @@ mod tests {
                 (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
                 (channels.bell(), "job.bell"),
                 (channels.ready(), "job.ready"),
+                (channels.cache(), "cache"),
+                (channels.interest(), "interest"),
+                (channels.ended(), "job.ended"),
+                (channels.events(), "events"),
                 (channels.taken(), "job.taken"),
                 (channels.poison(), "poison"),
             ];
             for (name, expected) in names {
                 assert_eq!(name, format!("{prefix}.{expected}"));
             }
+        }
+    }
+
+    #[test]
+    fn a_jobs_channels_tell_whose_they_are() {
+        let id = "0198c0de-0000-7000-8000-00000000000a";
+        let job: JobId = id.parse().expect("an id");
+        let channels = Channels::new("convoke");
+        assert_eq!(channels.job_of(&channels.status(job)), Some((job, JobChannel::Status)));
+        assert_eq!(channels.job_of(&channels.logs(job)), Some((job, JobChannel::Logs)));
+        let others = [
+            channels.enqueue(),
+            channels.bell(),
+            channels.status(job).to_uppercase(),
+            format!("convoke.job.{}.status", id.to_uppercase()),
+            format!("convoke.job.{}.status", id.replace('-', "")),
+            format!("convoke.job.{id}.progress"),
+            format!("convoke.job.{id}"),
+            format!("other.job.{id}.status"),
+            format!("convoke.job.dispatch.{id}.status"),
+            String::new(),
+        ];
+        for name in others {
+            assert_eq!(channels.job_of(&name), None, "{name}");
         }
     }
 

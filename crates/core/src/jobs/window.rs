@@ -200,6 +200,10 @@ mod tests {
             free,
             state: WorkerState::Active,
             at: at(ms),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
         }
     }
 

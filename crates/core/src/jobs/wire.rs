@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use serde_json::value::RawValue;
 
+use super::event::Event;
 use super::job::LogLevel;
 use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
@@ -256,6 +257,25 @@ pub struct WorkerHeartbeat {
     pub free: u32,
     pub state: WorkerState,
     pub at: Timestamp,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many it runs at once; `running` and `free` together where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// The node whose gateway it speaks to, which sends this for it. A worker that speaks the bus has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<NodeId>,
+    /// All that it has. A run that two of these do not name is lost. One that only tells of slots may leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executions: Option<Vec<ExecutionId>>,
+}
+
+impl WorkerHeartbeat {
+    /// How many it runs at once.
+    pub fn slots(&self) -> u32 {
+        self.concurrency.unwrap_or_else(|| self.running.saturating_add(self.free))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -285,6 +305,90 @@ pub struct Ready {
     /// Schedules were added or changed.
     #[serde(default)]
     pub schedules: bool,
+}
+
+/// `cache`: what has changed, by the keys under which nodes may have it cached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outdated {
+    #[serde(default)]
+    pub v: V1,
+    pub keys: Vec<String>,
+}
+
+/// `interest`: what a node wants to hear of. It is forgotten unless it is said again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interest {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    /// Somebody watches events there; false withdraws it.
+    #[serde(default)]
+    pub events: bool,
+    /// Somebody waits there for these to end.
+    #[serde(default)]
+    pub jobs: Vec<JobId>,
+    /// It has just begun to listen: the others are to say what they want.
+    #[serde(default)]
+    pub asks: bool,
+}
+
+/// `job.ended`: of the jobs that somebody waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    #[serde(default)]
+    pub v: V1,
+    pub jobs: Vec<JobId>,
+}
+
+/// `events`: what happened on a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Events {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+    /// Those of a kind that is not known here are passed over.
+    #[serde(deserialize_with = "super::event::those_known")]
+    pub events: Vec<Event>,
+    /// How many more there were than could be sent.
+    #[serde(default)]
+    pub missed: u64,
+}
+
+/// `job.bell`: jobs whose channels have something new.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bell {
+    #[serde(default)]
+    pub v: V1,
+    /// Those whose status channel has.
+    pub jobs: Vec<JobId>,
+    /// Those whose logs have. Where it is missing, whoever rang made no difference: `jobs` may have new logs as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<Vec<JobId>>,
+}
+
+/// `poison`: a message that could not be read, as it was, with the reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Poison {
+    #[serde(default)]
+    pub v: V1,
+    /// Where it was found.
+    pub channel: String,
+    pub reason: String,
+    /// What it said, as far as that is text.
+    pub body: String,
+}
+
+impl Poison {
+    pub fn of(channel: impl Into<String>, reason: impl ToString, body: &[u8]) -> Self {
+        let body = String::from_utf8_lossy(body).into_owned();
+        Poison { v: V1, channel: channel.into(), reason: reason.to_string(), body }
+    }
 }
 
 /// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.

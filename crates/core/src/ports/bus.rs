@@ -57,7 +57,7 @@ pub trait Subscription: Send {
 pub struct Delivery {
     pub id: String,
     pub body: Bytes,
-    /// 1 for the first time.
+    /// 1 for the first time. A multiplex may not know of other multiplexes: what another was given before is 1 or more.
     pub deliveries: u32,
 }
 
@@ -74,16 +74,17 @@ pub trait Consumer: Send + Sync {
     async fn leave(&self) -> Result<()>;
 }
 
-/// A reader of many queues, meant for queues that have one reader. It needs no group; the multiplexes of a queue count as
-/// one more group of it. Where several read a queue each is given every entry that none has acknowledged.
+/// A reader of many queues that have one reader each: the channels of jobs (`Channels::status`, `Channels::logs`). A name
+/// that is no job's may be refused as `Invalid`. It needs no group, and a queue that it reads has none. Where several read a
+/// queue each is given every entry that none has acknowledged.
 #[async_trait]
 pub trait Multiplex: Send + Sync {
-    /// Starts to read these queues; what they hold already arrives too, also what was given before to a multiplex that
-    /// did not acknowledge it. Changes nothing for a queue that it reads already.
+    /// Starts to read these queues; what they hold already arrives too, within moments, also what was given before to a
+    /// multiplex that did not acknowledge it. Changes nothing for a queue that it reads already.
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
     /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
     async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>>;
-    /// Done with these entries of each queue: they do not come again.
+    /// Done with these entries of each queue: they do not come again. A queue that is empty then leaves nothing behind.
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::term::{Leadership, Term};
+use super::term::{Leadership, Term, overstays};
 
 /// How far apart candidates try for a place that was just left.
 const NUDGE: Duration = Duration::from_millis(50);
@@ -118,6 +118,11 @@ impl Campaign {
                 () = tokio::time::sleep_until(next.min(deadline)) => {}
             }
             let started = Instant::now();
+            if started >= deadline && overstays() {
+                // Its duties go on until one of them is refused.
+                term.ended().await;
+                return;
+            }
             if started >= deadline {
                 warn!("the lease could not be renewed in time");
                 return;

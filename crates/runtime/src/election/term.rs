@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use convoke_core::election::Fence;
@@ -35,7 +35,7 @@ impl Term {
     }
 
     pub fn is_over(&self) -> bool {
-        self.over.is_cancelled() || Instant::now() >= *self.certain_until.lock()
+        self.over.is_cancelled() || (Instant::now() >= *self.certain_until.lock() && !overstays())
     }
 
     pub async fn ended(&self) {
@@ -49,6 +49,14 @@ impl Term {
             () = tokio::time::sleep(duration) => !self.is_over(),
         }
     }
+}
+
+/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
+/// is up, so that a test can see the store refuse what it writes.
+pub(super) fn overstays() -> bool {
+    static OVERSTAYS: OnceLock<bool> = OnceLock::new();
+    cfg!(debug_assertions)
+        && *OVERSTAYS.get_or_init(|| std::env::var_os("CONVOKE_FAILPOINT").is_some_and(|name| name == "overstay"))
 }
 
 /// Who leads, as this node knows it.

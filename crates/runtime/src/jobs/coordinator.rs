@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::node::{Node, Ports};
 use super::settings::Settings;
-use super::{follower, gateway, hints, leader, telemetry};
+use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
 use crate::election::{Campaign, Leadership};
 
 /// The namespace whose leader dispatches.
@@ -34,6 +34,7 @@ struct Inner {
     resign: CancellationToken,
     /// Ends the competition for runs.
     leave: CancellationToken,
+    competing: TaskTracker,
     /// Ends everything else.
     stop: CancellationToken,
 }
@@ -64,6 +65,7 @@ impl Coordinator {
             tasks: TaskTracker::new(),
             resign: CancellationToken::new(),
             leave: CancellationToken::new(),
+            competing: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         let coordinator = Coordinator { inner: Arc::new(inner) };
@@ -73,10 +75,11 @@ impl Coordinator {
     }
 
     fn spawn_duties(&self, view: watch::Sender<Leadership>) {
-        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
-        tasks.spawn(follower::consume_assignments(node.clone(), leave.clone()));
-        tasks.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
-        tasks.spawn(follower::balance_load(node.clone(), leave.clone()));
+        let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
+        competing.spawn(follower::consume_assignments(node.clone(), leave.clone()));
+        competing.spawn(follower::consume_enqueues(node.clone(), leave.clone()));
+        competing.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
+        competing.spawn(follower::balance_load(node.clone(), leave.clone()));
         tasks.spawn(follower::hear_peers(node.clone(), stop.clone()));
         tasks.spawn(follower::audit_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::settle_claims(node.clone(), stop.clone()));
@@ -86,6 +89,10 @@ impl Coordinator {
         let (fitness, fit) = watch::channel(true);
         tasks.spawn(heartbeats(node.clone(), fitness, stop.clone()));
         tasks.spawn(watch_leadership(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::hear_workers(node.clone(), stop.clone()));
+        tasks.spawn(neighbours::speak(node.clone(), stop.clone()));
+        tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
         let campaign = Campaign {
@@ -168,6 +175,7 @@ impl Coordinator {
         if !node.draining.is_cancelled() {
             node.draining.cancel();
             node.tell(Happening::Node { change: NodeChange::Draining, node_id: node.id.clone() });
+            node.cache.node_changed(&node.id);
         }
     }
 
@@ -175,9 +183,12 @@ impl Coordinator {
     /// as orphans. With no other node there is nobody to hand over to, and nothing to wait for.
     pub async fn hand_over(&self) -> bool {
         self.drain();
-        let Inner { node, resign, leave, .. } = &*self.inner;
+        let Inner { node, resign, leave, competing, .. } = &*self.inner;
         resign.cancel();
         leave.cancel();
+        // Or it would take its own offers.
+        competing.close();
+        competing.wait().await;
         let mut leadership = node.leadership.clone();
         // Fails only where the campaign is over already.
         let _ = leadership.wait_for(|view| !view.is_me).await;
@@ -194,16 +205,18 @@ impl Coordinator {
     /// Writes down what is only remembered, and leaves the registry.
     pub async fn stop(&self) {
         self.drain();
-        let Inner { node, tasks, resign, leave, stop } = &*self.inner;
+        let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
         resign.cancel();
         leave.cancel();
         stop.cancel();
         tasks.close();
-        tasks.wait().await;
+        competing.close();
+        tokio::join!(tasks.wait(), competing.wait());
         if let Err(error) = node.store().remove_node(None, &node.id).await {
             debug!(%error, "cannot leave the registry; it will be struck off");
         }
         node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
+        neighbours::farewell(node).await;
     }
 }
 
@@ -280,7 +293,9 @@ async fn beat(node: &Node) -> Result<()> {
         last_heartbeat_at: now,
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    node.store().beat_node(record).await
+    node.store().beat_node(record).await?;
+    node.cache.node_changed(&node.id);
+    Ok(())
 }
 
 /// Tells watchers and the registry when the leader changes.

@@ -5,25 +5,31 @@
 //! All that is said of runs is committed by `recorder`, whoever heard it. Nothing here is the truth: a node can be
 //! killed between any two lines, and what it knew is read back from the store.
 
+mod bus_client;
+mod cache;
 pub mod client;
 mod coordinator;
+mod events_forward;
 mod follower;
 mod gateway;
 mod handoff;
 mod hints;
 mod leader;
+mod neighbours;
 mod node;
 mod recorder;
 mod requests;
 mod settings;
 mod telemetry;
 mod views;
+mod waiting;
 pub mod worker;
 
+pub use bus_client::BusClient;
 pub use coordinator::{Check, Coordinator};
 pub use node::Ports;
 pub use requests::DeadSelection;
-pub use settings::{ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings};
-pub use views::QueueView;
+pub use settings::{CacheSettings, ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings};
+pub use views::{Handoffs, QueueView};
 
 pub use crate::election::Leadership;

@@ -16,11 +16,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::cache::Cache;
+use super::events_forward::Forwarding;
 use super::follower::{Claims, Peers};
 use super::gateway::Sessions;
 use super::hints::Hints;
-use super::requests::Waiters;
+use super::leader::BusWorkers;
+use super::neighbours::Neighbours;
 use super::settings::Settings;
+use super::waiting::Waiters;
 use crate::election::Leadership;
 
 /// The world, as a coordinator needs it.
@@ -50,8 +54,12 @@ pub struct Node {
     /// One reader for the channels of all jobs this node owns.
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
+    pub bus_workers: BusWorkers,
     pub hints: Hints,
     pub waiters: Waiters,
+    pub cache: Cache,
+    pub forwarding: Forwarding,
+    pub neighbours: Neighbours,
     pub leadership: watch::Receiver<Leadership>,
     pub trouble: Trouble,
     /// No new work: parked polls answer at once.
@@ -98,8 +106,12 @@ impl Node {
             claims: Claims::default(),
             peers: Peers::default(),
             sessions: Sessions::default(),
+            bus_workers: BusWorkers::default(),
             hints: Hints::default(),
             waiters: Waiters::default(),
+            cache: Cache::new(&settings.bus_prefix, &settings.cache),
+            forwarding: Forwarding::default(),
+            neighbours: Neighbours::default(),
             leadership,
             trouble: Trouble::default(),
             draining: CancellationToken::new(),
@@ -148,17 +160,44 @@ impl Node {
 
     /// Whether anybody would hear an event: making one costs, and mostly nobody listens.
     pub fn is_watched(&self) -> bool {
+        self.forwarding.is_wanted() || self.is_watched_here()
+    }
+
+    pub fn is_watched_here(&self) -> bool {
         self.events.receiver_count() > 0
     }
 
+    /// Tells whoever watches, here or on another node, what happened here.
     pub fn tell(&self, what: Happening) {
-        if self.is_watched() {
-            // Fails only where the last listener has just left.
-            let _ = self.events.send(Arc::new(Event::new(self.now(), what)));
+        let (here, elsewhere) = (self.is_watched_here(), self.forwarding.may_be_wanted());
+        if !here && !elsewhere {
+            return;
+        }
+        let event = Arc::new(Event { node: Some(self.id.clone()), ..Event::new(self.now(), what) });
+        if elsewhere && !event.is_seen_everywhere() {
+            self.forwarding.add(event.clone());
+        }
+        if here {
+            self.send(event);
         }
     }
 
+    /// Shows those who watch here what happened elsewhere.
+    pub fn show(&self, event: Event) {
+        self.send(Arc::new(event));
+    }
+
+    fn send(&self, event: Arc<Event>) {
+        // Fails only where the last listener has just left.
+        let _ = self.events.send(event);
+    }
+
     pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.events.subscribe()
+        let is_first = !self.is_watched_here();
+        let receiver = self.events.subscribe();
+        if is_first {
+            self.neighbours.say_all();
+        }
+        receiver
     }
 }

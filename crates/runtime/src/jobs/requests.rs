@@ -1,12 +1,10 @@
 //! What clients ask for. An enqueue is answered once it is committed.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::event::{Happening, ScheduleChange};
 use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
 use convoke_core::jobs::wire::{Cancel, V1};
@@ -14,13 +12,11 @@ use convoke_core::jobs::{Job, JobSpec, NewJob, Queue, QueuePatch, Status};
 use convoke_core::limits::BATCH_JOBS_MAX;
 use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, Redriven};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::coordinator::Coordinator;
 use super::node::Node;
-use super::{recorder, telemetry};
+use super::{recorder, telemetry, waiting};
 
 /// Which dead letters are meant.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +30,6 @@ pub enum DeadSelection {
 }
 
 const DEAD_BATCH: usize = 500;
-/// A job may end on another node: a waiter also looks by itself.
-const WAIT_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Enqueues one job. False where it was there already, by its unique key or its id.
@@ -68,23 +62,34 @@ impl Coordinator {
     /// The job as it is, or as it is once it has ended or `wait` has passed.
     pub async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
         let node = self.node();
-        let deadline = Instant::now() + wait.unwrap_or_default();
+        let Some(wait) = wait else { return self.stored(id).await };
+        let deadline = Instant::now() + wait;
+        let waiting = node.waiters.enter(id);
+        let mut pause = waiting::SPREAD;
         loop {
             // Before the job is read, so that an end that comes now is not missed.
-            let waiting = wait.map(|_| node.waiters.enter(id));
-            let job = node.store().get(&[id]).await?.pop().flatten();
-            let job = job.ok_or_else(|| Error::not_found("job", id))?;
-            let Some(waiting) = waiting else { return Ok(job) };
+            let mut woken = pin!(waiting.woken());
+            woken.as_mut().enable();
+            let job = self.stored(id).await?;
             if !job.status.is_live() || Instant::now() >= deadline {
                 return Ok(job);
             }
-            let look = deadline.min(Instant::now() + WAIT_LOOK_INTERVAL);
+            if pause == waiting::SPREAD {
+                waiting.announce();
+            }
+            let look = deadline.min(Instant::now() + pause);
             tokio::select! {
-                () = waiting.woken() => {}
+                () = woken => {}
                 () = tokio::time::sleep_until(look) => {}
                 () = node.draining.cancelled() => return Ok(job),
             }
+            pause = waiting::LOOK_INTERVAL;
         }
+    }
+
+    async fn stored(&self, id: JobId) -> Result<Job> {
+        let job = self.node().store().get(&[id]).await?.pop().flatten();
+        job.ok_or_else(|| Error::not_found("job", id))
     }
 
     /// Ends a live job, whatever it is doing. One that is cancelled already stays so; one that ended otherwise is refused.
@@ -110,6 +115,7 @@ impl Coordinator {
         }
         telemetry::count_jobs(job.status, &job.queue, &job.job_type, 1);
         node.waiters.wake(id);
+        node.cache.job_changed(id);
         announce(node, &job);
         Ok(job)
     }
@@ -119,6 +125,7 @@ impl Coordinator {
         let node = self.node();
         match node.store().redrive(&[id], node.now()).await?.pop() {
             Some(Redriven::Pending(job)) => {
+                node.cache.job_changed(id);
                 node.hints.ready(&job.queue);
                 announce(node, &job);
                 Ok(job)
@@ -143,6 +150,7 @@ impl Coordinator {
             for outcome in node.store().redrive(&ids, node.now()).await? {
                 if let Redriven::Pending(job) = outcome {
                     retried += 1;
+                    node.cache.job_changed(job.id);
                     node.hints.ready(&job.queue);
                     announce(node, &job);
                 }
@@ -162,6 +170,7 @@ impl Coordinator {
             let uncleaned: Vec<JobId> = dead.filter(|job| !job.channels_cleaned).map(|job| job.id).collect();
             node.bus().close(&node.channels.of_jobs(&uncleaned)).await?;
             purged += self.store().purge(&ids).await?;
+            ids.iter().for_each(|id| node.cache.job_changed(*id));
         }
         Ok(purged)
     }
@@ -175,6 +184,8 @@ impl Coordinator {
         }
         let created = self.store().put_schedule(schedule.clone()).await?;
         self.node().hints.schedules();
+        let change = if created { ScheduleChange::Created } else { ScheduleChange::Updated };
+        self.node().tell(Happening::Schedule { change, schedule: schedule.name.clone() });
         Ok((schedule, created))
     }
 
@@ -188,6 +199,8 @@ impl Coordinator {
             }
             self.store().put_schedule(schedule.clone()).await?;
             self.node().hints.schedules();
+            let change = if paused { ScheduleChange::Paused } else { ScheduleChange::Resumed };
+            self.node().tell(Happening::Schedule { change, schedule: name.clone() });
         }
         Ok(schedule)
     }
@@ -205,8 +218,11 @@ impl Coordinator {
     }
 
     pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<()> {
-        let removed = self.store().remove_schedule(name).await?;
-        if removed { Ok(()) } else { Err(Error::not_found("schedule", name)) }
+        if !self.store().remove_schedule(name).await? {
+            return Err(Error::not_found("schedule", name));
+        }
+        self.node().tell(Happening::Schedule { change: ScheduleChange::Removed, schedule: name.clone() });
+        Ok(())
     }
 
     pub async fn schedule(&self, name: &ScheduleName) -> Result<Schedule> {
@@ -252,7 +268,7 @@ async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason:
 }
 
 /// Commits new jobs, then hints that they are there.
-async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
     let answers = node.trouble.note(telemetry::timed("insert", node.store().insert(jobs)).await)?;
     let mut tally: Vec<(&Told, u64)> = Vec::new();
@@ -348,58 +364,5 @@ impl DeadBatches {
                 Ok(Some(page.jobs.iter().map(|job| job.id).collect()))
             }
         }
-    }
-}
-
-/// Who waits for which job to end.
-#[derive(Default)]
-pub struct Waiters {
-    /// Mostly nobody waits, and then a job's end must not cost a lock.
-    count: AtomicUsize,
-    jobs: Mutex<HashMap<JobId, (usize, Arc<Notify>)>>,
-}
-
-impl Waiters {
-    pub fn enter(&self, job: JobId) -> Waiting<'_> {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        let mut jobs = self.jobs.lock();
-        let (count, notify) = jobs.entry(job).or_default();
-        *count += 1;
-        Waiting { waiters: self, job, notify: notify.clone() }
-    }
-
-    pub fn wake(&self, job: JobId) {
-        if self.count.load(Ordering::SeqCst) > 0
-            && let Some((_, notify)) = self.jobs.lock().get(&job)
-        {
-            notify.notify_waiters();
-            // Also for one that has entered and not begun to wait.
-            notify.notify_one();
-        }
-    }
-}
-
-pub struct Waiting<'a> {
-    waiters: &'a Waiters,
-    job: JobId,
-    notify: Arc<Notify>,
-}
-
-impl Waiting<'_> {
-    pub async fn woken(&self) {
-        self.notify.notified().await;
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut jobs = self.waiters.jobs.lock();
-        if let Some((count, _)) = jobs.get_mut(&self.job) {
-            *count -= 1;
-            if *count == 0 {
-                jobs.remove(&self.job);
-            }
-        }
-        self.waiters.count.fetch_sub(1, Ordering::SeqCst);
     }
 }

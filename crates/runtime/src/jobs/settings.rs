@@ -12,6 +12,7 @@ pub struct Settings {
     pub bus_prefix: String,
     pub cluster: ClusterSettings,
     pub channels: ChannelSettings,
+    pub cache: CacheSettings,
     pub retry: JobDefaults,
     pub worker: WorkerSettings,
     pub retention: RetentionSettings,
@@ -37,6 +38,15 @@ pub struct ChannelSettings {
     pub cleanup_delay: Duration,
     pub scan_interval: Duration,
     pub batch_size: usize,
+}
+
+/// How long what is shown may be kept; zero switches it off.
+#[derive(Debug, Clone)]
+pub struct CacheSettings {
+    /// Of finished jobs.
+    pub job_ttl: Duration,
+    pub worker_ttl: Duration,
+    pub node_ttl: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -69,6 +79,7 @@ impl Default for Settings {
                 rebalance_ratio: 2.0,
             },
             channels: ChannelSettings { cleanup_delay: seconds(30), scan_interval: seconds(10), batch_size: 100 },
+            cache: CacheSettings { job_ttl: seconds(300), worker_ttl: seconds(30), node_ttl: seconds(30) },
             retry: JobDefaults::default(),
             worker: WorkerSettings { heartbeat_interval: seconds(10), stale_after: seconds(30) },
             retention: RetentionSettings {

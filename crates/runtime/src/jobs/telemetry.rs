@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_core::jobs::Status;
-use convoke_core::jobs::wire;
+use convoke_core::jobs::wire::{self, Poison};
 use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
-use metrics::{Histogram, counter, gauge, histogram};
-use serde::Serialize;
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use tracing::warn;
 
+use super::cache::Kind;
 use super::node::Node;
 
 /// Describes every metric, so that `/metrics` explains itself.
@@ -39,6 +39,13 @@ pub fn describe() {
     describe_gauge!("convoke_workers", "Live workers by state");
     describe_counter!("convoke_schedule_ticks_total", "Ticks of schedules, by what became of them");
     describe_counter!("convoke_handoffs_total", "Jobs handed to another node, by outcome");
+    describe_counter!(
+        "convoke_cache_requests_total",
+        "Reads of views, by kind and by whether they were kept in memory"
+    );
+    for (kind, is_hit) in Kind::ALL.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        cache_requests(kind, is_hit).absolute(0);
+    }
     // Known from the start, so that a first refusal shows as a rise from zero.
     for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
@@ -124,6 +131,16 @@ pub fn leads(is_me: bool, epoch: u64) {
     gauge!("convoke_epoch", "namespace" => "coordinator").set(epoch as f64);
 }
 
+/// A view was read through the cache.
+pub fn cache_asked(kind: Kind, is_hit: bool) {
+    cache_requests(kind, is_hit).increment(1);
+}
+
+fn cache_requests(kind: Kind, is_hit: bool) -> Counter {
+    let outcome = if is_hit { "hit" } else { "miss" };
+    counter!("convoke_cache_requests_total", "kind" => kind.as_str(), "outcome" => outcome)
+}
+
 /// Measures a verb of the store.
 pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
@@ -133,14 +150,7 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 }
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
-pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_json::Error) {
-    #[derive(Serialize)]
-    struct Poison<'a> {
-        v: wire::V1,
-        channel: &'a str,
-        reason: String,
-        body: String,
-    }
+pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
     warn!(channel, %error, "a message could not be read");
     // A job's own channels are many: they are counted together.
     let label = match channel.rsplit_once('.') {
@@ -148,8 +158,7 @@ pub async fn poison(node: &Node, channel: String, body: Bytes, error: &serde_jso
         _ => channel.clone(),
     };
     counter!("convoke_bus_poison_total", "channel" => label).increment(1);
-    let body = String::from_utf8_lossy(&body).into_owned();
-    let poison = Poison { v: wire::V1, channel: &channel, reason: error.to_string(), body };
+    let poison = Poison::of(channel, error, &body);
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
         warn!(%error, "a poisoned message could not be set aside");
     }

@@ -1,14 +1,23 @@
-//! What is shown of queues, workers and nodes.
+//! What is shown of jobs, queues, workers and nodes.
+//!
+//! Views may be read through the cache, so they may be a moment old: nothing is decided from them. A job is kept once
+//! nothing about it changes any more by itself: it has ended and its channels are cleaned. Then only a retry, a purge or
+//! its retention's end can make it another, and each of them is minded.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use convoke_core::jobs::Queue;
+use convoke_core::jobs::{Job, Queue, Status};
 use convoke_core::ports::store::{InFlight, InFlightFilter, NodeRecord, WorkerRecord};
-use convoke_core::{Error, QueueName, Result};
+use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, WorkerId};
+use jiff::Timestamp;
 use metrics::gauge;
 
+use super::cache::{Keep, Key};
 use super::coordinator::Coordinator;
 use super::node::Node;
+use super::settings::RetentionSettings;
 use super::telemetry;
 
 /// A queue, and how many live workers serve it.
@@ -18,7 +27,24 @@ pub struct QueueView {
     pub workers: u32,
 }
 
+/// Runs on their way from one node to another.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Handoffs {
+    /// The first [`SHOWN_MAX`] of them.
+    pub shown: Vec<InFlight>,
+    /// Counted up to [`COUNTED_MAX`].
+    pub total: usize,
+}
+
 const PAGE: usize = 1_000;
+/// How many runs are shown at once.
+const SHOWN_MAX: usize = 100;
+/// How many are counted at most: whoever looks must not cost more than the move itself.
+const COUNTED_MAX: usize = 10_000;
+/// What a node owns changes with every run: what is shown of it is hardly kept.
+const OWNED_LIFETIME: Duration = Duration::from_secs(1);
+/// What a worker, a node or a run weighs in memory, roughly and rather too much.
+const RECORD_BYTES: usize = 1 << 10;
 
 /// All runs in flight that match.
 pub async fn in_flight(node: &Node, filter: InFlightFilter) -> Result<Vec<InFlight>> {
@@ -56,21 +82,87 @@ impl Coordinator {
         Ok(QueueView { queue, workers })
     }
 
-    /// Workers as the store has them, those of this node up to the moment.
+    /// The job as it is, to look at.
+    pub async fn job_view(&self, id: JobId) -> Result<Arc<Job>> {
+        let node = self.node();
+        let keep = |job: &Job| {
+            let lifetime = kept_for(job, &node.settings.retention, node.now())?;
+            let texts =
+                [job.result.as_ref().map(|json| json.as_str()), job.error.as_deref(), job.unique_key.as_deref()];
+            let texts = texts.into_iter().flatten().map(str::len).sum::<usize>();
+            Some(Keep { lifetime, bytes: RECORD_BYTES + job.args.as_str().len() + texts })
+        };
+        node.cache.read(Key::Job(id), self.job(id, None), keep).await
+    }
+
+    /// Workers, those of this node up to the moment.
     pub async fn workers(&self) -> Result<Vec<WorkerRecord>> {
-        let now = self.node().now();
-        let stored = self.store().workers().await?;
-        let workers = stored.into_iter();
-        Ok(workers.map(|worker| self.node().sessions.record(&worker.worker_id, now).unwrap_or(worker)).collect())
+        let node = self.node();
+        let keep = |workers: &Vec<WorkerRecord>| whole(workers.iter().map(worker_bytes).sum());
+        let workers = node.cache.read(Key::Workers, self.store().workers(), keep).await?;
+        let now = node.now();
+        let present = |worker: &WorkerRecord| node.sessions.record(&worker.worker_id, now);
+        Ok(workers.iter().map(|worker| present(worker).unwrap_or_else(|| worker.clone())).collect())
+    }
+
+    pub async fn worker(&self, id: &WorkerId) -> Result<WorkerRecord> {
+        let node = self.node();
+        let load = async { self.store().worker(id).await?.ok_or_else(|| Error::not_found("worker", id)) };
+        let worker = node.cache.read(Key::Worker(id), load, |worker| whole(worker_bytes(worker))).await?;
+        Ok(node.sessions.record(id, node.now()).unwrap_or_else(|| WorkerRecord::clone(&worker)))
     }
 
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        let mut nodes = self.store().nodes().await?;
-        let own = nodes.iter_mut().find(|node| &node.node_id == self.node_id());
-        if let Some(own) = own {
-            own.job_count = self.node().claims.len() as u64;
+        let keep = |nodes: &Vec<NodeRecord>| whole(nodes.len() * RECORD_BYTES);
+        let nodes = self.node().cache.read(Key::Nodes, self.store().nodes(), keep).await?;
+        Ok(nodes.iter().map(|node| self.up_to_date(node)).collect())
+    }
+
+    pub async fn node_view(&self, id: &NodeId) -> Result<NodeRecord> {
+        let load = async {
+            let nodes = self.store().nodes().await?;
+            nodes.into_iter().find(|node| &node.node_id == id).ok_or_else(|| Error::not_found("node", id))
+        };
+        let node = self.node().cache.read(Key::Node(id), load, |_| whole(RECORD_BYTES)).await?;
+        Ok(self.up_to_date(&node))
+    }
+
+    fn up_to_date(&self, record: &NodeRecord) -> NodeRecord {
+        let is_own = &record.node_id == self.node_id();
+        let job_count = if is_own { self.node().claims.len() as u64 } else { record.job_count };
+        NodeRecord { job_count, ..record.clone() }
+    }
+
+    /// The term that a node spoke of last.
+    pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
+        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().neighbours.epoch_of(id) }
+    }
+
+    /// The first runs whose events a node records, as far as that is written down.
+    pub async fn jobs_of(&self, id: &NodeId) -> Result<Arc<Vec<InFlight>>> {
+        let filter = InFlightFilter { owner: Some(id.clone()), ..InFlightFilter::default() };
+        let load = self.store().in_flight(filter, None, SHOWN_MAX);
+        let keep = |runs: &Vec<InFlight>| Some(Keep { lifetime: OWNED_LIFETIME, bytes: runs.len() * RECORD_BYTES });
+        self.node().cache.read(Key::JobsOf(id), load, keep).await
+    }
+
+    /// Runs on their way from one node to another, as the store has them now.
+    pub async fn handoffs(&self) -> Result<Handoffs> {
+        let filter = InFlightFilter { moving: true, ..InFlightFilter::default() };
+        let mut handoffs = Handoffs::default();
+        let mut after = None;
+        while handoffs.total < COUNTED_MAX {
+            let page = self.store().in_flight(filter.clone(), after, PAGE).await?;
+            handoffs.total += page.len();
+            after = page.last().map(|run| run.job);
+            let full = page.len() == PAGE;
+            let room = SHOWN_MAX - handoffs.shown.len();
+            handoffs.shown.extend(page.into_iter().take(room));
+            if !full {
+                break;
+            }
         }
-        Ok(nodes)
+        Ok(handoffs)
     }
 
     /// Brings the gauges up to date before they are read.
@@ -90,4 +182,27 @@ impl Coordinator {
         gauge!("convoke_workers").set(self.store().workers().await?.len() as f64);
         Ok(())
     }
+}
+
+/// How long a job may be shown as it is: not at all while anything about it may change by itself.
+fn kept_for(job: &Job, retention: &RetentionSettings, now: Timestamp) -> Option<Duration> {
+    if job.status.is_live() || !job.channels_cleaned {
+        return None;
+    }
+    let kept = match job.status {
+        Status::Completed => retention.completed,
+        Status::Cancelled => retention.cancelled,
+        _ => retention.dead,
+    };
+    let age = Duration::try_from(now.duration_since(job.completed_at?)).unwrap_or_default();
+    kept.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// For as long as its kind lives.
+fn whole(bytes: usize) -> Option<Keep> {
+    Some(Keep { lifetime: Duration::MAX, bytes })
+}
+
+fn worker_bytes(worker: &WorkerRecord) -> usize {
+    RECORD_BYTES + worker.queues.iter().map(|queue| queue.as_str().len() + 32).sum::<usize>()
 }

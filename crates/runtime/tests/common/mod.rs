@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod counting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report,
 use convoke_core::jobs::{Job, JobSpec, RetryPolicy};
 use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_testkit::shared_bus::SharedBus;
 
 pub fn ports() -> Ports {
     Ports {
@@ -18,6 +21,12 @@ pub fn ports() -> Ports {
         leases: Arc::new(MemoryLeases::default()),
         clock: Arc::new(SystemClock),
     }
+}
+
+/// For several nodes.
+pub fn shared_ports() -> Ports {
+    let ports = ports();
+    Ports { bus: Arc::new(SharedBus(ports.bus.clone())), ..ports }
 }
 
 pub fn quick() -> Settings {
@@ -33,7 +42,12 @@ pub fn quick() -> Settings {
 }
 
 pub async fn start(ports: &Ports) -> Coordinator {
-    let node = NodeId::new("n1").expect("a name");
+    start_as("n1", ports).await
+}
+
+/// One more node of the cluster that shares `ports`.
+pub async fn start_as(id: &str, ports: &Ports) -> Coordinator {
+    let node = NodeId::new(id).expect("a name");
     let coordinator = Coordinator::start(node, ports.clone(), quick()).await.expect("it starts");
     coordinator.ready().await;
     coordinator

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
@@ -12,10 +13,73 @@ use tokio::process::Command;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub struct Child {
+struct Child {
     process: tokio::process::Child,
     pid: Pid,
-    pub url: String,
+    url: String,
+}
+
+/// What our own servers run on.
+#[derive(Debug, Clone, Args)]
+pub struct Engines {
+    /// Store of our own servers [default: a SQLite file that goes with the run]
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    pub store: Option<String>,
+    /// Bus of our own servers [default: in process]
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    pub bus: Option<String>,
+    /// Before the names on that bus
+    #[arg(long, value_name = "PREFIX", default_value = "convoke-bench")]
+    pub bus_prefix: String,
+    /// How many servers of our own; more than one need a store and a bus that they can share
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub nodes: u8,
+    /// Workers speak the bus instead of a gateway
+    #[arg(long, requires = "bus")]
+    pub bus_workers: bool,
+}
+
+/// Our own servers: one, or the nodes of a cluster.
+#[derive(Default)]
+pub struct Children(Vec<Child>);
+
+impl Children {
+    pub async fn start(dir: &Path, engines: &Engines) -> Result<Children> {
+        let mut children = Children::default();
+        for _ in 0..engines.nodes {
+            children.0.push(Child::start(dir, engines).await?);
+        }
+        Ok(children)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.0.iter().map(|child| child.url.clone()).collect()
+    }
+
+    /// Of all of them together.
+    pub fn memory(&self) -> Result<Memory> {
+        self.0.iter().try_fold(Memory { now_mb: 0.0, peak_mb: 0.0 }, |sum, child| {
+            let memory = child.memory()?;
+            Ok(Memory { now_mb: sum.now_mb + memory.now_mb, peak_mb: sum.peak_mb + memory.peak_mb })
+        })
+    }
+
+    /// Of all of them together.
+    pub fn processor_time(&self) -> Result<Duration> {
+        self.0.iter().try_fold(Duration::ZERO, |sum, child| Ok(sum + child.processor_time()?))
+    }
+
+    pub async fn stop(self) -> Result<()> {
+        for child in self.0 {
+            child.stop().await?;
+        }
+        Ok(())
+    }
 }
 
 /// Resident memory of a process.
@@ -25,10 +89,17 @@ pub struct Memory {
 }
 
 impl Child {
-    pub async fn start(dir: &Path) -> Result<Child> {
+    /// On the engines that are named, else on a file in `dir`.
+    pub async fn start(dir: &Path, engines: &Engines) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--http", "127.0.0.1:0", "--store"]);
-        command.arg(format!("sqlite:{}", dir.join("bench.db").display()));
+        match &engines.store {
+            Some(url) => command.arg(url),
+            None => command.arg(format!("sqlite:{}", dir.join("bench.db").display())),
+        };
+        if let Some(url) = &engines.bus {
+            command.args(["--bus", url, "--bus-prefix", &engines.bus_prefix]);
+        }
         // The defaults are measured, whatever is set around here.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
             command.env_remove(name);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::JobsArgs;
-use super::child::Child;
+use super::child::Children;
 use super::enqueue;
 use super::report::Report;
 use super::wire::Target;
@@ -21,16 +21,16 @@ struct Cost {
 }
 
 /// One queue is filled, first a little, then a lot; each time some jobs are added to it and as many are taken out.
-pub async fn measure(args: &JobsArgs, target: &Target, child: Option<&Child>, report: &mut Report) -> Result<()> {
+pub async fn measure(args: &JobsArgs, target: &Target, children: &Children, report: &mut Report) -> Result<()> {
     let queue = "bench-flat";
     let sample = args.jobs() / 2;
     report.phase("cost of a job with few pending");
     enqueue::batches(target, queue, FEW.min(args.many()), args.batch).await?;
-    let few = cost(args, target, child, queue, sample).await?;
+    let few = cost(args, target, children, queue, sample).await?;
     report.phase("filling the queue");
     enqueue::batches(target, queue, args.many().saturating_sub(FEW), args.batch).await?;
     report.phase("cost of a job with many pending");
-    let many = cost(args, target, child, queue, sample).await?;
+    let many = cost(args, target, children, queue, sample).await?;
     report.add("fewPendingUs", &format!("cost of a job with {FEW} pending"), few.wall_us, "µs");
     report.add("manyPendingUs", &format!("cost of a job with {} pending", args.many()), many.wall_us, "µs");
     report.add("flatness", "  many to few", many.wall_us / few.wall_us, "×");
@@ -42,9 +42,9 @@ pub async fn measure(args: &JobsArgs, target: &Target, child: Option<&Child>, re
     Ok(())
 }
 
-async fn cost(args: &JobsArgs, target: &Target, child: Option<&Child>, queue: &str, sample: u64) -> Result<Cost> {
-    let used = |child: &Child| child.processor_time();
-    let before = child.map(used).transpose()?;
+async fn cost(args: &JobsArgs, target: &Target, children: &Children, queue: &str, sample: u64) -> Result<Cost> {
+    let used = || (!children.is_empty()).then(|| children.processor_time()).transpose();
+    let before = used()?;
     let enqueued = enqueue::batches(target, queue, sample, args.batch).await?;
     let workers = Workers::start(target, queue, args.concurrency, |_| {})?;
     // From the first run on, so that the worker's registration is not counted.
@@ -57,7 +57,7 @@ async fn cost(args: &JobsArgs, target: &Target, child: Option<&Child>, queue: &s
     if begin.is_err() || end.is_err() {
         bail!("only {begun} of {sample} jobs were begun");
     }
-    let after = child.map(used).transpose()?;
+    let after = used()?;
     let per_job = |time: Duration| time.as_secs_f64() * 1e6 / sample as f64;
     let processor_us = before.zip(after).map(|(before, after)| per_job(after.saturating_sub(before)));
     Ok(Cost { wall_us: per_job(enqueued.elapsed) + drained.as_secs_f64() * 1e6, processor_us })

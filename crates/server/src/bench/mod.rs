@@ -24,7 +24,7 @@ use clap::{Args, Subcommand};
 use convoke_core::duration;
 
 use crate::cli::Usage;
-use child::Child;
+use child::{Children, Engines};
 use report::Report;
 use wire::Target;
 
@@ -40,7 +40,8 @@ enum What {
     #[command(after_help = "Examples:
   convoke bench jobs
   convoke bench jobs --quick --json
-  convoke bench jobs --flat --lists --dir /var/tmp")]
+  convoke bench jobs --flat --lists --dir /var/tmp
+  convoke bench jobs --store postgres://localhost/bench --bus redis://localhost --nodes 3")]
     Jobs(JobsArgs),
 }
 
@@ -52,6 +53,8 @@ pub struct JobsArgs {
     /// Token, where that server wants one
     #[arg(long, requires = "server")]
     token: Option<String>,
+    #[command(flatten)]
+    engines: Engines,
     /// Where our own server keeps its file for as long as it runs [default: the system's directory for such]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -120,27 +123,29 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     let echoed = limits::echoes(&args).await?;
     report.add("echoPerSecond", "bare HTTP exchange", echoed.per_second(), "/s");
 
-    let child = match &args.server {
-        None => Some(Child::start(dir.path()).await?),
-        Some(_) => None,
+    let children = match &args.server {
+        None => Children::start(dir.path(), &args.engines).await?,
+        Some(_) => Children::default(),
     };
-    let url = child.as_ref().map(|child| child.url.clone()).or(args.server.clone()).unwrap_or_default();
-    let target = Target::parse(&url, args.token.clone()).map_err(|message| Usage(format!("--server: {message}")))?;
-    if let Some(child) = &child {
-        report.add("idleRssMb", "idle RSS", child.memory()?.now_mb, "MB");
+    let urls = args.server.clone().unwrap_or_else(|| children.urls().join(","));
+    let mut target =
+        Target::parse(&urls, args.token.clone()).map_err(|message| Usage(format!("--server: {message}")))?;
+    if let Some(bus) = args.engines.bus.as_ref().filter(|_| args.engines.bus_workers) {
+        target.bus = Some((bus.clone(), args.engines.bus_prefix.clone()));
     }
-    let measured = measure(&args, &target, child.as_ref(), &mut report).await;
-    if let (Some(child), Ok(())) = (&child, &measured) {
-        report.add("peakRssMb", "peak RSS", child.memory()?.peak_mb, "MB");
+    if !children.is_empty() {
+        report.add("idleRssMb", "idle RSS", children.memory()?.now_mb, "MB");
     }
-    if let Some(child) = child {
-        child.stop().await?;
+    let measured = measure(&args, &target, &children, &mut report).await;
+    if !children.is_empty() && measured.is_ok() {
+        report.add("peakRssMb", "peak RSS", children.memory()?.peak_mb, "MB");
     }
+    children.stop().await?;
     measured?;
     report.print()
 }
 
-async fn measure(args: &JobsArgs, target: &Target, child: Option<&Child>, report: &mut Report) -> Result<()> {
+async fn measure(args: &JobsArgs, target: &Target, children: &Children, report: &mut Report) -> Result<()> {
     let jobs = args.jobs();
     report.phase("single enqueue");
     let single = enqueue::single(target, "bench-single", jobs / 2, args.connections).await?;
@@ -167,7 +172,7 @@ async fn measure(args: &JobsArgs, target: &Target, child: Option<&Child>, report
     report.add("ackP50Ms", "  enqueue to acknowledgement, p50", latency.acknowledged(50.0), "ms");
     report.add("ackP99Ms", "  its p99", latency.acknowledged(99.0), "ms");
     if args.flat {
-        flat::measure(args, target, child, report).await?;
+        flat::measure(args, target, children, report).await?;
     }
     if args.lists {
         lists::measure(args, target, report).await?;

@@ -1,5 +1,7 @@
 //! Bare HTTP/1.1: requests that were formatted before, answers of which only the status and the length are read.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,20 +13,29 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server to measure.
 #[derive(Debug, Clone)]
 pub struct Target {
-    pub url: String,
+    /// One for each node.
+    pub urls: Vec<String>,
     pub token: Option<String>,
-    host: String,
+    /// Where workers speak the bus: its address and prefix.
+    pub bus: Option<(String, String)>,
+    hosts: Vec<String>,
+    next: Arc<AtomicUsize>,
 }
 
 impl Target {
-    pub fn parse(url: &str, token: Option<String>) -> Result<Self, String> {
-        let expected = || format!("expected http://host:port, got {url:?}");
-        let host = url.strip_prefix("http://").ok_or_else(expected)?.trim_end_matches('/');
-        if host.is_empty() || host.contains('/') {
-            return Err(expected());
-        }
-        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-        Ok(Target { url: format!("http://{host}"), token, host })
+    /// One address, or several with commas between.
+    pub fn parse(urls: &str, token: Option<String>) -> Result<Self, String> {
+        let hosts = urls.split(',').map(|url| {
+            let expected = || format!("expected http://host:port, got {url:?}");
+            let host = url.strip_prefix("http://").ok_or_else(expected)?.trim_end_matches('/');
+            if host.is_empty() || host.contains('/') {
+                return Err(expected());
+            }
+            Ok(if host.contains(':') { host.to_owned() } else { format!("{host}:80") })
+        });
+        let hosts = hosts.collect::<Result<Vec<String>, String>>()?;
+        let urls = hosts.iter().map(|host| format!("http://{host}")).collect();
+        Ok(Target { urls, token, bus: None, hosts, next: Arc::default() })
     }
 
     /// A whole request, ready to be written any number of times.
@@ -34,15 +45,17 @@ impl Target {
         format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{authorization}content-length: \
              {}\r\n\r\n{body}",
-            self.host,
+            self.hosts[0],
             body.len()
         )
         .into_bytes()
     }
 
+    /// To each node in turn.
     pub async fn connect(&self) -> Result<Connection> {
-        let stream = TcpStream::connect(&self.host).await;
-        let stream = stream.with_context(|| format!("the server at {} cannot be reached", self.url))?;
+        let host = &self.hosts[self.next.fetch_add(1, Ordering::Relaxed) % self.hosts.len()];
+        let stream = TcpStream::connect(host).await;
+        let stream = stream.with_context(|| format!("the server at http://{host} cannot be reached"))?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream, buffer: vec![0; 16 << 10] })
     }
@@ -124,7 +137,7 @@ mod tests {
     #[test]
     fn an_address_is_a_host_and_a_port() {
         let target = Target::parse("http://127.0.0.1:3000/", None).expect("valid");
-        assert_eq!((target.url.as_str(), target.host.as_str()), ("http://127.0.0.1:3000", "127.0.0.1:3000"));
+        assert_eq!((&*target.urls[0], &*target.hosts[0]), ("http://127.0.0.1:3000", "127.0.0.1:3000"));
         for bad in ["", "127.0.0.1:3000", "https://a", "http://", "http://a/b"] {
             Target::parse(bad, None).expect_err(bad);
         }

@@ -60,25 +60,33 @@ impl Workers {
         concurrency: u32,
         seen: impl Fn(&Json) + Send + Sync + 'static,
     ) -> Result<Workers> {
-        let link = convoke::connect::worker_link(&target.url, target.token.clone())?;
-        let settings = Settings {
-            name: Some("bench".into()),
-            queues: vec![QueueName::new(queue)?],
-            concurrency,
-            ..Settings::default()
-        };
         let tally = Arc::new(Tally::default());
-        let mut handlers = Handlers::default();
-        let begun = tally.clone();
-        handlers.add(JobType::new(JOB_TYPE)?, move |_, args| {
-            seen(&args);
-            begun.count(1);
-            Box::pin(std::future::ready(Ok(None)))
-        });
+        let (job_type, queue, seen) = (JobType::new(JOB_TYPE)?, QueueName::new(queue)?, Arc::new(seen));
         let shutdown = Shutdown::default();
-        let until = shutdown.clone();
+        let (target, begun, until) = (target.clone(), tally.clone(), shutdown.clone());
         let thread = on_a_thread(async move {
-            Worker::new(link, convoke::connect::clock(), settings, handlers).run(until).await?;
+            // One for each node, so that all of them are asked.
+            let share = concurrency.div_ceil(target.urls.len() as u32);
+            let mut workers = tokio::task::JoinSet::new();
+            for url in &target.urls {
+                let link = match &target.bus {
+                    Some((bus, prefix)) => convoke::connect::worker_way(bus, None, prefix).await?,
+                    None => convoke::connect::worker_link(url, target.token.clone())?,
+                };
+                let (name, queues) = (Some("bench".into()), vec![queue.clone()]);
+                let settings = Settings { name, queues, concurrency: share, ..Settings::default() };
+                let mut handlers = Handlers::default();
+                let (begun, seen) = (begun.clone(), seen.clone());
+                handlers.add(job_type.clone(), move |_, args| {
+                    seen(&args);
+                    begun.count(1);
+                    Box::pin(std::future::ready(Ok(None)))
+                });
+                workers.spawn(Worker::new(link, convoke::connect::clock(), settings, handlers).run(until.clone()));
+            }
+            while let Some(ended) = workers.join_next().await {
+                ended??;
+            }
             Ok(())
         })?;
         Ok(Workers { shutdown, thread, tally })

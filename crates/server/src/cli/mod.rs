@@ -16,6 +16,7 @@ mod remote;
 mod schedule;
 mod worker;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -63,6 +64,11 @@ pub enum Command {
 }
 
 impl Cli {
+    /// What was typed. `-v` may stand before the command as well, where `serve`'s own flags may not.
+    pub fn typed(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Cli::try_parse_from(after_the_command(arguments.into_iter().collect()))
+    }
+
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let verbose = self.verbose;
         match self.command {
@@ -84,6 +90,20 @@ impl Cli {
     pub fn wants_all_cores(&self) -> bool {
         matches!(self.command, None | Some(Command::Serve(_) | Command::Worker(_)))
     }
+}
+
+/// Moves `-v`s that stand before the command behind it.
+fn after_the_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_verbose = |argument: &OsString| {
+        let text = argument.to_str().unwrap_or_default();
+        text == "--verbose" || (text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|byte| byte == b'v'))
+    };
+    let count = arguments.iter().skip(1).take_while(|argument| is_verbose(argument)).count();
+    let command = 1 + count;
+    if arguments.get(command).is_some_and(|argument| !argument.as_encoded_bytes().starts_with(b"-")) {
+        arguments[1..=command].rotate_right(1);
+    }
+    arguments
 }
 
 #[cfg(test)]

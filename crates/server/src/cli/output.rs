@@ -33,11 +33,14 @@ pub fn render(headers: &[&str], rows: Vec<Vec<String>>) -> String {
 
 /// Name and value of one thing, the values aligned. What is absent is left out.
 pub fn fields(pairs: &[(&str, String)]) -> io::Result<()> {
+    line(titled(pairs))
+}
+
+pub fn titled(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, value) in pairs.iter().filter(|(_, value)| !value.is_empty()) {
-        line(format!("{name:width$}  {}", printable(value)))?;
-    }
-    Ok(())
+    let present = pairs.iter().filter(|(_, value)| !value.is_empty());
+    let lines: Vec<String> = present.map(|(name, value)| format!("{name:width$}  {}", printable(value))).collect();
+    lines.join("\n")
 }
 
 /// Text with its control characters escaped.

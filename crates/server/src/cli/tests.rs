@@ -4,7 +4,27 @@ use clap::error::ErrorKind;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(std::iter::once("convoke").chain(line.split_whitespace()))
+    Cli::typed(std::iter::once("convoke").chain(line.split_whitespace()).map(OsString::from))
+}
+
+#[test]
+fn more_may_be_asked_for_before_and_behind_the_command() {
+    for (line, verbose) in [
+        ("-v job list", 1),
+        ("-vv job list", 2),
+        ("-v --verbose job -v list", 3),
+        ("job list -v", 1),
+        ("-v", 1),
+        ("-v --demo", 1),
+        ("--demo -v", 1),
+        ("", 0),
+    ] {
+        let cli = parse(line).expect(line);
+        assert_eq!((cli.verbose, cli.command.is_some()), (verbose, line.contains("job")), "{line}");
+    }
+    for line in ["-v --demo job list", "--demo job list", "-", "- job list", "-x job list"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
 }
 
 #[test]

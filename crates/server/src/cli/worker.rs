@@ -51,6 +51,9 @@ struct RunArgs {
     /// Command to run with sh -c
     #[arg(long, value_name = "CMD")]
     exec: String,
+    /// What comes before the names of channels, where --server is a bus
+    #[arg(long, default_value = convoke::connect::BUS_PREFIX, value_name = "PREFIX")]
+    bus_prefix: String,
     /// Name to be known by in lists
     #[arg(long)]
     name: Option<String>,
@@ -126,9 +129,15 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
         Box::pin(async move { exec.run(&cx, &job_args).await.map(|()| None) })
     });
     let token = remote.token.filter(|token| !token.is_empty());
-    let link = convoke::connect::worker_link(&remote.server, token)
-        .map_err(|error| Usage(format!("--server {}: {error}", remote.server)))?;
-    tracing::info!(server = remote.server, "working");
+    // An address of a bus may hold a password.
+    let is_bus = convoke::connect::is_bus(&remote.server);
+    let shown = if is_bus { "the bus" } else { remote.server.as_str() };
+    let link = convoke::connect::worker_way(&remote.server, token, &args.bus_prefix).await;
+    let link = link.map_err(|error| match error {
+        error if error.is_transient() => anyhow::anyhow!("--server: {error}"),
+        error => Usage(format!("--server {shown}: {error}")).into(),
+    })?;
+    tracing::info!(server = shown, "working");
     let ended = Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await;
     commands.finish().await;
     ended?;

@@ -87,7 +87,9 @@ sections! {
         scan_interval: Duration = seconds(10),
         batch_size: usize = 100,
     }
+    /// How long what is shown may be kept in memory; `0s` switches it off.
     Cache {
+        /// Of finished jobs.
         #[serde(with = "duration")]
         job_ttl: Duration = seconds(300),
         #[serde(with = "duration")]

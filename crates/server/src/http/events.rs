@@ -1,6 +1,6 @@
 //! Streams of server-sent events: what happens, and what a job logs.
 //!
-//! `/v1/events` is a notice board. A reader that is slower than what happens is told how much it missed (`lagged`) and goes
+//! `/v1/events` is a notice board for what happens on all nodes. A reader that is slower than what happens is told how much it missed (`lagged`) and goes
 //! on from there; whoever must know reads the state again. A job's logs are a record: they are replayed from the store
 //! from where the reader says it is, followed while the job lives, and closed by `end`. Streams are counted, since each
 //! holds a connection; they end when the server closes.
@@ -48,7 +48,8 @@ pub fn routes() -> OpenApiRouter<AppState> {
 
 /// Watch what happens
 ///
-/// Each event's name is in `event`, its JSON in `data`. Comments keep the connection alive.
+/// On any node, what happens on all of them. Each event's name is in `event`, its JSON in `data`: `node` is where it
+/// happened. `lagged` says that so many are missing. Comments keep the connection alive.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(doc::EventsParams), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     doc::Refused,
@@ -88,7 +89,8 @@ struct Filter(Option<HashSet<String>>);
 impl Filter {
     fn wants(&self, name: &str) -> bool {
         let Some(wanted) = &self.0 else { return true };
-        wanted.contains(name) || name.split(':').next().is_some_and(|kind| wanted.contains(kind))
+        // What is missing may have been what it wants.
+        name == "lagged" || wanted.contains(name) || name.split(':').next().is_some_and(|kind| wanted.contains(kind))
     }
 }
 

@@ -130,7 +130,7 @@ async fn show(State(state): State<AppState>, Segment(id): Segment<JobId>, mut pa
     })?;
     params.end()?;
     let job = match wait.filter(|wait| !wait.is_zero()) {
-        None => state.coordinator.job(id, None).await?,
+        None => return Ok(job_answer(StatusCode::OK, &*state.coordinator.job_view(id).await?)),
         Some(wait) => tokio::select! {
             job = state.coordinator.job(id, Some(wait)) => job?,
             // Whoever waits asks again, elsewhere or when this node is back.

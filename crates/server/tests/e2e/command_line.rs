@@ -84,6 +84,8 @@ async fn every_noun_can_be_managed() {
     assert_eq!((&queue["rateLimit"], &queue["concurrency"]), (&json!({ "limit": 100, "per": "1s" }), &json!(3)));
     cli.run(["queue", "list"]).await.expect(0);
     cli.run(["worker", "list"]).await.expect(0);
+    let shown = cli.run(["-v", "cluster", "status"]).await;
+    assert!(shown.expect(0).contains("LAST BEAT"));
     let status = cli.run(["cluster", "status", "--json"]).await.json();
     assert!(status["epoch"].as_u64() >= Some(1), "{status}");
     assert_ne!(cli.run(["dead", "purge"]).await.code, Some(0), "a purge of everything must be asked for");
@@ -94,7 +96,14 @@ async fn every_noun_can_be_managed() {
 async fn mistakes_are_told_apart_by_their_exit_code() {
     let node = server().start().await;
     let cli = node.cli();
-    for args in [&["nonsense"][..], &["enqueue"], &["job", "show"], &["enqueue", "t", "--priority", "urgent"]] {
+    for args in [
+        &["nonsense"][..],
+        &["enqueue"],
+        &["job", "show"],
+        &["enqueue", "t", "--priority", "urgent"],
+        &["serve", "--http", "127.0.0.1:0", "--store", "gopher://nowhere/jobs"],
+        &["serve", "--http", "127.0.0.1:0", "--store", "memory:", "--bus", "gopher://nowhere"],
+    ] {
         let output = cli.run(args).await;
         assert_eq!(output.code, Some(2), "{args:?}: {}", output.stderr);
     }

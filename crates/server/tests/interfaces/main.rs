@@ -240,6 +240,13 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     }
     let schedule = json!({ "type": "good", "queue": "q", "every": "100ms" });
     http.send("PUT", "/v1/schedules/s", Some(schedule)).await.expect("an answer").expect(201);
+    let daily = Some(json!({ "type": "good", "queue": "q", "every": "1d" }));
+    http.send("PUT", "/v1/schedules/d", daily.clone()).await.expect("an answer").expect(201);
+    http.send("PUT", "/v1/schedules/d", daily).await.expect("an answer").expect(200);
+    for verb in ["pause", "resume"] {
+        http.post(&format!("/v1/schedules/d/{verb}"), json!({})).await.expect("an answer").expect(200);
+    }
+    http.send("DELETE", "/v1/schedules/d", None).await.expect("an answer").expect(204);
     for (id, end) in &ends {
         node.job_when(id, &[*end]).await;
     }

@@ -52,7 +52,7 @@ pub const COMMANDS: [(Capability, &str, &str); 44] = [
     (Jobs, "worker run", "--queue --concurrency --exec"),
     (Jobs, "worker list", ""),
     (Jobs, "cluster", "status"),
-    (Jobs, "cluster status", ""),
+    (Jobs, "cluster status", "--watch --every"),
     (Jobs, "bench jobs", "--json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),
@@ -66,7 +66,7 @@ pub const COMMANDS: [(Capability, &str, &str); 44] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 40] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 43] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -96,7 +96,10 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 40] = [
     (Jobs, "POST", "/v1/dead-letters/retry", ""),
     (Jobs, "POST", "/v1/dead-letters/purge", ""),
     (Jobs, "GET", "/v1/workers", ""),
+    (Jobs, "GET", "/v1/workers/{id}", ""),
     (Jobs, "GET", "/v1/nodes", ""),
+    (Jobs, "GET", "/v1/nodes/{id}", ""),
+    (Jobs, "GET", "/v1/nodes/{id}/jobs", ""),
     (Jobs, "GET", "/v1/cluster", ""),
     (Jobs, "GET", "/v1/events", ""),
     (Jobs, "POST", "/v1/worker/register", ""),
@@ -181,7 +184,7 @@ pub const KEYS: [(Capability, &str, &str); 67] = [
 ];
 
 /// A metric and its labels.
-pub const METRICS: [(Capability, &str, &str); 19] = [
+pub const METRICS: [(Capability, &str, &str); 20] = [
     (Jobs, "convoke_jobs_total", "queue type status"),
     (Jobs, "convoke_queue_depth", "queue status"),
     (Jobs, "convoke_queue_oldest_pending_seconds", "queue"),
@@ -193,6 +196,7 @@ pub const METRICS: [(Capability, &str, &str); 19] = [
     (Jobs, "convoke_leader", "namespace"),
     (Jobs, "convoke_epoch", "namespace"),
     (Jobs, "convoke_store_seconds", "verb"),
+    (Jobs, "convoke_cache_requests_total", "kind outcome"),
     (Cluster, "convoke_handoffs_total", "outcome"),
     (Cluster, "convoke_bus_poison_total", "channel"),
     (Election, "convoke_election_heartbeat_seconds", "quantile"),
@@ -203,7 +207,7 @@ pub const METRICS: [(Capability, &str, &str); 19] = [
     (Mesh, "convoke_mesh_call_seconds", ""),
 ];
 
-pub const EVENTS: [(Capability, &str); 26] = [
+pub const EVENTS: [(Capability, &str); 31] = [
     (Jobs, "job:pending"),
     (Jobs, "job:scheduled"),
     (Jobs, "job:dispatched"),
@@ -213,6 +217,11 @@ pub const EVENTS: [(Capability, &str); 26] = [
     (Jobs, "job:timedOut"),
     (Jobs, "job:cancelled"),
     (Jobs, "schedule:fired"),
+    (Jobs, "schedule:created"),
+    (Jobs, "schedule:updated"),
+    (Jobs, "schedule:paused"),
+    (Jobs, "schedule:resumed"),
+    (Jobs, "schedule:removed"),
     (Jobs, "worker:joined"),
     (Jobs, "worker:left"),
     (Jobs, "leader:changed"),

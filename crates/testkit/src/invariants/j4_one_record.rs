@@ -1,9 +1,12 @@
 //! J4: exactly one terminal record of a job. Whoever saw its end saw the same one, and its history has no other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use convoke_core::jobs::Status;
+
+use super::chronicle::jobs;
 use super::seen::TERMINAL;
-use super::{Broken, Entries, Seen, SeenJob};
+use super::{Broken, Entries, Entry, Row, Seen, SeenJob};
 
 pub fn check(entries: &Entries, seen: &Seen) -> Vec<Broken> {
     let mut found = Vec::new();
@@ -45,9 +48,39 @@ fn of(job: &SeenJob) -> Option<String> {
     }
 }
 
+/// Of the whole history: a job ends once, and what it ended with stays. One that is redriven begins again.
+pub fn check_history(entries: &[Entry]) -> Vec<Broken> {
+    let mut found = Vec::new();
+    let mut ends: BTreeMap<&str, u32> = BTreeMap::new();
+    for (writer, id, before, after) in jobs(entries) {
+        let Some(after) = after else { continue };
+        let had_ended = before.is_some_and(|before| !before.status.is_live());
+        match (had_ended, after.status.is_live()) {
+            (false, false) => *ends.entry(id).or_default() += 1,
+            (true, true) if before.is_some_and(|before| before.status.to(after.status).is_ok()) => {
+                ends.remove(id);
+            }
+            (true, true) => found.push(format!("job {id} was {before:?} and was made {:?} by {writer}", after.status)),
+            (true, false) if before.map(end) != Some(end(after)) => {
+                found.push(format!("job {id} had ended as {before:?} and was made {after:?} by {writer}"));
+            }
+            (true, false) | (false, true) => {}
+        }
+    }
+    let again = ends.into_iter().filter(|(_, times)| *times > 1);
+    found.extend(again.map(|(id, times)| format!("job {id} ended {times} times")));
+    found.into_iter().map(|what| Broken { invariant: "J4", what }).collect()
+}
+
+/// What of a row may never change once the job has ended.
+fn end(row: &Row) -> (Status, Option<&str>, Option<&str>, u64) {
+    (row.status, row.execution.as_deref(), row.said.as_deref(), row.attempt)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Ledger;
+    use super::super::chronicle::{life, row};
     use super::super::seen::{job, seen};
     use super::*;
 
@@ -95,5 +128,37 @@ mod tests {
         ledger.ended("a", "completed");
         ledger.ended("a", "completed");
         assert_eq!(check(&ledger.entries(), &seen), []);
+    }
+
+    #[test]
+    fn a_history_holds_with_one_end_and_one_more_for_each_redrive() {
+        let steps = [
+            ("n1", row(Status::Running, None)),
+            ("n1", row(Status::Failed, None)),
+            ("n2", row(Status::Pending, None)),
+            ("n2", row(Status::Dispatched, None)),
+            ("n2", row(Status::Completed, None)),
+            ("n2", Row { owner: Some("n2".into()), ..row(Status::Completed, None) }),
+        ];
+        assert_eq!(check_history(&life("a", &steps)), []);
+    }
+
+    #[test]
+    fn an_end_that_was_rewritten_or_undone_is_found_although_it_was_repaired() {
+        let completed = row(Status::Completed, None);
+        for broken in [
+            row(Status::Failed, None),
+            row(Status::Running, None),
+            Row { said: Some("42".into()), ..completed.clone() },
+            Row { execution: Some("2".into()), ..completed.clone() },
+        ] {
+            let steps = [
+                ("n1", row(Status::Running, None)),
+                ("n1", completed.clone()),
+                ("n2", broken),
+                ("n2", completed.clone()),
+            ];
+            assert!(!check_history(&life("a", &steps)).is_empty(), "{steps:?}");
+        }
     }
 }

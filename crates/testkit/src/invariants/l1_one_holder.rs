@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Broken;
+use super::{Broken, Change, Entry};
 
 /// A term that somebody was given, in the order in which terms were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,15 @@ pub fn check(terms: &[Term]) -> Vec<Broken> {
     found
 }
 
+/// The terms that began with a seal, as the store's chronicle has them. A term that never sealed never wrote.
+pub fn terms(entries: &[Entry]) -> Vec<Term> {
+    let sealed = entries.iter().filter_map(|entry| match entry.change {
+        Change::Sealed(epoch) => Some(Term { holder: entry.writer.clone(), epoch }),
+        Change::Job { .. } => None,
+    });
+    sealed.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +63,11 @@ mod tests {
     #[test]
     fn an_epoch_that_falls_is_found() {
         assert_eq!(check(&terms(&[("a", 4), ("b", 3), ("c", 5)])).len(), 1);
+    }
+
+    #[test]
+    fn a_seal_is_a_term_of_who_wrote_it() {
+        let entry = |writer: &str, epoch| Entry { writer: writer.into(), change: Change::Sealed(epoch) };
+        assert_eq!(super::terms(&[entry("a", 1), entry("b", 2)]), terms(&[("a", 1), ("b", 2)]));
     }
 }

@@ -1,20 +1,24 @@
 //! The promises, one file each: a check of what the outside saw against what the coordinator says.
 //!
-//! The [`Ledger`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end. A
-//! check answers all that is broken, in words. Each is itself tested by a history that breaks it, since a check that
-//! cannot fail promises nothing.
+//! The [`Ledger`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end, and
+//! a chronicle of [entries](Entry) all that the store was made to write in between, by whom. A check answers all that is
+//! broken, in words. Each is itself tested by a history that breaks it, since a check that cannot fail promises nothing.
 
+pub mod b1_channels;
 pub mod c1_ticks;
+mod chronicle;
 pub mod j1_acknowledged;
 pub mod j2_one_commit;
 pub mod j3_all_end;
 pub mod j4_one_record;
 pub mod j5_attempts;
+pub mod j6_one_owner;
 pub mod l1_one_holder;
 pub mod l2_sealed;
 mod ledger;
 mod seen;
 
+pub use chronicle::{Change, Entry, Row};
 pub use ledger::{Acknowledged, Entries, Ledger, Reported, Run};
 pub use seen::{Seen, SeenJob, SeenRun};
 
@@ -37,6 +41,16 @@ pub fn jobs_hold(ledger: &Ledger, seen: &Seen) {
     broken.extend(j3_all_end::check(seen));
     broken.extend(j4_one_record::check(&entries, seen));
     broken.extend(j5_attempts::check(seen));
+    holds(&broken);
+}
+
+/// Checks all that can be said of a history that the store itself kept. Panics with what is broken.
+#[track_caller]
+pub fn history_holds(entries: &[Entry]) {
+    let mut broken = l1_one_holder::check(&l1_one_holder::terms(entries));
+    broken.extend(l2_sealed::check(&l2_sealed::audit(entries)));
+    broken.extend(j4_one_record::check_history(entries));
+    broken.extend(j6_one_owner::check(entries));
     holds(&broken);
 }
 

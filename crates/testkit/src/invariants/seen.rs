@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tokio::task::{JoinError, JoinSet};
 
-use crate::process::Node;
+use crate::process::{Http, Node};
 
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
@@ -39,19 +40,41 @@ pub struct SeenRun {
 pub(super) const TERMINAL: [&str; 4] = ["completed", "failed", "timedOut", "cancelled"];
 pub(super) const DEAD: [&str; 2] = ["failed", "timedOut"];
 
+/// Histories are asked for this many at once: one after the other takes longer than the test itself.
+const ASKED_AT_ONCE_MAX: usize = 8;
+
 impl Seen {
     /// Asks for every job there is, with its history, and for the dead letters.
     pub async fn of(node: &Node) -> Seen {
+        Seen::over(node.http()).await
+    }
+
+    /// The same of any node of a cluster, wherever its jobs were recorded.
+    pub async fn over(http: &Http) -> Seen {
         let mut seen = Seen::default();
-        for job in node.all("/v1/jobs", "jobs").await {
+        let mut histories = JoinSet::new();
+        for job in http.all("/v1/jobs", "jobs").await {
             let id = text(&job, "id").expect("a job has an id");
-            let history = node.history(&id).await.iter().map(run).collect();
-            let again = seen.jobs.insert(id.clone(), SeenJob { history, ..of(&job) });
+            let again = seen.jobs.insert(id.clone(), of(&job));
             assert!(again.is_none(), "the list has job {id} twice");
+            if histories.len() >= ASKED_AT_ONCE_MAX {
+                seen.take_history(histories.join_next().await);
+            }
+            let http = http.clone();
+            histories.spawn(async move { (http.read(&format!("/v1/jobs/{id}/history")).await, id) });
         }
-        let dead = node.all("/v1/dead-letters", "deadLetters").await;
+        while !histories.is_empty() {
+            seen.take_history(histories.join_next().await);
+        }
+        let dead = http.all("/v1/dead-letters", "deadLetters").await;
         seen.dead = dead.iter().map(|letter| text(letter, "jobId").expect("a dead letter has a job")).collect();
         seen
+    }
+
+    fn take_history(&mut self, asked: Option<Result<(Value, String), JoinError>>) {
+        let (history, id) = asked.expect("one was asked for").expect("a history is answered");
+        let runs = history["executions"].as_array().expect("executions").iter().map(run).collect();
+        self.jobs.entry(id).and_modify(|job| job.history = runs);
     }
 }
 

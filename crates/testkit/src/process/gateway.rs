@@ -1,15 +1,17 @@
 //! A worker that speaks the gateway's protocol by hand and writes down all that it was told.
 //!
 //! It behaves as an honest worker must: it registers again where it is unknown, beats, and repeats a report until it is
-//! answered. What its handler does with a job is the test's to say. Dropping it is its sudden death.
+//! answered. Of several nodes it stays with one for as long as that answers, and takes its runs along when it moves to the
+//! next. What its handler does with a job is the test's to say. Dropping it is its sudden death.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::http::{Answer, Http};
@@ -27,6 +29,15 @@ pub enum Handling {
     FailForGood(String),
     /// Runs until it is cancelled or the worker dies.
     Hold,
+    /// Says all this, then goes on.
+    Say(Vec<Said>, Box<Handling>),
+}
+
+/// What a run says of itself before it ends.
+#[derive(Debug, Clone)]
+pub enum Said {
+    Log(String),
+    Progress(u8),
 }
 
 /// Who the worker is and what it does.
@@ -52,6 +63,9 @@ impl Plan {
 const POLL_WAIT: &str = "500ms";
 const BEAT_INTERVAL: Duration = Duration::from_millis(150);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Where there is another node to go to, one that has not answered for so long is taken for dead: it may be paused, and a
+/// paused process refuses nobody.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
 pub struct GatewayWorker {
     inner: Arc<Inner>,
@@ -60,7 +74,10 @@ pub struct GatewayWorker {
 
 struct Inner {
     plan: Plan,
-    http: Http,
+    /// The nodes that it may speak to.
+    homes: Vec<Http>,
+    /// Which of them it speaks to; counted on for ever.
+    home: AtomicUsize,
     ledger: Ledger,
     /// Execution to job, of what runs now.
     running: Mutex<BTreeMap<String, String>>,
@@ -69,7 +86,14 @@ struct Inner {
 impl GatewayWorker {
     /// Registers, then works until it is dropped or leaves.
     pub async fn start(http: &Http, ledger: &Ledger, plan: Plan) -> Self {
-        let inner = Arc::new(Inner { plan, http: http.clone(), ledger: ledger.clone(), running: Mutex::default() });
+        Self::start_among(std::slice::from_ref(http), ledger, plan).await
+    }
+
+    /// The same with several nodes to choose from, of which it tries the first one first.
+    pub async fn start_among(homes: &[Http], ledger: &Ledger, plan: Plan) -> Self {
+        assert!(!homes.is_empty(), "a worker needs a node to speak to");
+        let (homes, ledger) = (homes.to_vec(), ledger.clone());
+        let inner = Arc::new(Inner { plan, homes, home: AtomicUsize::new(0), ledger, running: Mutex::default() });
         inner.register().await;
         let polls = tokio::spawn(inner.clone().poll());
         let beats = tokio::spawn(inner.clone().beat());
@@ -86,8 +110,7 @@ impl GatewayWorker {
         for task in &self.tasks {
             task.abort();
         }
-        let body = json!({ "workerId": self.inner.plan.id });
-        self.inner.http.post("/v1/worker/leave", body).await.expect("an answer")
+        self.inner.ask("/v1/worker/leave", json!({ "workerId": self.inner.plan.id })).await
     }
 }
 
@@ -100,13 +123,19 @@ impl Drop for GatewayWorker {
 }
 
 impl Inner {
-    /// Asks until the server answers at all: it may be away for a while.
+    /// Asks until a node answers at all: it, or all of them, may be away for a while.
     async fn ask(&self, path: &str, body: Value) -> Answer {
         loop {
-            match self.http.post(path, body.clone()).await {
-                Ok(answer) if answer.status == 503 => {}
-                Ok(answer) => return answer,
-                Err(_) => {}
+            let home = self.home.load(Ordering::Relaxed);
+            let asked = self.homes[home % self.homes.len()].post(path, body.clone());
+            let answer = match self.homes.len() {
+                1 => asked.await.ok(),
+                _ => tokio::time::timeout(ANSWER_WAIT, asked).await.ok().and_then(Result::ok),
+            };
+            match answer {
+                Some(answer) if answer.status != 503 => return answer,
+                // Whoever else found it silent has moved on already.
+                _ => drop(self.home.compare_exchange(home, home + 1, Ordering::Relaxed, Ordering::Relaxed)),
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -141,53 +170,71 @@ impl Inner {
             let polled = answer.json();
             self.cancel(&polled["cancel"]).await;
             let jobs = polled["jobs"].as_array().expect("a poll answers jobs").clone();
-            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &mut slow)).collect();
+            let (told, heard) = watch::channel(false);
+            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &heard, &mut slow)).collect();
             self.report(events).await;
+            told.send_replace(true);
         }
     }
 
-    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own.
-    fn take(self: Arc<Self>, job: &Value, slow: &mut JoinSet<()>) -> Vec<Value> {
+    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own, and not
+    /// before the start was `heard`: an end that overtakes the beginning makes the latter stale.
+    fn take(self: Arc<Self>, job: &Value, heard: &watch::Receiver<bool>, slow: &mut JoinSet<()>) -> Vec<Value> {
         let text = |field: &str| job[field].as_str().unwrap_or_else(|| panic!("{job} has no {field}")).to_owned();
         let (execution, id) = (text("executionId"), text("jobId"));
         let attempt = job["attempt"].as_u64().expect("a run has an attempt");
         self.ledger.ran(&id, &execution, attempt, &self.plan.id);
         self.running.lock().insert(execution.clone(), id.clone());
-        let event = |kind: &str, field: &str, value: Value| {
-            let mut event = json!({ "executionId": execution, "jobId": id, "kind": kind });
-            if !field.is_empty() {
-                event[field] = value;
-            }
-            event
-        };
-        let started = event("started", "", Value::Null);
-        match (self.plan.handler)(job) {
-            Handling::Complete(result) => vec![started, event("completed", "result", result)],
-            Handling::Fail(error) => vec![started, event("failed", "error", error.into())],
+        let run = json!({ "executionId": execution, "jobId": id });
+        let mut events = vec![event(&run, json!({ "kind": "started" }))];
+        let mut handling = (self.plan.handler)(job);
+        while let Handling::Say(all, then) = handling {
+            events.extend(all.iter().map(|said| match said {
+                Said::Log(message) => event(&run, json!({ "kind": "log", "level": "info", "message": message })),
+                Said::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
+            }));
+            handling = *then;
+        }
+        events.extend(self.end(&run, handling, heard.clone(), slow));
+        events
+    }
+
+    /// What is told of a run's end at once, if that is known.
+    fn end(
+        self: Arc<Self>,
+        run: &Value,
+        handling: Handling,
+        mut heard: watch::Receiver<bool>,
+        slow: &mut JoinSet<()>,
+    ) -> Option<Value> {
+        let completed = |result: Value| event(run, json!({ "kind": "completed", "result": result }));
+        match handling {
+            Handling::Complete(result) => Some(completed(result)),
+            Handling::Fail(error) => Some(event(run, json!({ "kind": "failed", "error": error }))),
             Handling::FailForGood(error) => {
-                let mut failed = event("failed", "error", error.into());
-                failed["retry"] = false.into();
-                vec![started, failed]
+                Some(event(run, json!({ "kind": "failed", "error": error, "retry": false })))
             }
             Handling::CompleteAfter(wait, result) => {
-                let completed = event("completed", "result", result);
+                let completed = completed(result);
                 slow.spawn(async move {
                     tokio::time::sleep(wait).await;
+                    let _ = heard.wait_for(|heard| *heard).await;
                     self.report(vec![completed]).await;
                 });
-                vec![started]
+                None
             }
             Handling::CompleteOnce(said, result) => {
-                let completed = event("completed", "result", result);
+                let completed = completed(result);
                 slow.spawn(async move {
                     while !said.load(Ordering::Relaxed) {
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
+                    let _ = heard.wait_for(|heard| *heard).await;
                     self.report(vec![completed]).await;
                 });
-                vec![started]
+                None
             }
-            Handling::Hold => vec![started],
+            Handling::Hold | Handling::Say(..) => None,
         }
     }
 
@@ -241,4 +288,10 @@ impl Inner {
             }
         }
     }
+}
+
+/// An event of a run: which run it is of, and what it says.
+fn event(run: &Value, says: Value) -> Value {
+    let fields = [run, &says].into_iter().filter_map(Value::as_object).flatten();
+    Value::Object(fields.map(|(key, value)| (key.clone(), value.clone())).collect())
 }

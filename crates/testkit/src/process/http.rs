@@ -13,6 +13,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::patience::eventually;
+
 /// No answer after this is none. Longer than the longest poll that tests ask for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -92,6 +94,44 @@ impl Http {
             Ok(answer) => answer,
             Err(_) => Err(Error::new(ErrorKind::TimedOut, format!("no answer within {ANSWER_TIMEOUT:?}"))),
         }
+    }
+
+    /// What is there to read, asked for until it is answered: of a cluster that heals, some answers are 503 at first.
+    pub async fn read(&self, path: &str) -> Value {
+        eventually(&format!("GET {path}"), || async {
+            let answer = self.get(path).await.ok()?;
+            (answer.status != 503).then(|| answer.expect(200))
+        })
+        .await
+    }
+
+    /// All of a list that is given in pages.
+    pub async fn all(&self, path: &str, field: &str) -> Vec<Value> {
+        let mut found = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let page = match &cursor {
+                Some(cursor) => format!("{path}{separator}limit=1000&cursor={cursor}"),
+                None => format!("{path}{separator}limit=1000"),
+            };
+            let answer = self.read(&page).await;
+            found.extend(answer[field].as_array().unwrap_or_else(|| panic!("{page} has no {field}")).iter().cloned());
+            match answer["nextCursor"].as_str() {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return found,
+            }
+        }
+    }
+
+    /// The value of a metric, summed over its series that have all of `labels`.
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.get("/metrics").await.expect("an answer").text();
+        let series = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            (rest.starts_with('{') || rest.starts_with(' ')) && labels.iter().all(|label| rest.contains(label))
+        });
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     pub(super) async fn open(&self) -> Result<TcpStream> {

@@ -4,20 +4,28 @@
 //! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
 //! test that fails prints what its processes said.
 
+mod chronicler;
 mod cli;
+mod fleet;
 mod gateway;
 mod http;
 mod node;
 mod patience;
 mod postgres;
 mod program;
+mod proxy;
+mod redis;
 mod sse;
 
+pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
-pub use gateway::{GatewayWorker, Handling, Plan};
+pub use fleet::{Fleet, FleetBuilder, Member};
+pub use gateway::{GatewayWorker, Handling, Plan, Said};
 pub use http::{Answer, Http};
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
 pub use postgres::{Durability, Postgres, SharedPostgres};
 pub use program::{Program, Signal, skip_loudly};
+pub use proxy::{Proxy, Way};
+pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use sse::{Sse, SseEvent};

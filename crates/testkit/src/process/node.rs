@@ -121,8 +121,9 @@ impl NodeBuilder {
         }
         args.extend(["--store".into(), self.store_url().into()]);
         args.extend(self.args.iter().map(Into::into));
+        let id = self.args.iter().skip_while(|arg| *arg != "--node-id").nth(1);
         Launch {
-            name: "convoke serve".into(),
+            name: id.map_or_else(|| "convoke serve".into(), |id| format!("convoke serve, {id}")),
             binary: program,
             args,
             env: self.env.clone(),
@@ -276,31 +277,12 @@ impl Node {
 
     /// All of a list that is given in pages.
     pub async fn all(&self, path: &str, field: &str) -> Vec<Value> {
-        let mut found = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let separator = if path.contains('?') { '&' } else { '?' };
-            let page = match &cursor {
-                Some(cursor) => format!("{path}{separator}limit=1000&cursor={cursor}"),
-                None => format!("{path}{separator}limit=1000"),
-            };
-            let answer = self.http.get(&page).await.expect("an answer").expect(200);
-            found.extend(answer[field].as_array().unwrap_or_else(|| panic!("{page} has no {field}")).iter().cloned());
-            match answer["nextCursor"].as_str() {
-                Some(next) => cursor = Some(next.to_owned()),
-                None => return found,
-            }
-        }
+        self.http.all(path, field).await
     }
 
     /// The value of a metric, summed over its series that have all of `labels`.
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.http.get("/metrics").await.expect("an answer").text();
-        let series = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name).unwrap_or_default();
-            (rest.starts_with('{') || rest.starts_with(' ')) && labels.iter().all(|label| rest.contains(label))
-        });
-        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        self.http.metric(name, labels).await
     }
 }
 

@@ -239,7 +239,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Where a program of PostgreSQL is: on the path, or where packages put the newest.
+/// Where a program of PostgreSQL is: where one says that it is, where packages put the newest, or on the path.
 fn binary(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -248,8 +248,11 @@ fn binary(name: &str) -> PathBuf {
     packaged.sort();
     packaged.reverse();
     places.splice(0..0, packaged);
+    places.splice(0..0, std::env::var_os("CONVOKE_TEST_POSTGRES_BIN").map(PathBuf::from));
     let found = places.into_iter().map(|place| place.join(name)).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{name} of PostgreSQL is not installed"))
+    found.unwrap_or_else(|| {
+        panic!("{name} of PostgreSQL is not installed; CONVOKE_TEST_POSTGRES_BIN can name its directory")
+    })
 }
 
 /// A program and its arguments, as the user that may run it.

@@ -31,6 +31,7 @@ use topics::Topics;
 pub struct MemoryBus {
     queues: Arc<Mutex<Queues>>,
     topics: Arc<Mutex<Topics>>,
+    shared: bool,
 }
 
 /// All queues of a bus, and who reads them.
@@ -91,6 +92,11 @@ impl Queues {
 impl MemoryBus {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// For several nodes in one process, as tests have them: a node on it need not be alone.
+    pub fn shared() -> Self {
+        MemoryBus { shared: true, ..Self::default() }
     }
 }
 
@@ -154,7 +160,7 @@ impl Bus for MemoryBus {
     }
 
     fn is_in_process(&self) -> bool {
-        true
+        !self.shared
     }
 }
 

@@ -1,6 +1,7 @@
 use serde::de::DeserializeOwned;
 
 use super::*;
+use crate::jobs::event::{Happening, WorkerChange};
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
 const RUN: &str = "0198c0de-0000-7000-8000-000000000002";
@@ -135,6 +136,20 @@ fn a_log_is_exactly_this() {
 }
 
 #[test]
+fn a_bell_is_exactly_this() {
+    is_exactly(Bell { v: V1, jobs: vec![job()], logs: None }, r#"{"v":1,"jobs":["JOB"]}"#);
+    is_exactly(Bell { v: V1, jobs: vec![], logs: Some(vec![job()]) }, r#"{"v":1,"jobs":[],"logs":["JOB"]}"#);
+}
+
+#[test]
+fn a_poisoned_message_is_exactly_this() {
+    is_exactly(
+        Poison { v: V1, channel: "convoke.job.assigned".into(), reason: "no JSON".into(), body: "{".into() },
+        r#"{"v":1,"channel":"convoke.job.assigned","reason":"no JSON","body":"{"}"#,
+    );
+}
+
+#[test]
 fn a_cancellation_is_exactly_this() {
     is_exactly(
         Cancel { v: V1, job_id: job(), execution_id: run(), reason: Some("no need".into()) },
@@ -183,12 +198,41 @@ fn heartbeats_are_exactly_this() {
     for (state, name) in
         [(WorkerState::Active, "active"), (WorkerState::Draining, "draining"), (WorkerState::Gone, "gone")]
     {
-        let beat =
-            WorkerHeartbeat { v: V1, worker_id: worker(), queues: vec![queue()], running: 3, free: 7, state, at: at() };
+        let beat = WorkerHeartbeat {
+            v: V1,
+            worker_id: worker(),
+            queues: vec![queue()],
+            running: 3,
+            free: 7,
+            state,
+            at: at(),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
+        };
         let text =
             format!(r#"{{"v":1,"workerId":"w-1","queues":["email"],"running":3,"free":7,"state":"{name}","at":"AT"}}"#);
+        assert_eq!(beat.slots(), 10);
+        is_exactly(beat.clone(), &text);
+        let text = text.replace(
+            r#""AT""#,
+            &format!(r#""AT","name":"mailer","concurrency":8,"via":"node-1","executions":["{RUN}"]"#),
+        );
+        let (name, concurrency) = (Some("mailer".into()), Some(8));
+        let beat =
+            WorkerHeartbeat { name, concurrency, via: Some(node("node-1")), executions: Some(vec![run()]), ..beat };
+        assert_eq!(beat.slots(), 8);
         is_exactly(beat, &text);
     }
+}
+
+#[test]
+fn a_poisoned_message_is_kept_with_its_channel_and_the_reason() {
+    is_exactly(
+        Poison::of("convoke.job.enqueue", "expected an object", b"{\"\xff"),
+        "{\"v\":1,\"channel\":\"convoke.job.enqueue\",\"reason\":\"expected an object\",\"body\":\"{\\\"\u{fffd}\"}",
+    );
 }
 
 #[test]
@@ -197,6 +241,32 @@ fn a_hint_of_readiness_is_exactly_this() {
         Ready { v: V1, queues: vec![queue()], configured: vec![], due_at: None, schedules: true },
         r#"{"v":1,"queues":["email"],"configured":[],"dueAt":null,"schedules":true}"#,
     );
+}
+
+#[test]
+fn what_nodes_tell_each_other_for_their_watchers_is_exactly_this() {
+    is_exactly(
+        Outdated { v: V1, keys: vec![format!("convoke:job:{JOB}"), "convoke:workers".into()] },
+        r#"{"v":1,"keys":["convoke:job:JOB","convoke:workers"]}"#,
+    );
+    is_exactly(
+        Interest { v: V1, node_id: node("n-1"), events: true, jobs: vec![job()], asks: false },
+        r#"{"v":1,"nodeId":"n-1","events":true,"jobs":["JOB"],"asks":false}"#,
+    );
+    is_exactly(Ended { v: V1, jobs: vec![job()] }, r#"{"v":1,"jobs":["JOB"]}"#);
+}
+
+#[test]
+fn forwarded_events_are_exactly_this_and_unknown_ones_are_passed_over() {
+    let joined = Happening::Worker { change: WorkerChange::Joined, worker_id: worker() };
+    let event = Event { node: Some(node("n-1")), ..Event::new(at(), joined) };
+    let message = Events { v: V1, node_id: node("n-1"), events: vec![event], missed: 3 };
+    let known = r#"{"event":"worker:joined","at":"AT","node":"n-1","workerId":"w-1"}"#;
+    let text = format!(r#"{{"v":1,"nodeId":"n-1","events":[{known}],"missed":3}}"#);
+    is_exactly(message.clone(), &text);
+    let text = text.replace("AT\"", &format!("{AT}\""));
+    let newer = text.replace(r#""events":["#, r#""events":[{"event":"moon:full","at":"2026-03-01T12:00:00Z"},7,"#);
+    assert_eq!(serde_json::from_str::<Events>(&newer).expect("reads"), message);
 }
 
 #[test]

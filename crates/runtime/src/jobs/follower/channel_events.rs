@@ -11,6 +11,7 @@ use bytes::Bytes;
 use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
+use convoke_core::limits::{ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, RESULT_BYTES_MAX};
 use convoke_core::ports::Multiplex;
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
@@ -96,7 +97,8 @@ impl Reports {
         if queue.ends_with(".logs") {
             let log: LogMessage = serde_json::from_slice(body)?;
             let index = self.of(log.job_id, log.execution_id);
-            let line = NewLog { at: log.at.min(now), level: log.level, message: log.message };
+            let message = cut(log.message, LOG_LINE_BYTES_MAX);
+            let line = NewLog { at: log.at.min(now), level: log.level, message };
             self.list[index].logs.push(line);
             Ok(index)
         } else {
@@ -120,21 +122,44 @@ fn apply(report: &mut RunReport, status: StatusMessage, now: Timestamp) {
     // A worker's clock may be ahead of ours; nothing it says can have happened after we heard it.
     let at = status.at.min(now);
     report.worker = Some(status.worker_id);
-    let error = || status.error.clone().unwrap_or_default();
+    let message = status.message.map(|message| cut(message, PROGRESS_MESSAGE_BYTES_MAX));
+    let error = || cut(status.error.clone().unwrap_or_default(), ERROR_BYTES_MAX);
     let outcome = match status.kind {
         StatusKind::Started => {
             report.started_at = Some(at);
             return;
         }
         StatusKind::Progress => {
-            report.progress = Some(Progress { percent: status.percent.unwrap_or(0).min(100), message: status.message });
+            report.progress = Some(Progress { percent: status.percent.unwrap_or(0).min(100), message });
             return;
         }
-        StatusKind::Completed => Outcome::Completed { result: status.result },
+        // Nobody waits for an answer who could mend it: such a run has failed, and would again.
+        StatusKind::Completed => match status.result.as_ref().map(|result| result.check("result", RESULT_BYTES_MAX)) {
+            Some(Err(invalid)) => Outcome::Failed { error: invalid.to_string(), retry: false },
+            _ => Outcome::Completed { result: status.result },
+        },
         StatusKind::Failed => Outcome::Failed { error: error(), retry: status.retry.unwrap_or(true) },
         StatusKind::TimedOut => Outcome::TimedOut { error: error() },
-        StatusKind::Cancelled => Outcome::Cancelled { reason: status.message },
+        StatusKind::Cancelled => Outcome::Cancelled { reason: message },
         StatusKind::Released => Outcome::Released,
     };
     report.end = Some(convoke_core::jobs::RunEnd { at, outcome, roll: rand::random() });
+}
+
+/// What is too long loses its end: a worker that speaks the bus hears of no refusal.
+fn cut(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        assert_eq!(cut("häh".into(), 2), "h");
+        assert_eq!(cut("häh".into(), 3), "hä");
+        assert_eq!(cut("häh".into(), 99), "häh");
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::jobs::wire::{self, Handoff, HandoffAck, RunRef, V1};
+use convoke_core::jobs::wire::{self, Handoff, HandoffAck, HandoffReason, RunRef, V1};
 use convoke_core::ports::Delivery;
 use convoke_core::ports::store::{Handover, Reassign, Reassigned};
 use convoke_core::{NodeId, Result};
@@ -31,6 +31,8 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
     let mut offers = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
         match serde_json::from_slice::<Handoff>(&delivery.body) {
+            // Its own, taken in the moment in which it began to offer: it will offer it again.
+            Ok(offer) if offer.from_node == node.id && is_given_away(offer.reason) => {}
             Ok(offer) => offers.push(offer),
             Err(error) => telemetry::poison(&node, node.channels.handoff(), delivery.body, &error).await,
         }
@@ -70,6 +72,11 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
     }
     acknowledge(&node, acks).await;
     Ok(())
+}
+
+/// Whether the node that offers a run is there to see it through.
+fn is_given_away(reason: HandoffReason) -> bool {
+    matches!(reason, HandoffReason::Shutdown | HandoffReason::Rebalance)
 }
 
 async fn acknowledge(node: &Node, acks: Vec<(NodeId, HandoffAck)>) {

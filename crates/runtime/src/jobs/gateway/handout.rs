@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
-use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::jobs::{Job, Outcome, RunReport, Status};
 use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
-use convoke_core::{Error, ExecutionId, Invalid, Result, WorkerId};
+use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
 use futures_util::FutureExt;
 use futures_util::future::select_all;
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
@@ -121,8 +122,11 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         give_back(node, runs).await?;
     }
     for (consumer, ids) in done {
-        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it.
-        consumer.ack(&ids).await?;
+        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it. An entry that
+        // could not be acknowledged comes again, and is dropped then because the run has a worker.
+        if let Err(error) = consumer.ack(&ids).await {
+            warn!(%error, entries = ids.len(), "runs that were handed out could not be taken off the bus");
+        }
     }
     for (body, error) in unreadable {
         telemetry::poison(node, "job.dispatch".into(), body, &error).await;
@@ -138,21 +142,27 @@ async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -
     if old.is_empty() {
         return Ok(jobs);
     }
-    let claims = old.iter().map(|job| {
-        let mut claim = RunReport::of(job.job_id, job.execution_id);
+    let ids: Vec<JobId> = old.iter().map(|job| job.job_id).collect();
+    let stored = node.store().get(&ids).await?;
+    let is_free = |job: &Job, execution| {
+        job.execution_id == Some(execution)
+            && job.status == Status::Dispatched
+            && job.worker_id.as_ref().is_none_or(|holder| holder == worker)
+    };
+    let (free, taken): (Vec<_>, Vec<_>) = old
+        .into_iter()
+        .zip(stored)
+        .partition(|(run, job)| job.as_ref().is_some_and(|job| is_free(job, run.execution_id)));
+    let mut stale: HashSet<ExecutionId> = taken.iter().map(|(run, _)| run.execution_id).collect();
+    let claims = free.iter().map(|(run, _)| {
+        let mut claim = RunReport::of(run.job_id, run.execution_id);
         claim.worker = Some(worker.clone());
         claim.owner = node.takes();
         claim
     });
-    let claims: Vec<RunReport> = claims.collect();
-    let executions: Vec<ExecutionId> = old.iter().map(|job| job.execution_id).collect();
-    let recorded = recorder::record(node, claims).await?;
-    let stale: HashSet<ExecutionId> = executions
-        .into_iter()
-        .zip(recorded)
-        .filter(|(_, recorded)| !matches!(recorded, Recorded::Applied(_)))
-        .map(|(execution, _)| execution)
-        .collect();
+    let recorded = recorder::record(node, claims.collect()).await?;
+    let refused = free.iter().zip(recorded).filter(|(_, recorded)| !matches!(recorded, Recorded::Applied(_)));
+    stale.extend(refused.map(|((run, _), _)| run.execution_id));
     jobs.retain(|job| !stale.contains(&job.execution_id));
     Ok(jobs)
 }

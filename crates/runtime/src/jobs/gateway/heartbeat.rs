@@ -21,7 +21,7 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     }
     super::link::ensure_known(node, &beat.worker_id).await?;
     let unknown = || Error::not_found("worker", &beat.worker_id);
-    let compared = node.sessions.compare(&beat).ok_or_else(unknown)?;
+    let compared = node.sessions.compare(&beat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
     if beat.draining {
         node.hints.slots(&beat.worker_id);
     }
@@ -29,7 +29,7 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     if !compared.lost.is_empty() {
         lose(node, &beat.worker_id, compared.lost).await?;
     }
-    if compared.first {
+    if compared.look {
         expect(node, &beat).await?;
     }
     if !compared.unknown.is_empty() {

@@ -41,6 +41,7 @@ impl WorkerLink for Coordinator {
             via: Some(node.id.clone()),
         };
         node.store().beat_workers(std::slice::from_ref(&record)).await?;
+        node.cache.worker_changed(&worker_id);
         enter(node, record).await?;
         node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
         let settings = &node.settings.worker;
@@ -78,7 +79,9 @@ async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
         node.hints.gone(last);
     }
     give_back(node, runs).await?;
-    node.store().remove_workers(None, std::slice::from_ref(worker)).await
+    node.store().remove_workers(None, std::slice::from_ref(worker)).await?;
+    node.cache.worker_changed(worker);
+    Ok(())
 }
 
 /// The runs that the store says a worker has.

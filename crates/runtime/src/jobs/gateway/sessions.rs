@@ -8,13 +8,13 @@ use convoke_core::jobs::link::Heartbeat;
 use convoke_core::jobs::wire::{RunRef, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::Consumer;
 use convoke_core::ports::store::WorkerRecord;
-use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
+use convoke_core::{ExecutionId, JobId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
 
@@ -45,6 +45,8 @@ pub struct Session {
     beaten: Option<Instant>,
     /// A heartbeat was held against the store.
     compared: bool,
+    /// When its list was last held against the store.
+    looked: Option<Instant>,
     /// Its last sign of life is not in the store yet.
     unwritten: bool,
     rotation: usize,
@@ -86,6 +88,7 @@ impl Sessions {
                     parked: 0,
                     beaten: None,
                     compared: false,
+                    looked: None,
                     unwritten: false,
                     rotation: 0,
                 };
@@ -192,7 +195,7 @@ impl Sessions {
     }
 
     /// Takes note of a heartbeat's list of runs.
-    pub fn compare(&self, beat: &Heartbeat) -> Option<Comparison> {
+    pub fn compare(&self, beat: &Heartbeat, look_after: Duration) -> Option<Comparison> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
         let session = workers.get_mut(&beat.worker_id)?;
@@ -214,7 +217,12 @@ impl Sessions {
             }
         }
         let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), first: !session.compared })
+        // The store may know of runs that another node handed out and the worker never heard of.
+        let look = session.looked.is_none_or(|at| at.elapsed() >= look_after);
+        if look {
+            session.looked = Some(Instant::now());
+        }
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), look })
     }
 
     /// Ends a session. Answers the runs it had and its last word to the leader.
@@ -273,6 +281,13 @@ impl Sessions {
         }
     }
 
+    /// Workers that have not spoken to this node for so long.
+    fn silent(&self, silence: Duration) -> Vec<WorkerId> {
+        let inner = self.inner.lock();
+        let silent = inner.workers.iter().filter(|(_, session)| session.silent_for() >= silence);
+        silent.map(|(worker, _)| worker.clone()).collect()
+    }
+
     /// Its record, up to the moment.
     pub fn record(&self, worker: &WorkerId, now: Timestamp) -> Option<WorkerRecord> {
         let inner = self.inner.lock();
@@ -312,8 +327,8 @@ pub struct Comparison {
     /// The worker has them, but this node did not hand them out.
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
-    /// No heartbeat of this session has been held against the store yet.
-    pub first: bool,
+    /// It is time to hold the list against the store.
+    pub look: bool,
 }
 
 impl Session {
@@ -349,6 +364,10 @@ impl Session {
             free: self.record.concurrency.saturating_sub(running),
             state,
             at,
+            name: None,
+            concurrency: Some(self.record.concurrency),
+            via: self.record.via.clone(),
+            executions: None,
         }
     }
 }
@@ -361,6 +380,9 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(interval) => {}
         }
+        if let Err(error) = let_go(&node).await {
+            warn!(%error, "cannot look where silent workers went");
+        }
         let records = node.sessions.unwritten(node.now());
         if records.is_empty() {
             continue;
@@ -371,5 +393,21 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         if let Err(error) = node.store().beat_workers(&records).await {
             warn!(%error, "cannot write down workers' heartbeats");
         }
+        records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     }
+}
+
+/// Forgets workers that went to another node, or speak the bus: their runs are told of there. Those that went nowhere are the
+/// leader's to judge.
+async fn let_go(node: &Node) -> Result<()> {
+    for worker in node.sessions.silent(node.settings.worker.stale_after) {
+        let moved = node.store().worker(&worker).await?.is_some_and(|record| record.via.as_ref() != Some(&node.id));
+        if moved && let Some((runs, _)) = node.sessions.leave(&worker, node.now()) {
+            debug!(%worker, runs = runs.len(), "a worker speaks to others by now");
+            for run in runs {
+                node.claims.release(&run.execution_id);
+            }
+        }
+    }
+    Ok(())
 }

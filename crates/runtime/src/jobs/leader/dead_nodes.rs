@@ -32,6 +32,7 @@ async fn strike(node: &Node, term: &Term) -> Result<()> {
             let runs = offer_runs_of(node, &other.node_id).await?;
             warn!(node = %other.node_id, runs, last_heartbeat_at = %other.last_heartbeat_at, "a node is dead");
             node.store().remove_node(Some(term.fence()), &other.node_id).await?;
+            node.cache.node_changed(&other.node_id);
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });
         }
     }

@@ -1,17 +1,19 @@
 //! Declares silent workers dead and their runs lost: each counts as an attempt, and runs again at once if it may.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::Result;
 use convoke_core::jobs::event::{Happening, WorkerChange};
 use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::WorkerRecord;
+use convoke_core::{Result, WorkerId};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::bus_workers::last_taken;
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
@@ -21,31 +23,60 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let stale_after = node.settings.worker.stale_after;
     let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
     let (mut since, mut looked) = (Instant::now(), Instant::now());
+    let mut signs = Signs::default();
     while term.sleep(interval).await {
         // A process that was paused must first hear what its workers had to say meanwhile.
         if looked.elapsed() > interval + stale_after / 3 {
             since = Instant::now();
         }
         looked = Instant::now();
-        if let Err(error) = bury_the_dead(&node, &term, since, stale_after).await {
+        if let Err(error) = bury_the_dead(&node, &term, since, stale_after, &mut signs).await {
             super::note(&term, "dead workers", &error);
         }
     }
 }
 
-async fn bury_the_dead(node: &Node, term: &Term, since: Instant, stale_after: Duration) -> Result<()> {
+/// When the leader saw a worker's last sign of life in the store change. Nodes write it by their own clocks, which may be
+/// minutes apart: it is compared with itself, never with the time.
+#[derive(Default)]
+struct Signs(HashMap<WorkerId, (Timestamp, Instant)>);
+
+impl Signs {
+    /// Takes note of all there are; forgets the others.
+    fn see(&mut self, workers: &[WorkerRecord]) {
+        let (mut before, now) = (std::mem::take(&mut self.0), Instant::now());
+        for WorkerRecord { worker_id, last_heartbeat_at, .. } in workers {
+            let known = before.remove(worker_id).filter(|(at, _)| at == last_heartbeat_at);
+            self.0.insert(worker_id.clone(), known.unwrap_or((*last_heartbeat_at, now)));
+        }
+    }
+
+    fn unchanged_for(&self, worker: &WorkerId) -> Duration {
+        self.0.get(worker).map_or(Duration::ZERO, |(_, seen)| seen.elapsed())
+    }
+}
+
+async fn bury_the_dead(
+    node: &Node,
+    term: &Term,
+    since: Instant,
+    stale_after: Duration,
+    signs: &mut Signs,
+) -> Result<()> {
     let now = node.now();
+    let workers = node.store().workers().await?;
+    signs.see(&workers);
     // A worker had nobody to beat to while nobody led: its silence counts from then at the earliest.
     if since.elapsed() < stale_after {
         return Ok(());
     }
-    for worker in node.store().workers().await? {
-        // Of its own workers the node knows by the monotonic clock; of others by what they wrote.
-        let written = super::until(worker.last_heartbeat_at, now);
+    for worker in workers {
+        let written = signs.unchanged_for(&worker.worker_id);
         let silent = match node.sessions.silent_for(&worker.worker_id) {
-            // It may speak to another node by now; a beat from the future is a clock that was set back.
-            Some(silent) if worker.last_heartbeat_at <= now => silent.min(written),
-            Some(silent) => silent,
+            // Of one that speaks the bus the leader knows by what it could have heard.
+            _ if worker.via.is_none() => node.bus_workers.silent_for(&worker.worker_id),
+            // It may speak to another node by now.
+            Some(silent) => silent.min(written),
             None => written,
         };
         if silent > stale_after {
@@ -61,9 +92,13 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     let mut runs = runs_of(node, &id).await?;
     if let Some((own, _)) = node.sessions.leave(&id, now) {
         runs.extend(own);
-        runs.sort_by_key(|run| run.execution_id);
-        runs.dedup();
     }
+    node.bus_workers.forget(&id);
+    if worker.via.is_none() {
+        runs.extend(last_taken(node, &worker).await?);
+    }
+    runs.sort_by_key(|run| run.execution_id);
+    runs.dedup();
     warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "a worker is dead");
     // Before its runs are lost, or they would be dispatched to its slots again.
     node.hints.gone(WorkerHeartbeat {
@@ -74,6 +109,10 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         free: 0,
         state: WorkerState::Gone,
         at: now,
+        name: None,
+        concurrency: None,
+        via: worker.via.clone(),
+        executions: None,
     });
     let lost = || Outcome::Lost { error: format!("worker {id} stopped beating") };
     let reports = runs.into_iter().map(|run| {
@@ -83,6 +122,7 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     });
     recorder::judge(node, term.fence(), reports.collect()).await?;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
+    node.cache.worker_changed(&id);
     node.tell(Happening::Worker { change: WorkerChange::Dead, worker_id: id });
     Ok(())
 }

@@ -116,8 +116,10 @@ impl Dispatcher {
         let now = self.node.now();
         let stale_after = self.node.settings.worker.stale_after;
         for worker in self.node.store().workers().await? {
-            // Of its own workers the node knows more than the store.
-            let beat = self.node.sessions.heartbeat(&worker.worker_id, now);
+            // Of its own workers, and of those it hears, the node knows more than the store.
+            let (node, id) = (&self.node, &worker.worker_id);
+            let own = worker.via.as_ref() == Some(&node.id);
+            let beat = if own { node.sessions.heartbeat(id, now) } else { node.bus_workers.heartbeat(id) };
             self.windows.on_heartbeat(&beat.unwrap_or_else(|| heartbeat(worker)), now);
         }
         self.windows.forget_stale(now, stale_after);
@@ -307,5 +309,9 @@ fn heartbeat(worker: WorkerRecord) -> WorkerHeartbeat {
         free: worker.concurrency.saturating_sub(worker.running),
         state: worker.state,
         at: worker.last_heartbeat_at,
+        name: None,
+        concurrency: Some(worker.concurrency),
+        via: worker.via,
+        executions: None,
     }
 }

@@ -4,6 +4,7 @@
 //! is new, or [`LOOK_INTERVAL`] has passed: hints may be lost, looking is not. A write that comes back fenced ends the
 //! term for all of them.
 
+mod bus_workers;
 mod cleanup;
 mod dead_nodes;
 mod dead_workers;
@@ -26,6 +27,8 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
+pub use bus_workers::BusWorkers;
+
 use super::node::Node;
 use super::telemetry;
 use crate::election::Term;
@@ -40,6 +43,7 @@ pub async fn lead(node: Arc<Node>, term: Term) {
     duties.spawn(promoter::run(node.clone(), term.clone()));
     duties.spawn(scheduler::run(node.clone(), term.clone()));
     duties.spawn(timeouts::run(node.clone(), term.clone()));
+    duties.spawn(bus_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
     duties.spawn(orphans::run(node.clone(), term.clone()));

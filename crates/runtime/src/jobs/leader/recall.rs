@@ -8,18 +8,20 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::jobs::wire::{Dispatch, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::Consumer;
 use convoke_core::{QueueName, Result};
-use futures_util::FutureExt;
 use tracing::info;
 
 use crate::election::Term;
 use crate::jobs::node::{Node, WORKERS};
 use crate::jobs::{recorder, telemetry};
 
+/// What a bus may take to answer; where nothing is left it answers nothing.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// What one write may give back.
 const BATCH_MAX: usize = 1_000;
 
@@ -61,7 +63,7 @@ async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
 }
 
 async fn take_back(node: &Node, term: &Term, queue: &QueueName, consumer: &dyn Consumer) -> Result<()> {
-    while let Some(deliveries) = consumer.take(BATCH_MAX).now_or_never() {
+    while let Ok(deliveries) = tokio::time::timeout(PATIENCE, consumer.take(BATCH_MAX)).await {
         let (now, mut reports, mut ids) = (node.now(), Vec::new(), Vec::new());
         for delivery in deliveries? {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {

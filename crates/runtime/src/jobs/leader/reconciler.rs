@@ -39,6 +39,10 @@ pub async fn run(node: Arc<Node>, term: Term) {
         let silence = if settled { began.elapsed().min(stale_after) } else { stale_after };
         let reconciled = async {
             give_back(&node, &term, silence).await?;
+            // A worker that speaks the bus and came while nobody led is known once it beats.
+            if began.elapsed() < stale_after {
+                return Ok(());
+            }
             take_from_the_unknown(&node, &term).await
         };
         if let Err(error) = reconciled.await {
@@ -53,7 +57,8 @@ pub async fn run(node: Arc<Node>, term: Term) {
 /// Whether every worker of the time before this term has said what it runs.
 async fn everyone_has_spoken(node: &Node) -> bool {
     let workers = node.store().workers().await;
-    workers.is_ok_and(|workers| workers.iter().all(|worker| node.sessions.has_spoken(&worker.worker_id)))
+    let has_spoken = |id: &WorkerId| node.sessions.has_spoken(id) || node.bus_workers.has_spoken(id);
+    workers.is_ok_and(|workers| workers.iter().all(|worker| has_spoken(&worker.worker_id)))
 }
 
 async fn give_back(node: &Node, term: &Term, silence: Duration) -> Result<()> {
@@ -64,13 +69,16 @@ async fn give_back(node: &Node, term: &Term, silence: Duration) -> Result<()> {
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);
     }
+    // What a worker took that speaks the bus and then fell silent is lost with it, should it be dead: not for us to give back.
+    let silent = node.bus_workers.queues_of_the_silent(stale_after / 2);
+    by_queue.retain(|queue, _| !silent.contains(queue));
     for (queue, runs) in by_queue {
         let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
         let reports: Vec<RunReport> = lost
-            // A run that this node has just handed out or was assigned may not be written down yet.
-            .filter(|run| !node.sessions.has(&run.execution))
+            // A run that this node has just handed out, or that a worker has just taken, may not be written down yet.
+            .filter(|run| !node.sessions.has(&run.execution) && !node.bus_workers.has(&run.execution))
             .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
             .collect();
         if !reports.is_empty() {

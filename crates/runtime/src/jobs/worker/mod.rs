@@ -13,6 +13,7 @@
 //! coordinator notices by the missing heartbeats.
 
 mod backoff;
+mod bus_link;
 mod context;
 mod drain;
 mod fetch;
@@ -38,6 +39,7 @@ use convoke_core::ports::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use bus_link::{BusLink, BusLinkSettings};
 pub use context::{Context, Stopped};
 pub use handlers::{Failure, HandlerFuture, Handlers};
 pub use ledger::Summary;

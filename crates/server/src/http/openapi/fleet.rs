@@ -50,11 +50,71 @@ pub struct Node {
 }
 
 #[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
 pub struct Cluster {
     pub leader: Option<String>,
     pub epoch: u64,
-    pub nodes: Vec<Node>,
-    pub handoffs: Vec<Value>,
+    pub nodes: Vec<ClusterNode>,
+    /// The first 100 runs on their way from one node to another
+    pub handoffs: Vec<Handoff>,
+    /// How many there are, counted up to 10,000
+    pub handoffs_total: u64,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ClusterNode {
+    pub node_id: String,
+    #[schema(example = "leader")]
+    pub role: String,
+    #[schema(example = "active")]
+    pub state: String,
+    pub job_count: u64,
+    pub started_at: Timestamp,
+    pub last_heartbeat_at: Timestamp,
+    pub version: String,
+    /// The term that it spoke of last, where it was heard
+    pub epoch: Option<u64>,
+    #[schema(example = "2s500ms")]
+    pub heartbeat_age: String,
+    pub draining: bool,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Handoff {
+    pub job_id: Uuid,
+    pub execution_id: Uuid,
+    pub r#type: String,
+    pub queue: String,
+    /// Who gives it away
+    pub from_node: Option<String>,
+    /// `handingOff` while it is offered, `orphanPending` where nobody took it
+    #[schema(example = "handingOff")]
+    pub ownership: String,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct OwnedRuns {
+    pub node_id: String,
+    pub jobs: Vec<OwnedRun>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct OwnedRun {
+    pub job_id: Uuid,
+    pub execution_id: Uuid,
+    pub r#type: String,
+    pub queue: String,
+    #[schema(example = "running")]
+    pub status: String,
+    pub attempt: u32,
+    pub worker_id: Option<String>,
+    #[schema(example = "owned")]
+    pub ownership: String,
+    pub dispatched_at: Timestamp,
 }
 
 #[derive(ToSchema)]

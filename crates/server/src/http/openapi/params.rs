@@ -27,6 +27,20 @@ pub struct QueuePath {
 }
 
 #[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct WorkerPath {
+    /// The worker's id
+    pub id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct NodePath {
+    /// The node's id
+    pub id: String,
+}
+
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitParams {
     /// Wait so long for the job to end, at most `5m`

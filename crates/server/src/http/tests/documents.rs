@@ -33,7 +33,10 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/dead-letters/retry", &["post"]),
     ("/v1/dead-letters/purge", &["post"]),
     ("/v1/workers", &["get"]),
+    ("/v1/workers/{id}", &["get"]),
     ("/v1/nodes", &["get"]),
+    ("/v1/nodes/{id}", &["get"]),
+    ("/v1/nodes/{id}/jobs", &["get"]),
     ("/v1/cluster", &["get"]),
     ("/v1/events", &["get"]),
     ("/v1/worker/register", &["post"]),
@@ -138,9 +141,13 @@ async fn answers_have_the_fields_that_their_schema_names() {
     check("Queue", &world.get("/v1/queues/default").await.body);
     check("Schedule", &world.send("PUT", "/v1/schedules/s", json!({"type": "t", "every": "1h"})).await.body);
     check("Worker", &world.get("/v1/workers").await.body["workers"][0]);
+    check("Worker", &world.get("/v1/workers/w-1").await.body);
     let cluster = world.get("/v1/cluster").await.body;
     check("Cluster", &cluster);
-    check("Node", &cluster["nodes"][0]);
+    check("ClusterNode", &cluster["nodes"][0]);
+    check("Node", &world.get("/v1/nodes").await.body["nodes"][0]);
+    check("Node", &world.get("/v1/nodes/node-1").await.body);
+    check("OwnedRuns", &world.get("/v1/nodes/node-1/jobs").await.body);
     check("Refusal", &world.get("/v1/jobs/x").await.body["error"]);
     let registered = world.post("/v1/worker/register", json!({"queues": ["q"], "concurrency": 1})).await;
     check("Registered", &registered.body);

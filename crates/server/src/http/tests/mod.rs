@@ -1,6 +1,7 @@
 //! The API as a client sees it, over a real coordinator that keeps everything in memory.
 
 mod bad_input;
+mod cluster;
 mod documents;
 mod fleet;
 mod garbage;
@@ -14,7 +15,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use convoke_core::NodeId;
-use convoke_runtime::jobs::{Coordinator, Settings};
+use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -57,8 +58,13 @@ impl World {
     }
 
     pub async fn with(access: Access) -> Self {
-        let ports = convoke::connect::backends("memory:", "memory:", None).await.expect("memory is always there");
-        let id = NodeId::new("node-1").expect("a name");
+        let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
+        World::node("node-1", ports, access).await
+    }
+
+    /// A node of the cluster that shares `ports`.
+    pub async fn node(id: &str, ports: Ports, access: Access) -> Self {
+        let id = NodeId::new(id).expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
         coordinator.ready().await;
         let info = Info {

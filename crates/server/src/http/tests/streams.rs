@@ -7,13 +7,13 @@ use super::{World, in_time, request};
 use crate::http::events::STREAMS_MAX;
 
 /// Reads server-sent events off a body.
-struct Reader {
+pub struct Reader {
     body: Body,
     text: String,
 }
 
 impl Reader {
-    async fn open(world: &World, path: &str) -> Self {
+    pub async fn open(world: &World, path: &str) -> Self {
         Reader::of(world.respond(request("GET", path, "")).await)
     }
 
@@ -24,7 +24,7 @@ impl Reader {
     }
 
     /// The next event: its name, its id and its data. None at the end.
-    async fn next(&mut self) -> Option<(String, String, Value)> {
+    pub async fn next(&mut self) -> Option<(String, String, Value)> {
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| {

@@ -33,18 +33,18 @@ pub async fn a_closed_queue_forgets_pending_entries(bus: &dyn Bus, _advance: imp
 pub async fn those_who_read_a_closed_queue_go_on(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
     let consumer = join(bus, "q", "g", "c").await;
     let multiplex = bus.multiplex().await.expect("multiplex");
-    multiplex.add(&["m".into()]).await.expect("add");
+    multiplex.add(&[channel("m")]).await.expect("add");
     push(bus, "q", &["lost"]).await;
-    push(bus, "m", &["lost"]).await;
+    push(bus, &channel("m"), &["lost"]).await;
     let old = take(&*consumer, 1).await;
-    bus.close(&["q".into(), "m".into()]).await.expect("close");
+    bus.close(&["q".into(), channel("m")]).await.expect("close");
     push(bus, "q", &["new"]).await;
-    push(bus, "m", &["new"]).await;
+    push(bus, &channel("m"), &["new"]).await;
     consumer.ack(&ids(&old)).await.expect("of an entry that is no more");
     let taken = take(&*consumer, 1).await;
     assert_eq!((texts(&taken), taken[0].deliveries), (vec!["new"], 1));
     let came = soon(multiplex.next()).await;
-    assert_eq!((came[0].0.as_str(), texts(&came[0].1)), ("m", vec!["new"]));
+    assert_eq!((&came[0].0, texts(&came[0].1)), (&channel("m"), vec!["new"]));
 }
 
 pub async fn an_acknowledgement_from_before_the_close_hits_nothing_new(bus: &dyn Bus, advance: impl AsyncFn(Duration)) {

@@ -8,7 +8,8 @@ pub mod takeover;
 pub mod topics;
 
 /// Tests of a bus. `$make` is an async function that gives a [`Subject<dyn Bus>`](crate::conformance::Subject) that nobody
-/// else uses; `$advance` is one that lets a duration pass for it: it moves a paused clock, or waits.
+/// else uses, and whose channels have the default prefix; `$advance` is one that lets a duration pass for it: it moves a
+/// paused clock, or waits.
 #[macro_export]
 macro_rules! bus_conformance {
     ($make:expr, $advance:expr) => {
@@ -67,7 +68,7 @@ macro_rules! bus_conformance {
                 what_was_acknowledged_does_not_come_again,
                 a_dropped_multiplex_leaves_its_entries_to_the_next,
                 several_multiplexes_of_a_queue_share_acknowledgements,
-                the_multiplexes_of_a_queue_are_one_more_group_of_it,
+                an_emptied_queue_is_read_on,
                 a_next_that_is_given_up_has_taken_nothing,
                 ten_thousand_queues_are_read_by_one,
             ]

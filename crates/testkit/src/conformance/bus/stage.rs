@@ -4,6 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::JobId;
+use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::{Bus, Consumer, Delivery};
 
 /// A dead bus must fail a case, not hang it.
@@ -35,6 +37,12 @@ pub fn texts(deliveries: &[Delivery]) -> Vec<&str> {
 
 pub fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(|delivery| delivery.id.clone()).collect()
+}
+
+/// The status channel of a job that has `name` for an id, as it were.
+pub fn channel(name: &str) -> String {
+    let number = name.bytes().fold(1, |number: u128, byte| number << 8 | u128::from(byte));
+    Channels::new("convoke").status(JobId(uuid::Uuid::from_u128(number)))
 }
 
 pub async fn push(bus: &dyn Bus, queue: &str, bodies: &[&str]) {

@@ -1,0 +1,130 @@
+//! The bus of a cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::Result;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+use redis::Pipeline;
+
+use super::consumer::RedisConsumer;
+use super::dial::Dialer;
+use super::door::Doors;
+use super::entry::number;
+use super::failure::{Intent, senseless};
+use super::line::Line;
+use super::member::{Member, PoisonShelf};
+use super::multiplex::RedisMultiplex;
+use super::switchboard::Switchboard;
+use super::{push, script, topics};
+
+const WHAT: &str = "bus";
+/// How often an entry is given before it is set aside.
+const DELIVERIES_MAX: u32 = 16;
+/// How far a backlog is counted where it must be counted: a queue that several groups share and entries were deleted from.
+const BACKLOG_COUNTED_MAX: &str = "10000";
+/// Bounds one UNLINK.
+const CLOSE_MAX: usize = 1_000;
+/// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
+const CLOSE_WAIT: Duration = Duration::from_millis(2);
+
+/// A bus on Redis. Clones are the same bus, and share its two connections.
+#[derive(Clone)]
+pub struct RedisBus {
+    line: Line,
+    switchboard: Switchboard,
+    channels: Channels,
+    doors: Arc<Doors>,
+    poison: Arc<PoisonShelf>,
+}
+
+impl RedisBus {
+    /// Connects; complaints about `url` are about `bus.url`. Which channels are jobs' own is by `channels`.
+    pub async fn connect(url: &str, channels: Channels) -> Result<Self> {
+        let dialer = Dialer::new("bus.url", url)?;
+        let line = Line::open(WHAT, dialer.clone()).await?;
+        let switchboard = Switchboard::open(dialer).await?;
+        let poison = PoisonShelf { queue: channels.poison(), deliveries_max: DELIVERIES_MAX, count: AtomicU64::new(0) };
+        Ok(RedisBus { line, switchboard, channels, doors: Arc::default(), poison: Arc::new(poison) })
+    }
+
+    /// Sets entries aside that were given more often than this. For consumers that join afterwards.
+    pub fn with_deliveries_max(mut self, deliveries_max: u32) -> Self {
+        let queue = self.poison.queue.clone();
+        self.poison = Arc::new(PoisonShelf { queue, deliveries_max, count: AtomicU64::new(0) });
+        self
+    }
+
+    /// How many entries this process has set aside because they were given too often.
+    pub fn poisoned(&self) -> u64 {
+        self.poison.count.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl Bus for RedisBus {
+    async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
+        self.line.change(redis::cmd("PUBLISH").arg(topic).arg(&message[..])).await?;
+        Ok(())
+    }
+
+    async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(topics::subscribe(&self.switchboard, topics).await?))
+    }
+
+    async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()> {
+        push::push(&self.line, &self.channels, &entries).await
+    }
+
+    async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>> {
+        let door = self.doors.door(&self.switchboard, queue, group);
+        let member = Member {
+            line: self.line.clone(),
+            queue: queue.to_owned(),
+            group: group.to_owned(),
+            // Should somebody use a name again after all, what the first was given must not seem to be the second's.
+            name: format!("{name}:{}", uuid::Uuid::now_v7().simple()),
+            held: parking_lot::Mutex::default(),
+            has_lost_some: AtomicBool::new(false),
+            poison: self.poison.clone(),
+        };
+        member.join().await?;
+        self.switchboard.confirm(&door.listening).await?;
+        Ok(Box::new(RedisConsumer::new(member, door)))
+    }
+
+    async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
+        let args = [group.as_bytes(), BACKLOG_COUNTED_MAX.as_bytes()];
+        let answer = self.line.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
+        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
+    }
+
+    async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {
+        let (line, channels) = (self.line.clone(), self.channels.clone());
+        Ok(Box::new(RedisMultiplex::open(line, &self.switchboard, channels).await?))
+    }
+
+    async fn close(&self, queues: &[String]) -> Result<()> {
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::new();
+        for part in queues.chunks(CLOSE_MAX) {
+            pipeline.cmd("UNLINK").arg(part);
+        }
+        for answer in self.line.pipe(Intent::Change, &pipeline).await? {
+            answer.extract_error().map_err(|error| super::failure::failure(WHAT, Intent::Change, error))?;
+        }
+        tokio::time::sleep(CLOSE_WAIT).await;
+        Ok(())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.line.ask(&redis::cmd("PING")).await?;
+        Ok(())
+    }
+}

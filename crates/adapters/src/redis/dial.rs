@@ -1,0 +1,183 @@
+//! Makes connections: by TLS where the URL says so, by way of Sentinels where it names them.
+//!
+//! Sentinels are asked anew for every connection, so that one that is made after a failover leads to the new master; and the
+//! server that they name is asked whether it is the master, since a Sentinel may be behind the times.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::error::Invalid;
+use convoke_core::{Error, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
+};
+use tracing::{debug, warn};
+
+use super::address::{Address, Tls};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// After this a connection counts as dead, and what was asked as unanswered.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How many requests wait to be written before whoever makes another must wait too.
+const REQUESTS_MAX: usize = 256;
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+type Ear = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct Dialer {
+    address: Arc<Address>,
+    certificates: TlsCertificates,
+}
+
+impl Dialer {
+    /// Reads the files that the URL names; connects to nothing yet.
+    pub(super) fn new(field: &str, url: &str) -> Result<Self> {
+        let address = Address::parse(field, url)?;
+        let certificates = match &address.tls {
+            Some(tls) => {
+                // Whoever comes first chooses for the process; here it is always the same.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                read_certificates(field, tls)?
+            }
+            None => TlsCertificates { client_tls: None, root_cert: None },
+        };
+        let dialer = Dialer { address: Arc::new(address), certificates };
+        // So that a certificate that cannot be read is a complaint now, not a reason to try for ever.
+        for (host, port) in &dialer.address.hosts {
+            dialer.client(host, *port, true).map_err(|error| Invalid::new(field, error.to_string()))?;
+        }
+        Ok(dialer)
+    }
+
+    /// One attempt. `ear` hears what the server pushes, and when the connection is lost.
+    pub(super) async fn dial(
+        &self,
+        ear: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let ear: Ear = Arc::new(ear);
+        let Some(master) = &self.address.master else {
+            let (host, port) = self.address.hosts.first().ok_or((ErrorKind::InvalidClientConfig, "no host"))?;
+            return connect(&self.client(host, *port, true)?, Some(ear)).await;
+        };
+        let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel"));
+        for (host, port) in &self.address.hosts {
+            match self.dial_by(host, *port, master, ear.clone()).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Attempts until one succeeds, further and further apart.
+    pub(super) async fn dial_until_connected(
+        &self,
+        what: &'static str,
+        ear: impl Fn(PushInfo) + Send + Sync + Clone + 'static,
+    ) -> MultiplexedConnection {
+        let mut pause = BACKOFF_FIRST;
+        let mut tries = 0_u32;
+        loop {
+            match self.dial(ear.clone()).await {
+                Ok(connection) => {
+                    if tries > 0 {
+                        tracing::info!(what, tries, "connected to Redis again");
+                    }
+                    return connection;
+                }
+                Err(error) if tries == 0 => warn!(what, %error, "cannot connect to Redis, will go on trying"),
+                Err(error) => debug!(what, %error, tries, "cannot connect to Redis yet"),
+            }
+            tries = tries.saturating_add(1);
+            // Full jitter: the nodes of a cluster must not come back all at once.
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.1..1.0))).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Asks one Sentinel where the master is, and connects to that.
+    async fn dial_by(&self, host: &str, port: u16, master: &str, ear: Ear) -> RedisResult<MultiplexedConnection> {
+        let (host, port) = match self.ask_sentinel(host, port, master, false).await {
+            Err(error) if error.code() == Some("NOAUTH") => self.ask_sentinel(host, port, master, true).await?,
+            other => other?,
+        };
+        let mut connection = connect(&self.client(&host, port, true)?, Some(ear)).await?;
+        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        match role.first() {
+            Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
+            _ => {
+                Err((ErrorKind::MasterNameNotFoundBySentinel, "the server that the Sentinel named is no master").into())
+            }
+        }
+    }
+
+    async fn ask_sentinel(&self, host: &str, port: u16, master: &str, login: bool) -> RedisResult<(String, u16)> {
+        let mut sentinel = connect(&self.sentinel(host, port, login)?, None).await?;
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("get-master-addr-by-name").arg(master);
+        let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
+        answer.ok_or_else(|| (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel knows no such master").into())
+    }
+
+    fn sentinel(&self, host: &str, port: u16, login: bool) -> RedisResult<Client> {
+        self.open(host, port, self.settings(login).set_db(0).set_protocol(ProtocolVersion::RESP2))
+    }
+
+    fn client(&self, host: &str, port: u16, login: bool) -> RedisResult<Client> {
+        self.open(host, port, self.settings(login).set_db(self.address.db).set_protocol(ProtocolVersion::RESP3))
+    }
+
+    fn settings(&self, login: bool) -> RedisConnectionInfo {
+        let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+        if login && let Some(user) = &self.address.user {
+            settings = settings.set_username(user);
+        }
+        if login && let Some(password) = &self.address.password {
+            settings = settings.set_password(password);
+        }
+        settings
+    }
+
+    fn open(&self, host: &str, port: u16, settings: RedisConnectionInfo) -> RedisResult<Client> {
+        let host = host.to_owned();
+        if self.address.tls.is_none() {
+            let address = ConnectionAddr::Tcp(host, port);
+            return Client::open(address.into_connection_info()?.set_redis_settings(settings));
+        }
+        let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+        let info = address.into_connection_info()?.set_redis_settings(settings);
+        Client::build_with_tls(info, self.certificates.clone())
+    }
+}
+
+async fn connect(client: &Client, ear: Option<Ear>) -> RedisResult<MultiplexedConnection> {
+    let mut config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+        .set_pipeline_buffer_size(REQUESTS_MAX);
+    if let Some(ear) = ear {
+        config = config.set_push_sender(move |push| {
+            ear(push);
+            Ok::<(), ()>(())
+        });
+    }
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn read_certificates(field: &str, tls: &Tls) -> Result<TlsCertificates> {
+    let read = |path: &String| {
+        std::fs::read(path).map_err(|error| Error::from(Invalid::new(field, format!("cannot read {path}: {error}"))))
+    };
+    let root_cert = tls.authority.as_ref().map(read).transpose()?;
+    let client_tls = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => {
+            Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+        }
+        _ => None,
+    };
+    Ok(TlsCertificates { client_tls, root_cert })
+}

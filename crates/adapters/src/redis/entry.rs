@@ -1,0 +1,133 @@
+//! Entries of a stream, as Redis writes them.
+//!
+//! An entry has one field, `data`. One without it was written by somebody else: it is handed on with an empty body, which
+//! nobody can read, and so is set aside as every message that cannot be read.
+
+use bytes::Bytes;
+use convoke_core::ports::Delivery;
+use redis::Value;
+
+pub(super) const FIELD: &str = "data";
+
+/// An entry's id: the millisecond and the number within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct EntryId {
+    ms: u64,
+    seq: u64,
+}
+
+impl EntryId {
+    /// Only the form in which Redis gives them out.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (ms, seq) = text.split_once('-')?;
+        let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        Some(EntryId { ms: number(ms)?, seq: number(seq)? })
+    }
+}
+
+impl std::fmt::Display for EntryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// The ids among `ids` that could be of an entry. Redis refuses a whole command for one that is not.
+pub(super) fn valid_ids(ids: &[String]) -> impl Iterator<Item = &str> {
+    ids.iter().map(String::as_str).filter(|id| EntryId::parse(id).is_some())
+}
+
+/// `[id, [field, value, …]]`. `None` where it was deleted, or is no entry at all.
+pub(super) fn delivery(value: Value, deliveries: u32) -> Option<Delivery> {
+    let Value::Array(parts) = value else { return None };
+    let mut parts = parts.into_iter();
+    let id = text(parts.next()?)?;
+    let body = match parts.next()? {
+        Value::Array(fields) => data(fields.into_iter()),
+        Value::Map(fields) => data(fields.into_iter().flat_map(|(name, value)| [name, value])),
+        _ => return None,
+    };
+    Some(Delivery { id, body, deliveries })
+}
+
+/// All entries of a list, each given for the first time.
+pub(super) fn deliveries(value: Value) -> Option<Vec<Delivery>> {
+    match value {
+        Value::Nil => Some(Vec::new()),
+        Value::Array(entries) => Some(entries.into_iter().filter_map(|entry| delivery(entry, 1)).collect()),
+        _ => None,
+    }
+}
+
+/// The entries of the only stream in an answer of XREADGROUP.
+pub(super) fn of_one_stream(value: Value) -> Option<Vec<Delivery>> {
+    match value {
+        Value::Nil => Some(Vec::new()),
+        Value::Map(streams) => streams.into_iter().next().map_or(Some(Vec::new()), |(_, entries)| deliveries(entries)),
+        Value::Array(streams) => match streams.into_iter().next() {
+            None => Some(Vec::new()),
+            Some(Value::Array(pair)) => pair.into_iter().nth(1).and_then(deliveries),
+            Some(_) => None,
+        },
+        _ => None,
+    }
+}
+
+fn data(mut fields: impl Iterator<Item = Value>) -> Bytes {
+    while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
+        if let (Value::BulkString(name), Value::BulkString(value)) = (name, value)
+            && name == FIELD.as_bytes()
+        {
+            return value.into();
+        }
+    }
+    Bytes::new()
+}
+
+pub(super) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+pub(super) fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn ids_are_two_numbers_and_sort_as_such() {
+        assert!(EntryId::parse("9-10") > EntryId::parse("9-9"));
+        assert_eq!(EntryId::parse("1700000000000-3").expect("an id").to_string(), "1700000000000-3");
+        for wrong in ["", "1", "-", "1-", "-1", "1-x", "+1-1", "1-2-3", "nonsense", "99999999999999999999-0"] {
+            assert_eq!(EntryId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_entry_of_somebody_else_has_no_body_and_what_is_no_entry_is_passed_over() {
+        let fields = Value::Array(vec![bulk("other"), bulk("x"), bulk("data"), bulk("body")]);
+        let entry = delivery(Value::Array(vec![bulk("1-0"), fields]), 3).expect("an entry");
+        assert_eq!((entry.id.as_str(), &entry.body[..], entry.deliveries), ("1-0", &b"body"[..], 3));
+        let foreign = delivery(Value::Array(vec![bulk("1-0"), Value::Array(vec![bulk("a")])]), 1).expect("an entry");
+        assert!(foreign.body.is_empty());
+        for senseless in [Value::Nil, Value::Int(1), Value::Array(vec![bulk("1-0"), Value::Nil]), Value::Array(vec![])]
+        {
+            assert_eq!(delivery(senseless, 1), None);
+        }
+        assert_eq!(of_one_stream(Value::Int(1)), None);
+        assert_eq!(of_one_stream(Value::Nil), Some(Vec::new()));
+    }
+}

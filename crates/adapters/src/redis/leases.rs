@@ -1,0 +1,145 @@
+//! Rosters and terms of leadership in Redis.
+//!
+//! Of a namespace there are three keys: `{prefix}:{namespace}:leader`, a hash that expires with the term;
+//! `{prefix}:{namespace}:epoch`, which outlives the terms, so that epochs rise; and `{prefix}:{namespace}:members`, by the
+//! time until which each is enrolled. Each verb is one script, and all time is the server's.
+//!
+//! Redis may lose what it last said when it fails over or restarts. Then an epoch could come a second time, were it not for
+//! the floor that a candidate names, and for the store, which seals an epoch once.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::error::Invalid;
+use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Lease;
+use convoke_core::{Epoch, Error, Result};
+use redis::Value;
+
+use super::dial::Dialer;
+use super::entry::{number, text};
+use super::failure::{Intent, senseless};
+use super::line::Line;
+use super::script;
+
+const WHAT: &str = "leases";
+/// Longer than any lease that is meant, short enough to be added to any time.
+const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
+/// Scripts count in floating point: beyond this one more is not always more.
+const FLOOR_MAX: u64 = 1 << 52;
+/// How often an election is asked for whose answer was lost.
+const ELECT_TRIES: u32 = 3;
+
+#[derive(Clone)]
+pub struct RedisLeases {
+    line: Line,
+    prefix: String,
+}
+
+impl RedisLeases {
+    /// Connects; complaints about `url` are about `leases.url`.
+    pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
+        let line = Line::open(WHAT, Dialer::new("leases.url", url)?).await?;
+        Ok(RedisLeases { line, prefix: prefix.to_owned() })
+    }
+
+    fn key(&self, namespace: &str, what: &str) -> String {
+        format!("{}:{namespace}:{what}", self.prefix)
+    }
+}
+
+fn ms(ttl: Duration) -> String {
+    // Nothing expires at once: that would be no lease at all.
+    ttl.min(TTL_MAX).as_millis().max(1).to_string()
+}
+
+fn lease(holder: Value, epoch: &Value, remaining: &Value) -> Option<Lease> {
+    let epoch = number(epoch).and_then(|epoch| u64::try_from(epoch).ok())?;
+    let remaining = number(remaining).and_then(|ms| u64::try_from(ms).ok())?;
+    Some(Lease { holder: text(holder)?, epoch: Epoch(epoch), remaining: Duration::from_millis(remaining) })
+}
+
+#[async_trait]
+impl Leases for RedisLeases {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        let args = [member.as_bytes(), &ms(ttl).into_bytes()];
+        self.line.run(Intent::Change, &script::ENROLL, &[&self.key(namespace, "members")], &args).await?;
+        Ok(())
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        self.line.change(redis::cmd("ZREM").arg(self.key(namespace, "members")).arg(member)).await?;
+        Ok(())
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        let answer = self.line.run(Intent::Ask, &script::ROSTER, &[&self.key(namespace, "members")], &[]).await?;
+        let complaint = senseless(WHAT, &answer);
+        let Value::Array(members) = answer else { return Err(complaint) };
+        let mut members: Vec<String> = members.into_iter().filter_map(text).collect();
+        members.sort_unstable();
+        Ok(members)
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        let answer = self.line.run(Intent::Ask, &script::READ, &[&self.key(namespace, "leader")], &[]).await?;
+        let complaint = senseless(WHAT, &answer);
+        let Value::Array(parts) = answer else { return Err(complaint) };
+        match <[Value; 3]>::try_from(parts) {
+            Ok([holder, epoch, remaining]) => Ok(lease(holder, &epoch, &remaining)),
+            Err(parts) if parts.is_empty() => Ok(None),
+            Err(_) => Err(complaint),
+        }
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        if floor.0 > FLOOR_MAX {
+            return Err(Invalid::new("floor", format!("expected an epoch of at most {FLOOR_MAX}, got {floor}")).into());
+        }
+        let (leader, epoch) = (self.key(namespace, "leader"), self.key(namespace, "epoch"));
+        let token = uuid::Uuid::now_v7().to_string();
+        let (ttl, floor) = (ms(ttl), floor.0.to_string());
+        let args = [candidate, &ttl, &floor, &token].map(str::as_bytes);
+        let mut tries = 1;
+        let answer = loop {
+            match self.line.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {
+                // It may have been elected. The same token finds its own term, if so.
+                Err(Error::Unknown { .. }) if tries < ELECT_TRIES => tries += 1,
+                other => break other?,
+            }
+        };
+        let complaint = senseless(WHAT, &answer);
+        let Value::Array(parts) = answer else { return Err(complaint) };
+        let Ok([is_elected, holder, epoch, remaining]) = <[Value; 4]>::try_from(parts) else { return Err(complaint) };
+        let lease = lease(holder, &epoch, &remaining).ok_or(complaint)?;
+        if number(&is_elected) != Some(1) {
+            return Err(Error::Conflict(format!("{} leads until its term {} ends", lease.holder, lease.epoch)));
+        }
+        Ok(lease)
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        let (number_of_term, ttl) = (epoch.0.to_string(), ms(ttl));
+        let args = [holder, &number_of_term, &ttl].map(str::as_bytes);
+        let answer = self.line.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
+        match number(&answer).map(u64::try_from) {
+            Some(Ok(remaining)) => {
+                Ok(Lease { holder: holder.to_owned(), epoch, remaining: Duration::from_millis(remaining) })
+            }
+            Some(Err(_)) => Err(Error::Fenced { what: "renew" }),
+            None => Err(senseless(WHAT, &answer)),
+        }
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        let number_of_term = epoch.0.to_string();
+        let args = [holder, &number_of_term].map(str::as_bytes);
+        self.line.run(Intent::Change, &script::RESIGN, &[&self.key(namespace, "leader")], &args).await?;
+        Ok(())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.line.ask(&redis::cmd("PING")).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! The one connection on which a process gives its commands.
+//!
+//! Requests of all tasks share it, in the order in which they were made; none of them blocks. When it breaks, or falls
+//! silent, or leads to a server that is master no more, it is made anew, for ever, with jitter; meanwhile requests wait a
+//! moment for it and are then told that nothing happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::{Error, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::{mpsc, watch};
+use tracing::debug;
+
+use super::dial::Dialer;
+use super::failure::{Intent, failure, is_fatal};
+use super::script::Script;
+use super::tether::Tether;
+
+/// How long a request waits for a connection that is being made.
+const CONNECTION_WAIT: Duration = Duration::from_millis(500);
+/// How often a connection that says nothing is asked whether it is there.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Clones are the same line.
+#[derive(Clone)]
+pub(super) struct Line {
+    what: &'static str,
+    live: watch::Receiver<Option<Live>>,
+    broken: mpsc::UnboundedSender<u64>,
+    _task: Arc<Tether>,
+}
+
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl Line {
+    /// The first connection must succeed; those after it are made without a word.
+    pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
+        let (broken, reports) = mpsc::unbounded_channel();
+        let first = dialer.dial(ear(1, broken.clone())).await;
+        let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
+        let (current, live) = watch::channel(Some(Live { number: 1, connection }));
+        let task = Tether::spawn(keep_open(what, dialer, current, reports, broken.clone()));
+        Ok(Line { what, live, broken, _task: Arc::new(task) })
+    }
+
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value> {
+        self.one(Intent::Ask, command).await
+    }
+
+    pub(super) async fn change(&self, command: &Cmd) -> Result<Value> {
+        self.one(Intent::Change, command).await
+    }
+
+    async fn one(&self, intent: Intent, command: &Cmd) -> Result<Value> {
+        self.send(command).await?.map_err(|error| failure(self.what, intent, error))
+    }
+
+    /// One command, for those who make something of its error. The outer error is that nothing was sent.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>> {
+        let mut live = self.live().await?;
+        let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        Ok(answer.inspect_err(|error| self.note(live.number, error)))
+    }
+
+    /// Many commands in one go; each has its own answer, which may be an error of the server's.
+    pub(super) async fn pipe(&self, intent: Intent, commands: &Pipeline) -> Result<Vec<Value>> {
+        let count = commands.cmd_iter().count();
+        let mut live = self.live().await?;
+        let answers = live.connection.send_packed_commands(commands, 0, count).await;
+        let answers = answers.inspect_err(|error| self.note(live.number, error));
+        let answers = answers.map_err(|error| failure(self.what, intent, error))?;
+        for answer in &answers {
+            if let Value::ServerError(error) = answer {
+                self.note(live.number, &error.clone().into());
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Runs a script by its hash, and sends its text where the server does not know it yet.
+    pub(super) async fn run(&self, intent: Intent, script: &Script, keys: &[&str], args: &[&[u8]]) -> Result<Value> {
+        let answer = match self.send(&script.by_hash(keys, args)).await? {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.send(&script.by_text(keys, args)).await?,
+            other => other,
+        };
+        answer.map_err(|error| failure(self.what, intent, error))
+    }
+
+    pub(super) fn what(&self) -> &'static str {
+        self.what
+    }
+
+    async fn live(&self) -> Result<Live> {
+        if let Some(live) = &*self.live.borrow() {
+            return Ok(live.clone());
+        }
+        let mut live = self.live.clone();
+        match tokio::time::timeout(CONNECTION_WAIT, live.wait_for(Option::is_some)).await {
+            Ok(Ok(live)) => live.clone().ok_or_else(|| self.away()),
+            _ => Err(self.away()),
+        }
+    }
+
+    fn away(&self) -> Error {
+        Error::unavailable(self.what, "there is no connection to Redis at present")
+    }
+
+    /// Has the connection replaced where the error says that it is of no more use.
+    fn note(&self, number: u64, error: &redis::RedisError) {
+        if is_fatal(error) {
+            debug!(what = self.what, %error, "a connection to Redis is given up");
+            let _ = self.broken.send(number);
+        }
+    }
+}
+
+/// Hears that connection `number` is lost.
+fn ear(number: u64, broken: mpsc::UnboundedSender<u64>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
+    move |push| {
+        if push.kind == PushKind::Disconnection {
+            let _ = broken.send(number);
+        }
+    }
+}
+
+async fn keep_open(
+    what: &'static str,
+    dialer: Dialer,
+    current: watch::Sender<Option<Live>>,
+    mut reports: mpsc::UnboundedReceiver<u64>,
+    broken: mpsc::UnboundedSender<u64>,
+) {
+    let mut number = 1;
+    loop {
+        let connection = current.borrow().clone();
+        tokio::select! {
+            () = is_lost(&mut reports, number) => {}
+            () = is_silent(connection) => {}
+        }
+        current.send_replace(None);
+        number += 1;
+        let connection = dialer.dial_until_connected(what, ear(number, broken.clone())).await;
+        current.send_replace(Some(Live { number, connection }));
+    }
+}
+
+/// Until somebody reports connection `number`; reports of earlier ones are old news.
+async fn is_lost(reports: &mut mpsc::UnboundedReceiver<u64>, number: u64) {
+    while let Some(lost) = reports.recv().await {
+        if lost == number {
+            return;
+        }
+    }
+    // The line itself holds a sender, so this is not reached while anybody could use the connection.
+    std::future::pending().await
+}
+
+/// Until the connection does not answer: one whose other end is unreachable may break without a word.
+async fn is_silent(live: Option<Live>) {
+    let Some(mut live) = live else { return };
+    loop {
+        tokio::time::sleep(PING_INTERVAL).await;
+        if let Err(error) = live.connection.send_packed_command(&redis::cmd("PING")).await
+            && is_fatal(&error)
+        {
+            return;
+        }
+    }
+}

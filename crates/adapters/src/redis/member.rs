@@ -1,0 +1,212 @@
+//! What a member of a group says to Redis: the commands, without the waiting.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use convoke_core::jobs::wire::{self, Poison, V1};
+use convoke_core::ports::Delivery;
+use convoke_core::{Error, Result};
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use redis::Value;
+use tracing::warn;
+
+use super::entry::{self, FIELD};
+use super::failure::{Intent, failure, is_no_group, senseless};
+use super::line::Line;
+use super::script;
+
+/// Bounds one script's time on the server, where everybody waits for it.
+const ACK_IDS_MAX: usize = 1_000;
+const PAGE_MAX: usize = 200;
+/// A consumer that has nothing is forgotten after this, or after the idle time of a takeover where that is longer.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// One consumer, as Redis knows it.
+pub(super) struct Member {
+    pub line: Line,
+    pub queue: String,
+    pub group: String,
+    /// Unlike that of any other consumer that ever was.
+    pub name: String,
+    /// Given to the caller and not acknowledged.
+    pub held: Mutex<HashSet<String>>,
+    /// The answer to a read was lost: Redis may count as given what nobody was.
+    pub has_lost_some: AtomicBool,
+    pub poison: Arc<PoisonShelf>,
+}
+
+/// Where entries go that were given too often, each time to somebody who did not survive it, or could not make anything of it.
+pub(super) struct PoisonShelf {
+    pub queue: String,
+    pub deliveries_max: u32,
+    pub count: AtomicU64,
+}
+
+impl Member {
+    /// Makes the group where there is none, beginning with everything that the queue holds.
+    pub(super) async fn join(&self) -> Result<()> {
+        let mut create = redis::cmd("XGROUP");
+        create.arg("CREATE").arg(&self.queue).arg(&self.group).arg("0").arg("MKSTREAM");
+        match self.line.send(&create).await? {
+            // There is nothing to be known from an answer that was lost: it can be asked again.
+            Err(error) if error.code() != Some("BUSYGROUP") => Err(failure(self.line.what(), Intent::Ask, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Entries that nobody was given, at most `max`; none where there are none now.
+    pub(super) async fn read(self: Arc<Self>, max: usize) -> Result<Vec<Delivery>> {
+        if self.has_lost_some.load(Ordering::Relaxed) {
+            let found = self.recover(max).await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            self.has_lost_some.store(false, Ordering::Relaxed);
+        }
+        match self.read_new(max).await? {
+            // The queue was closed, or Redis has lost its data.
+            Err(error) if is_no_group(&error) => {
+                self.join().await?;
+                self.read_new(max).await?.map_err(|error| self.failed(error))
+            }
+            other => other.map_err(|error| self.failed(error)),
+        }
+    }
+
+    async fn read_new(&self, max: usize) -> Result<redis::RedisResult<Vec<Delivery>>> {
+        let mut read = redis::cmd("XREADGROUP");
+        read.arg("GROUP").arg(&self.group).arg(&self.name).arg("COUNT").arg(max);
+        read.arg("STREAMS").arg(&self.queue).arg(">");
+        match self.line.send(&read).await? {
+            Ok(value) => {
+                let complaint = senseless(self.line.what(), &value);
+                entry::of_one_stream(value).map(Ok).ok_or(complaint)
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn failed(&self, error: redis::RedisError) -> Error {
+        if error.code().is_none() {
+            self.has_lost_some.store(true, Ordering::Relaxed);
+        }
+        failure(self.line.what(), Intent::Change, error)
+    }
+
+    /// What Redis counts as given to this consumer although it never arrived. It is given as if for the first time.
+    async fn recover(&self, max: usize) -> Result<Vec<Delivery>> {
+        let mut from = "-".to_owned();
+        loop {
+            let mut list = redis::cmd("XPENDING");
+            list.arg(&self.queue).arg(&self.group).arg(&from).arg("+").arg(PAGE_MAX).arg(&self.name);
+            let page = match self.line.send(&list).await? {
+                Err(error) if is_no_group(&error) => return Ok(Vec::new()),
+                other => ids_of(other.map_err(|error| failure(self.line.what(), Intent::Ask, error))?),
+            };
+            let lost: Vec<&String> = {
+                let held = self.held.lock();
+                page.iter().filter(|id| !held.contains(*id)).take(max).collect()
+            };
+            if !lost.is_empty() {
+                let mut claim = redis::cmd("XCLAIM");
+                claim.arg(&self.queue).arg(&self.group).arg(&self.name).arg(0).arg(&lost).arg("RETRYCOUNT").arg(1);
+                let value = self.line.change(&claim).await?;
+                let found = entry::deliveries(value).unwrap_or_default();
+                if !found.is_empty() {
+                    return Ok(found);
+                }
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE_MAX => from = format!("({last}"),
+                _ => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    pub(super) async fn ack(&self, ids: &[String]) -> Result<()> {
+        let valid: Vec<&str> = entry::valid_ids(ids).collect();
+        let parts = valid.chunks(ACK_IDS_MAX).map(|part| {
+            let args: Vec<&[u8]> =
+                std::iter::once(self.group.as_bytes()).chain(part.iter().map(|id| id.as_bytes())).collect();
+            async move { self.line.run(Intent::Change, &script::ACK, &[&self.queue], &args).await }
+        });
+        try_join_all(parts).await?;
+        let mut held = self.held.lock();
+        valid.iter().for_each(|id| {
+            held.remove(*id);
+        });
+        Ok(())
+    }
+
+    pub(super) async fn leave(&self) -> Result<()> {
+        let args = [self.group.as_bytes(), self.name.as_bytes()];
+        self.line.run(Intent::Change, &script::LEAVE, &[&self.queue], &args).await?;
+        Ok(())
+    }
+
+    pub(super) async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>> {
+        let (mut from, mut taken) = ("-".to_owned(), Vec::new());
+        while taken.len() < max && !from.is_empty() {
+            let (next, page) = self.take_over_page(idle, max - taken.len(), &from).await?;
+            let (spoilt, sound): (Vec<_>, Vec<_>) =
+                page.into_iter().partition(|delivery| delivery.deliveries > self.poison.deliveries_max);
+            self.set_aside(spoilt).await?;
+            self.held.lock().extend(sound.iter().map(|delivery| delivery.id.clone()));
+            taken.extend(sound);
+            from = next;
+        }
+        Ok(taken)
+    }
+
+    async fn take_over_page(&self, idle: Duration, max: usize, from: &str) -> Result<(String, Vec<Delivery>)> {
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).min(i64::MAX as u64).to_string();
+        let forget_ms = idle.max(FORGET_AFTER).as_millis().min(i64::MAX as u128).to_string();
+        let (max, size) = (max.min(PAGE_MAX).to_string(), PAGE_MAX.to_string());
+        let args = [&self.group, &self.name, &idle_ms, &max, from, &size, &forget_ms].map(str::as_bytes);
+        let value = self.line.run(Intent::Change, &script::TAKE_OVER, &[&self.queue], &args).await?;
+        let complaint = senseless(self.line.what(), &value);
+        let Value::Array(parts) = value else { return Err(complaint) };
+        let mut parts = parts.into_iter();
+        let (Some(next), Some(Value::Array(entries))) = (parts.next().and_then(entry::text), parts.next()) else {
+            return Err(complaint);
+        };
+        Ok((next, entries.into_iter().filter_map(counted).collect()))
+    }
+
+    /// Puts entries that were given too often where somebody can look at them, and is done with them.
+    async fn set_aside(&self, spoilt: Vec<Delivery>) -> Result<()> {
+        for delivery in spoilt {
+            let reason = format!("given {} times and never acknowledged", delivery.deliveries);
+            warn!(queue = self.queue, id = delivery.id, reason, "an entry is set aside");
+            let body = String::from_utf8_lossy(&delivery.body).into_owned();
+            let poison = Poison { v: V1, channel: self.queue.clone(), reason, body };
+            let mut add = redis::cmd("XADD");
+            add.arg(&self.poison.queue).arg("*").arg(FIELD).arg(&wire::encode(&poison)[..]);
+            // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
+            self.line.change(&add).await?;
+            self.ack(&[delivery.id]).await?;
+            self.poison.count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// `[id, fields, deliveries]`.
+fn counted(value: Value) -> Option<Delivery> {
+    let Value::Array(mut parts) = value else { return None };
+    let count = parts.pop().as_ref().and_then(entry::number).and_then(|count| u32::try_from(count).ok())?;
+    entry::delivery(Value::Array(parts), count)
+}
+
+/// The ids in an answer of XPENDING.
+fn ids_of(value: Value) -> Vec<String> {
+    let Value::Array(rows) = value else { return Vec::new() };
+    let id = |row| match row {
+        Value::Array(parts) => parts.into_iter().next().and_then(entry::text),
+        _ => None,
+    };
+    rows.into_iter().filter_map(id).collect()
+}

@@ -1,0 +1,30 @@
+//! The ports on Redis: the bus of a cluster on Streams and pub/sub, and leases.
+//!
+//! A process has a constant number of connections, whatever it reads: one for the commands of all ([`line`]), one for all
+//! that it listens to ([`switchboard`]), and one more for leases. None is ever blocked on. Those who wait are woken by bells,
+//! which are pub/sub messages and may be lost; so they also look by themselves now and then, and whenever a connection was
+//! made anew.
+//!
+//! What Redis loses (all that it holds, when it is started again without data; the last moments, when it fails over) is lost
+//! to the bus: groups are made again, those who wait go on, and the store, which is the truth, is published again by
+//! whoever reconciles. Redis 6.2 or later is needed; one master, with or without Sentinels, not Redis Cluster.
+
+mod address;
+mod bus;
+mod consumer;
+mod dial;
+mod door;
+mod entry;
+mod failure;
+mod leases;
+mod line;
+mod member;
+mod multiplex;
+mod push;
+mod script;
+mod switchboard;
+mod tether;
+mod topics;
+
+pub use bus::RedisBus;
+pub use leases::RedisLeases;

@@ -1,0 +1,229 @@
+//! One reader for all channels of the jobs that a node owns.
+//!
+//! It hears one bell, whose messages carry ids; looks them up among what it reads; and reads those channels, many in one
+//! pipeline. So a message costs the same with ten channels as with ten thousand, and there is one subscription and no blocking
+//! read, whatever the number. While Redis is away it goes on waiting; once it is back, everything is read again.
+
+mod parked;
+mod readings;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::error::Invalid;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::wire::Bell;
+use convoke_core::ports::{Delivery, Multiplex};
+use convoke_core::{Error, Result};
+use futures_util::future::{BoxFuture, try_join_all};
+use parking_lot::Mutex;
+use redis::{Pipeline, Value};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::debug;
+
+use self::readings::{Channel, Readings, Round};
+use super::entry;
+use super::failure::{Intent, failure, senseless};
+use super::line::Line;
+use super::script;
+use super::switchboard::{Listener, Listening, Switchboard};
+
+/// A bell that is larger is not read: then everything is.
+const BELL_BYTES_MAX: usize = 1 << 20;
+/// Bounds one script's time on the server, where everybody waits for it.
+const ACK_QUEUES_MAX: usize = 200;
+const ACK_IDS_MAX: usize = 2_000;
+const RETRY_PAUSE_MS: std::ops::Range<u64> = 100..400;
+
+/// What a round brought: of each of its channels.
+type Found = Result<Vec<Vec<Delivery>>>;
+
+pub(super) struct RedisMultiplex {
+    line: Line,
+    channels: Channels,
+    desk: Arc<Desk>,
+    /// A read that was begun belongs to the multiplex, not to the call: the next call finishes it.
+    read: tokio::sync::Mutex<Option<BoxFuture<'static, (Round, Found)>>>,
+    _listening: Listening,
+}
+
+struct Desk {
+    readings: Mutex<Readings>,
+    more: Notify,
+}
+
+impl Listener for Desk {
+    fn hear(&self, _topic: &Arc<str>, body: Bytes) {
+        let bell = if body.len() <= BELL_BYTES_MAX { serde_json::from_slice::<Bell>(&body).ok() } else { None };
+        let is_ours = match bell {
+            Some(bell) => self.readings.lock().ring(&bell, Instant::now()),
+            None => {
+                debug!(bytes = body.len(), "a bell could not be read: everything is");
+                self.readings.lock().make_all_ready();
+                true
+            }
+        };
+        if is_ours {
+            self.more.notify_one();
+        }
+    }
+
+    fn missed(&self) {
+        self.readings.lock().make_all_ready();
+        self.more.notify_one();
+    }
+}
+
+impl RedisMultiplex {
+    pub(super) async fn open(line: Line, switchboard: &Switchboard, channels: Channels) -> Result<Self> {
+        let desk = Arc::new(Desk { readings: Mutex::new(Readings::new(Instant::now())), more: Notify::new() });
+        let listening = switchboard.listen(&[channels.bell()], desk.clone());
+        switchboard.confirm(&listening).await?;
+        Ok(RedisMultiplex { line, channels, desk, read: tokio::sync::Mutex::default(), _listening: listening })
+    }
+
+    fn channel(&self, name: &str) -> Result<Channel> {
+        let refused = || Invalid::new("queue", format!("expected a job's channel, got {name:?}"));
+        self.channels.job_of(name).ok_or_else(|| refused().into())
+    }
+
+    /// Notes that these entries are being acknowledged, and portions them. Before anything is sent: whatever is read from
+    /// now on is read after it.
+    fn settle<'a>(&self, done: &'a [(String, Vec<String>)]) -> Vec<Part<'a>> {
+        let (mut parts, mut part) = (Vec::new(), Part::default());
+        let mut readings = self.desk.readings.lock();
+        for (queue, ids) in done {
+            // A queue that is no job's is not ours to delete from.
+            let Some(channel) = self.channels.job_of(queue) else { continue };
+            let ids: Vec<&str> = entry::valid_ids(ids).collect();
+            readings.settle(&channel, &ids);
+            for ids in ids.chunks(ACK_IDS_MAX) {
+                if part.queues.len() >= ACK_QUEUES_MAX || part.ids + ids.len() > ACK_IDS_MAX {
+                    parts.push(std::mem::take(&mut part));
+                }
+                part.put(queue, ids);
+            }
+        }
+        if !part.queues.is_empty() {
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// What there is to be read now. `None` where nothing is.
+    async fn next_now(&self) -> Result<Option<Vec<(String, Vec<Delivery>)>>> {
+        let mut read = self.read.lock().await;
+        if read.is_none() {
+            let Some(round) = self.desk.readings.lock().next_round(Instant::now()) else { return Ok(None) };
+            *read = Some(Box::pin(read_round(self.line.clone(), round)));
+        }
+        let Some(under_way) = read.as_mut() else { return Ok(None) };
+        let (round, found) = under_way.await;
+        *read = None;
+        let mut readings = self.desk.readings.lock();
+        match found {
+            Ok(found) => Ok(Some(readings.give(round, found))),
+            Err(error) => {
+                readings.put_back(round);
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn read_round(line: Line, round: Round) -> (Round, Found) {
+    let mut pipeline = Pipeline::with_capacity(round.orders.len());
+    for order in &round.orders {
+        let command = pipeline.cmd("XRANGE").arg(&order.name);
+        match order.after {
+            Some(id) => command.arg(format!("({id}")),
+            None => command.arg("-"),
+        };
+        command.arg("+").arg("COUNT").arg(round.entries_max);
+    }
+    let answers = line.pipe(Intent::Ask, &pipeline).await;
+    let found = answers.and_then(|answers| answers.into_iter().map(|answer| entries(&line, answer)).collect());
+    (round, found)
+}
+
+fn entries(line: &Line, answer: Value) -> Result<Vec<Delivery>> {
+    match answer.extract_error() {
+        Ok(value) => {
+            let complaint = senseless(line.what(), &value);
+            entry::deliveries(value).ok_or(complaint)
+        }
+        Err(error) => match failure(line.what(), Intent::Ask, error) {
+            // A key of that name that is no stream has nothing to read; it must not keep the others from being read.
+            Error::Conflict(_) => Ok(Vec::new()),
+            error => Err(error),
+        },
+    }
+}
+
+#[async_trait]
+impl Multiplex for RedisMultiplex {
+    async fn add(&self, queues: &[String]) -> Result<()> {
+        let wanted: Vec<Channel> = queues.iter().map(|name| self.channel(name)).collect::<Result<_>>()?;
+        let now = Instant::now();
+        let mut readings = self.desk.readings.lock();
+        wanted.into_iter().zip(queues).for_each(|(channel, name)| readings.add(channel, name, now));
+        drop(readings);
+        // Whoever waits must look again at how long it waits.
+        self.desk.more.notify_one();
+        Ok(())
+    }
+
+    async fn remove(&self, queues: &[String]) -> Result<()> {
+        let mut readings = self.desk.readings.lock();
+        queues.iter().filter_map(|name| self.channels.job_of(name)).for_each(|channel| readings.remove(&channel));
+        Ok(())
+    }
+
+    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>> {
+        loop {
+            match self.next_now().await {
+                Ok(Some(given)) if !given.is_empty() => return Ok(given),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let until = self.desk.readings.lock().next_at();
+                    let _ = tokio::time::timeout_at(until, self.desk.more.notified()).await;
+                }
+                Err(error) if error.is_transient() => {
+                    debug!(%error, "cannot read jobs' channels at present");
+                    let pause = rand::random_range(RETRY_PAUSE_MS);
+                    tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()> {
+        let parts = self.settle(done);
+        let sent = parts.iter().map(|part| {
+            let args: Vec<&[u8]> = part.args.iter().map(|arg| arg.as_bytes()).collect();
+            async move { self.line.run(Intent::Change, &script::ACK_READ, &part.queues, &args).await }
+        });
+        try_join_all(sent).await?;
+        Ok(())
+    }
+}
+
+/// What one script acknowledges.
+#[derive(Default)]
+struct Part<'a> {
+    queues: Vec<&'a str>,
+    args: Vec<std::borrow::Cow<'a, str>>,
+    ids: usize,
+}
+
+impl<'a> Part<'a> {
+    fn put(&mut self, queue: &'a str, ids: &[&'a str]) {
+        self.queues.push(queue);
+        self.args.push(ids.len().to_string().into());
+        self.args.extend(ids.iter().map(|id| (*id).into()));
+        self.ids += ids.len();
+    }
+}

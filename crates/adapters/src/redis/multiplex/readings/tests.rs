@@ -1,0 +1,143 @@
+use bytes::Bytes;
+use convoke_core::jobs::wire::V1;
+
+use super::*;
+
+fn channel(n: u128) -> Channel {
+    (JobId(uuid::Uuid::from_u128(n)), JobChannel::Status)
+}
+
+fn bell(jobs: &[u128]) -> Bell {
+    Bell { v: V1, jobs: jobs.iter().map(|n| channel(*n).0).collect(), logs: Some(Vec::new()) }
+}
+
+fn delivery(id: &str) -> Delivery {
+    Delivery { id: id.into(), body: Bytes::new(), deliveries: 1 }
+}
+
+fn names(round: &Option<Round>) -> Vec<&str> {
+    round.iter().flat_map(|round| &round.orders).map(|order| order.name.as_str()).collect()
+}
+
+#[test]
+fn a_channel_is_read_when_its_bell_rings_and_not_before() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.add(channel(1), "one", now);
+    readings.add(channel(2), "two", now);
+    assert!(readings.next_round(now).is_none());
+    assert!(readings.ring(&bell(&[2, 2, 3]), now));
+    assert!(!readings.ring(&bell(&[3]), now), "nothing of ours");
+    assert_eq!(names(&readings.next_round(now)), ["two"], "once, however often it rang");
+    assert!(readings.next_round(now).is_none());
+}
+
+#[test]
+fn a_bell_that_made_no_difference_is_for_both_channels_of_a_job() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    let job = channel(1).0;
+    readings.add((job, JobChannel::Status), "status", now);
+    readings.add((job, JobChannel::Logs), "logs", now);
+    readings.ring(&Bell { v: V1, jobs: vec![job], logs: None }, now);
+    assert_eq!(names(&readings.next_round(now)), ["status", "logs"]);
+    readings.ring(&Bell { v: V1, jobs: vec![job], logs: Some(vec![]) }, now);
+    assert_eq!(names(&readings.next_round(now)), ["status"]);
+    readings.ring(&Bell { v: V1, jobs: vec![], logs: Some(vec![job]) }, now);
+    assert_eq!(names(&readings.next_round(now)), ["logs"]);
+}
+
+#[test]
+fn a_bell_that_rang_before_the_channel_was_added_is_remembered() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.ring(&bell(&[1]), now);
+    readings.add(channel(1), "one", now);
+    assert_eq!(names(&readings.next_round(now)), ["one"]);
+}
+
+#[test]
+fn every_channel_is_read_a_moment_after_it_was_added_unless_it_was_or_is_gone() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    for (n, name) in [(1, "silent"), (2, "rung"), (3, "removed")] {
+        readings.add(channel(n), name, now);
+    }
+    readings.ring(&bell(&[2]), now);
+    assert_eq!(names(&readings.next_round(now)), ["rung"]);
+    readings.remove(&channel(3));
+    let later = readings.next_at();
+    assert!(later > now && later <= now + FIRST_READ_DELAY);
+    assert_eq!(names(&readings.next_round(later)), ["silent"]);
+    assert!(readings.next_at() > later + FIRST_READ_DELAY, "nothing but the sweep is left");
+}
+
+#[test]
+fn everything_is_read_now_and_then_and_when_bells_were_lost() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.add(channel(1), "one", now);
+    let later = readings.next_at();
+    assert_eq!(names(&readings.next_round(later)), ["one"]);
+    readings.make_all_ready();
+    assert_eq!(names(&readings.next_round(later)), ["one"]);
+    let sweep = readings.next_at();
+    assert_eq!(names(&readings.next_round(sweep)), ["one"]);
+    assert!(readings.next_round(sweep).is_none());
+}
+
+#[test]
+fn a_channel_is_read_on_from_what_is_not_acknowledged() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.add(channel(1), "one", now);
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    assert_eq!(round.orders[0].after, None);
+    assert_eq!(readings.give(round, vec![vec![delivery("5-0"), delivery("5-1")]])[0].1.len(), 2);
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    assert_eq!(round.orders[0].after, EntryId::parse("5-1"));
+    assert!(readings.give(round, vec![vec![delivery("5-1")]]).is_empty(), "nothing is given twice");
+    readings.settle(&channel(1), &["5-0", "5-1"]);
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    assert_eq!(round.orders[0].after, None, "its next entry may have any id");
+    assert_eq!(readings.give(round, vec![vec![delivery("5-0")]]).len(), 1);
+}
+
+#[test]
+fn what_was_removed_meanwhile_is_not_given_and_comes_again_when_it_is_added_again() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.add(channel(1), "one", now);
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    readings.remove(&channel(1));
+    readings.add(channel(1), "one", now);
+    assert!(readings.give(round, vec![vec![delivery("5-0")]]).is_empty(), "of another time");
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    readings.put_back(round);
+    let round = readings.next_round(now).expect("what failed is tried again");
+    assert_eq!(readings.give(round, vec![vec![delivery("5-0")]]).len(), 1);
+}
+
+#[test]
+fn a_round_is_bounded_and_what_is_left_is_read_next() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    let count = CHANNELS_MAX as u128 + 1;
+    (0..count).for_each(|n| readings.add(channel(n), &n.to_string(), now));
+    readings.make_all_ready();
+    let round = readings.next_round(now).expect("a round");
+    assert_eq!(round.orders.len(), CHANNELS_MAX);
+    let entries_max = round.entries_max;
+    let full: Vec<Delivery> = (0..entries_max).map(|n| delivery(&format!("1-{n}"))).collect();
+    let first = round.orders[0].name.clone();
+    readings
+        .give(round, std::iter::once(full).chain(std::iter::repeat_with(Vec::new).take(CHANNELS_MAX - 1)).collect());
+    let rest = readings.next_round(now);
+    assert_eq!(names(&rest).len(), 2, "the one too many, and the one that may hold more");
+    assert!(names(&rest).contains(&first.as_str()));
+}

@@ -1,0 +1,85 @@
+//! Appends entries and rings for them.
+//!
+//! An entry and its bell go in one pipeline, the bell last: who hears it finds the entry. An ordinary queue has a bell of its
+//! own, a topic of the queue's name. Jobs' channels share one, whose message carries the ids of all jobs of the batch: who
+//! owns a job cannot be known here, and a message to each of thousands of channels would cost more than the entries.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use convoke_core::jobs::channels::{Channels, JobChannel};
+use convoke_core::jobs::wire::{self, Bell, V1};
+use convoke_core::{Error, JobId, Result};
+use redis::{Pipeline, Value};
+
+use super::entry::FIELD;
+use super::failure::{Intent, failure};
+use super::line::Line;
+
+/// Bounds one pipeline, so that what others ask meanwhile does not wait for all of a large batch.
+const ENTRIES_MAX: usize = 1_000;
+const BYTES_MAX: usize = 4 << 20;
+
+pub(super) async fn push(line: &Line, channels: &Channels, entries: &[(String, Bytes)]) -> Result<()> {
+    let mut rest = entries;
+    while !rest.is_empty() {
+        let (part, more) = rest.split_at(portion(rest));
+        let pipeline = append(channels, part);
+        let answers = line.pipe(Intent::Change, &pipeline).await?;
+        check(line, answers, part.len() < entries.len())?;
+        rest = more;
+    }
+    Ok(())
+}
+
+/// How many of the entries go together: at least one, however large.
+fn portion(entries: &[(String, Bytes)]) -> usize {
+    let mut bytes = 0;
+    let fits = entries.iter().take(ENTRIES_MAX).take_while(|(_, body)| {
+        bytes += body.len();
+        bytes <= BYTES_MAX
+    });
+    fits.count().max(1)
+}
+
+fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(entries.len() + 1);
+    let mut rung = HashSet::new();
+    let (mut status, mut logs) = (Vec::<JobId>::new(), Vec::<JobId>::new());
+    for (queue, body) in entries {
+        pipeline.cmd("XADD").arg(queue).arg("*").arg(FIELD).arg(&body[..]);
+        match channels.job_of(queue) {
+            // Neighbours of one job are common, and a double costs no more than a look.
+            Some((job, JobChannel::Status)) if status.last() != Some(&job) => status.push(job),
+            Some((job, JobChannel::Logs)) if logs.last() != Some(&job) => logs.push(job),
+            Some(_) => {}
+            None => {
+                rung.insert(queue.as_str());
+            }
+        }
+    }
+    if !status.is_empty() || !logs.is_empty() {
+        let bell = Bell { v: V1, jobs: status, logs: Some(logs) };
+        pipeline.cmd("PUBLISH").arg(channels.bell()).arg(&wire::encode(&bell)[..]);
+    }
+    for queue in rung {
+        pipeline.cmd("PUBLISH").arg(queue).arg("");
+    }
+    pipeline
+}
+
+/// The first refusal, if any. Where others of the batch went well, nobody can say that nothing happened.
+fn check(line: &Line, answers: Vec<Value>, is_part: bool) -> Result<()> {
+    let count = answers.len();
+    let mut refusals = answers.into_iter().filter_map(|answer| answer.extract_error().err()).peekable();
+    if refusals.peek().is_none() {
+        return Ok(());
+    }
+    let refusals: Vec<_> = refusals.collect();
+    let all = refusals.len() == count && !is_part;
+    match refusals.into_iter().next() {
+        Some(error) if all => Err(failure(line.what(), Intent::Change, error)),
+        Some(error) => Err(Error::unknown(line.what(), error)),
+        None => Ok(()),
+    }
+}

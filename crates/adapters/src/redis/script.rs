@@ -1,0 +1,55 @@
+//! Scripts: what must be one step on the server. Their text is in `scripts/`, by the verb that they implement.
+
+use redis::Cmd;
+
+pub(super) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    pub(super) fn by_hash(&self, keys: &[&str], args: &[&[u8]]) -> Cmd {
+        command("EVALSHA", &self.hash, keys, args)
+    }
+
+    pub(super) fn by_text(&self, keys: &[&str], args: &[&[u8]]) -> Cmd {
+        command("EVAL", self.text, keys, args)
+    }
+}
+
+fn command(verb: &str, script: &str, keys: &[&str], args: &[&[u8]]) -> Cmd {
+    let mut command = redis::cmd(verb);
+    command.arg(script).arg(keys.len());
+    keys.iter().for_each(|key| {
+        command.arg(key);
+    });
+    args.iter().for_each(|arg| {
+        command.arg(arg);
+    });
+    command
+}
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal),* $(,)?) => {
+        $(pub(super) static $name: std::sync::LazyLock<Script> =
+            std::sync::LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file, ".lua"))));)*
+    };
+}
+
+scripts! {
+    ACK = "ack",
+    ACK_READ = "ack_read",
+    BACKLOG = "backlog",
+    ELECT = "elect",
+    ENROLL = "enroll",
+    LEAVE = "leave",
+    READ = "read",
+    RENEW = "renew",
+    RESIGN = "resign",
+    ROSTER = "roster",
+    TAKE_OVER = "take_over",
+}

@@ -1,0 +1,8 @@
+-- Prolongs a term that is not over.
+-- KEYS: the leader's key. ARGV: the holder, the epoch, its time in ms. Answers what is left in ms, or -1 where it is over.
+local held = redis.call('HMGET', KEYS[1], 'holder', 'epoch')
+if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
+  return -1
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return redis.call('PTTL', KEYS[1])

@@ -1,0 +1,237 @@
+//! The one connection on which a process hears, however much it listens to.
+//!
+//! Whoever listens is registered here first, and heard of by the server second. One task makes all subscriptions, in order,
+//! so that one that ends cannot undo one that begins; it also asks the connection now and then whether it is there. When
+//! the connection breaks, it is made anew, everything is subscribed again, and then each listener is told that it may have
+//! missed something: it must read the state again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::{Error, Result};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
+
+use super::dial::{Dialer, RESPONSE_TIMEOUT};
+use super::failure::{Intent, failure, is_fatal};
+use super::tether::Tether;
+
+const WHAT: &str = "bus";
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Bounds one SUBSCRIBE.
+const TOPICS_MAX: usize = 1_000;
+
+/// Both verbs are called while the switchboard is locked: they must be quick, and not listen to anything themselves.
+pub(super) trait Listener: Send + Sync {
+    fn hear(&self, topic: &Arc<str>, body: Bytes);
+    /// The connection was lost for a while.
+    fn missed(&self);
+}
+
+/// Clones are the same switchboard.
+#[derive(Clone)]
+pub(super) struct Switchboard {
+    shared: Arc<Shared>,
+    _task: Arc<Tether>,
+}
+
+type Listeners = HashMap<Arc<str>, Vec<Arc<dyn Listener>>>;
+
+struct Shared {
+    listeners: Mutex<Listeners>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+enum Order {
+    Subscribe(Vec<Arc<str>>, oneshot::Sender<Result<()>>),
+    /// Where nobody listens to it any more by then.
+    Unsubscribe(Arc<str>),
+    /// This connection is lost.
+    Lost(u64),
+}
+
+/// Listens as long as it lives.
+pub(super) struct Listening {
+    shared: Arc<Shared>,
+    topics: Vec<Arc<str>>,
+    listener: Arc<dyn Listener>,
+}
+
+impl Switchboard {
+    pub(super) async fn open(dialer: Dialer) -> Result<Self> {
+        let (orders, queue) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared { listeners: Mutex::default(), orders });
+        let first = dialer.dial(ear(1, shared.clone())).await;
+        let connection = first.map_err(|error| failure(WHAT, Intent::Ask, error))?;
+        let task = Tether::spawn(serve_for_ever(dialer, shared.clone(), queue, connection));
+        Ok(Switchboard { shared, _task: Arc::new(task) })
+    }
+
+    /// Registers a listener. Only once [`confirm`](Self::confirm) has answered is it sure to hear everything.
+    pub(super) fn listen(&self, topics: &[String], listener: Arc<dyn Listener>) -> Listening {
+        let mut topics: Vec<Arc<str>> = topics.iter().map(|topic| topic.as_str().into()).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        let mut listeners = self.shared.listeners.lock();
+        for topic in &topics {
+            listeners.entry(topic.clone()).or_default().push(listener.clone());
+        }
+        drop(listeners);
+        Listening { shared: self.shared.clone(), topics, listener }
+    }
+
+    /// Waits until the server has these topics sent to us.
+    pub(super) async fn confirm(&self, listening: &Listening) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        let away = |_| Error::unavailable(WHAT, "there is no connection to Redis at present");
+        self.shared.orders.send(Order::Subscribe(listening.topics.clone(), answer)).map_err(|_| away(()))?;
+        match tokio::time::timeout(RESPONSE_TIMEOUT, answered).await {
+            Ok(Ok(answer)) => answer,
+            _ => Err(away(())),
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listeners = self.shared.listeners.lock();
+        for topic in &self.topics {
+            let Some(present) = listeners.get_mut(topic) else { continue };
+            if let Some(place) = present.iter().position(|other| Arc::ptr_eq(other, &self.listener)) {
+                present.remove(place);
+            }
+            if present.is_empty() {
+                listeners.remove(topic);
+                let _ = self.shared.orders.send(Order::Unsubscribe(topic.clone()));
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn hear(&self, channel: &[u8], body: Bytes) {
+        let Ok(topic) = std::str::from_utf8(channel) else { return };
+        let listeners = self.listeners.lock();
+        if let Some((topic, present)) = listeners.get_key_value(topic) {
+            present.iter().for_each(|listener| listener.hear(topic, body.clone()));
+        }
+    }
+
+    fn tell_missed(&self) {
+        let listeners = self.listeners.lock();
+        listeners.values().flatten().for_each(|listener| listener.missed());
+    }
+
+    fn topics(&self) -> Vec<Arc<str>> {
+        self.listeners.lock().keys().cloned().collect()
+    }
+}
+
+/// What connection `number` hears.
+fn ear(number: u64, shared: Arc<Shared>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
+    move |push| match push.kind {
+        PushKind::Message => {
+            let mut data = push.data.into_iter();
+            if let (Some(Value::BulkString(channel)), Some(Value::BulkString(body))) = (data.next(), data.next()) {
+                shared.hear(&channel, body.into());
+            }
+        }
+        PushKind::Disconnection => {
+            let _ = shared.orders.send(Order::Lost(number));
+        }
+        _ => {}
+    }
+}
+
+async fn serve_for_ever(
+    dialer: Dialer,
+    shared: Arc<Shared>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut connection: MultiplexedConnection,
+) {
+    let mut number = 1;
+    loop {
+        serve(&mut connection, number, &shared, &mut orders).await;
+        loop {
+            number += 1;
+            connection = dialer.dial_until_connected("bus subscriptions", ear(number, shared.clone())).await;
+            match subscribe(&mut connection, &shared.topics()).await {
+                Ok(()) => break,
+                Err(error) => {
+                    debug!(%error, "cannot subscribe again yet");
+                    tokio::time::sleep(Duration::from_millis(rand::random_range(50..500))).await;
+                }
+            }
+        }
+        // Subscribed first, told second: what comes from now on is heard.
+        shared.tell_missed();
+    }
+}
+
+/// Until the connection is lost.
+async fn serve(
+    connection: &mut MultiplexedConnection,
+    number: u64,
+    shared: &Shared,
+    orders: &mut mpsc::UnboundedReceiver<Order>,
+) {
+    loop {
+        let first = match tokio::time::timeout(PING_INTERVAL, orders.recv()).await {
+            Ok(Some(order)) => order,
+            Ok(None) => return,
+            Err(_) => match connection.send_packed_command(&redis::cmd("PING")).await {
+                Err(error) if is_fatal(&error) => return,
+                _ => continue,
+            },
+        };
+        let (mut wanted, mut waiting, mut next) = (Vec::new(), Vec::new(), Some(first));
+        // Many that subscribe at once share one round trip.
+        while let Some(order) = next {
+            match order {
+                Order::Subscribe(topics, answer) => {
+                    wanted.extend(topics);
+                    waiting.push(answer);
+                }
+                Order::Unsubscribe(topic) => {
+                    let is_unheard = || !shared.listeners.lock().contains_key(&topic);
+                    if !wanted.contains(&topic) && is_unheard() && unsubscribe(connection, &topic).await.is_err() {
+                        return;
+                    }
+                }
+                Order::Lost(lost) if lost == number => return,
+                Order::Lost(_) => {}
+            }
+            next = if wanted.len() < TOPICS_MAX { orders.try_recv().ok() } else { None };
+        }
+        let done = subscribe(connection, &wanted).await;
+        let is_lost = done.as_ref().is_err_and(is_fatal);
+        for answer in waiting {
+            let told = done.as_ref().copied().map_err(|error| Error::unavailable(WHAT, error.to_string()));
+            let _ = answer.send(told);
+        }
+        if is_lost {
+            return;
+        }
+    }
+}
+
+async fn subscribe(connection: &mut MultiplexedConnection, topics: &[Arc<str>]) -> redis::RedisResult<()> {
+    for part in topics.chunks(TOPICS_MAX) {
+        let names: Vec<&str> = part.iter().map(AsRef::as_ref).collect();
+        connection.subscribe(&names).await?;
+    }
+    Ok(())
+}
+
+/// An error where the connection is lost.
+async fn unsubscribe(connection: &mut MultiplexedConnection, topic: &Arc<str>) -> redis::RedisResult<()> {
+    match connection.unsubscribe(topic.as_ref()).await {
+        Err(error) if is_fatal(&error) => Err(error),
+        _ => Ok(()),
+    }
+}

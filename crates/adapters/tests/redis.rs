@@ -1,0 +1,243 @@
+//! The Redis adapters against the suites of their ports, and against what can happen to a real server.
+#![cfg(feature = "redis")]
+
+mod redis_stage;
+
+use std::sync::Arc;
+
+use convoke_adapters::redis::{RedisBus, RedisLeases};
+use convoke_core::jobs::channels::Channels;
+use convoke_core::ports::{Bus, Leases};
+use convoke_testkit::conformance::Subject;
+use convoke_testkit::process::RedisServer;
+
+mod bus {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn Bus> {
+        let server = RedisServer::start().await;
+        let bus = RedisBus::connect(&server.url(), Channels::new("convoke")).await.expect("connects");
+        Subject::keeping(Arc::new(bus), server)
+    }
+
+    convoke_testkit::bus_conformance!(fresh, tokio::time::sleep);
+}
+
+mod leases {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn Leases> {
+        let server = RedisServer::start().await;
+        let leases = RedisLeases::connect(&server.url(), "convoke").await.expect("connects");
+        Subject::keeping(Arc::new(leases), server)
+    }
+
+    convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+}
+
+mod keys {
+    use std::time::Duration;
+
+    use super::redis_stage::*;
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_do_not_grow_with_what_is_read() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let few = probe.connections().await;
+        assert_eq!(few, 3, "two, and the test's own");
+        let mut consumers = Vec::new();
+        let mut subscriptions = Vec::new();
+        for n in 0..200 {
+            consumers.push(bus.consumer(&format!("q{}", n % 20), "g", &format!("c{n}")).await.expect("consumer"));
+            subscriptions.push(bus.subscribe(&[format!("t{n}")]).await.expect("subscribe"));
+        }
+        let multiplex = bus.multiplex().await.expect("multiplex");
+        let queues: Vec<String> = (0..10_000).map(status).collect();
+        multiplex.add(&queues).await.expect("add");
+        let takes = consumers.iter().map(|consumer| consumer.take(1));
+        let waiting = async { tokio::join!(futures_util::future::select_all(takes), multiplex.next()) };
+        let pushing = async {
+            tokio::task::yield_now().await;
+            bus.push(vec![("q7".into(), body("a")), (status(9_999), body("b"))]).await.expect("push");
+        };
+        let (((taken, ..), read), ()) = tokio::join!(waiting, pushing);
+        assert_eq!(texts(&taken.expect("take")), ["a"]);
+        assert_eq!(read.expect("next")[0].0, status(9_999));
+        assert_eq!(probe.connections().await, few);
+    }
+
+    #[tokio::test]
+    async fn no_key_of_a_job_is_left_once_it_is_acknowledged_or_closed() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let multiplex = bus.multiplex().await.expect("multiplex");
+        let queues: Vec<String> = channels().of_jobs(&(0..3_000).map(job).collect::<Vec<_>>());
+        multiplex.add(&queues).await.expect("add");
+        bus.push(queues.iter().map(|queue| (queue.clone(), body("a"))).collect()).await.expect("push");
+        let mut read = 0;
+        while read < queues.len() {
+            let batch = multiplex.next().await.expect("next");
+            read += batch.len();
+            let done: Vec<_> = batch.iter().map(|(queue, entries)| (queue.clone(), ids(entries))).collect();
+            multiplex.ack(&done).await.expect("ack");
+        }
+        assert!(probe.keys("convoke.job.*").await.is_empty());
+        bus.push(queues.iter().map(|queue| (queue.clone(), body("late"))).collect()).await.expect("push");
+        assert_eq!(probe.keys("convoke.job.*").await.len(), queues.len());
+        bus.close(&queues).await.expect("close");
+        assert!(probe.keys("*").await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_entry_is_deleted_when_the_last_of_its_groups_is_done_with_it() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let one = bus.consumer("q", "one", "c").await.expect("consumer");
+        let two = bus.consumer("q", "two", "c").await.expect("consumer");
+        push(&bus, "q", &["a", "b", "c"]).await;
+        let of_one = one.take(9).await.expect("take");
+        one.ack(&ids(&of_one)).await.expect("ack");
+        assert_eq!(probe.number(&["XLEN", "q"]).await, 3, "the other group was given none");
+        assert_eq!(bus.backlog("q", "one").await.expect("backlog"), 0);
+        let of_two = two.take(2).await.expect("take");
+        two.ack(&ids(&of_two[..1])).await.expect("ack");
+        assert_eq!(probe.number(&["XLEN", "q"]).await, 2, "one is pending there, and one not given");
+        assert_eq!(bus.backlog("q", "two").await.expect("backlog"), 1);
+        let rest = two.take(9).await.expect("take");
+        two.ack(&ids(&[of_two, rest].concat())).await.expect("ack");
+        assert_eq!(probe.number(&["XLEN", "q"]).await, 0);
+        assert_eq!(bus.backlog("q", "two").await.expect("backlog"), 0);
+    }
+
+    #[tokio::test]
+    async fn who_leaves_with_nothing_is_forgotten_by_the_server() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let (one, two) = (
+            bus.consumer("q", "g", "c1").await.expect("consumer"),
+            bus.consumer("q", "g", "c2").await.expect("consumer"),
+        );
+        push(&bus, "q", &["a", "b"]).await;
+        let taken = one.take(1).await.expect("take");
+        two.take(1).await.expect("take");
+        let consumers = async |probe: &mut Probe| match probe.ask(&["XINFO", "CONSUMERS", "q", "g"]).await {
+            redis::Value::Array(list) => list.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(consumers(&mut probe).await, 2);
+        one.ack(&ids(&taken)).await.expect("ack");
+        one.leave().await.expect("leave");
+        assert_eq!(consumers(&mut probe).await, 1);
+        two.leave().await.expect("leave");
+        assert_eq!(consumers(&mut probe).await, 1, "what it was given is not thrown away with it");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_too_often_is_set_aside_with_the_reason() {
+        let server = RedisServer::start().await;
+        let bus = connect(&server.url()).await.with_deliveries_max(3);
+        push(&bus, "q", &["bad", "good"]).await;
+        let first = bus.consumer("q", "g", "first").await.expect("consumer");
+        let taken = first.take(2).await.expect("take");
+        first.ack(&ids(&taken[1..])).await.expect("ack");
+        first.leave().await.expect("leave");
+        for deliveries in 2..=3 {
+            let next = bus.consumer("q", "g", "next").await.expect("consumer");
+            let taken = next.take_over(Duration::from_secs(600), 9).await.expect("take over");
+            assert_eq!((texts(&taken), taken[0].deliveries), (vec!["bad"], deliveries));
+            next.leave().await.expect("leave");
+        }
+        let last = bus.consumer("q", "g", "last").await.expect("consumer");
+        assert!(last.take_over(Duration::ZERO, 9).await.expect("take over").is_empty());
+        assert_eq!((bus.poisoned(), bus.backlog("q", "g").await.expect("backlog")), (1, 0));
+        let shelf = bus.consumer(&channels().poison(), "look", "c").await.expect("consumer");
+        let found = shelf.take(9).await.expect("take");
+        let poison: convoke_core::jobs::wire::Poison = serde_json::from_slice(&found[0].body).expect("a message");
+        assert_eq!((poison.channel.as_str(), poison.body.as_str()), ("q", "bad"));
+        assert!(poison.reason.contains("4 times"), "{}", poison.reason);
+    }
+
+    #[tokio::test]
+    async fn many_idle_entries_are_taken_over_to_the_end() {
+        let server = RedisServer::start().await;
+        let bus = connect(&server.url()).await;
+        let dead = bus.consumer("q", "g", "dead").await.expect("consumer");
+        let heir = bus.consumer("q", "g", "heir").await.expect("consumer");
+        let bodies: Vec<String> = (0..1_500).map(|n| n.to_string()).collect();
+        push(&bus, "q", &bodies.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        // Its own come first, and are in the way of nothing.
+        assert_eq!(heir.take(700).await.expect("take").len(), 700);
+        assert_eq!(dead.take(800).await.expect("take").len(), 800);
+        dead.leave().await.expect("leave");
+        assert_eq!(heir.take_over(Duration::from_secs(9), 750).await.expect("take over").len(), 750);
+        assert_eq!(heir.take_over(Duration::from_secs(9), 750).await.expect("take over").len(), 50);
+    }
+
+    #[tokio::test]
+    async fn what_a_stranger_adds_without_a_bell_is_found() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let consumer = bus.consumer("q", "g", "c").await.expect("consumer");
+        let adding = async {
+            probe.ask(&["XADD", "q", "*", "data", "quiet"]).await;
+            probe.ask(&["XADD", "q", "*", "other", "field"]).await;
+        };
+        let (taken, ()) = tokio::join!(consumer.take(1), adding);
+        assert_eq!(texts(&taken.expect("take")), ["quiet"]);
+        assert_eq!(texts(&consumer.take(1).await.expect("take")), [""], "unreadable, but not in the way");
+    }
+
+    #[tokio::test]
+    async fn bells_of_strangers_and_garbage_do_no_harm() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let multiplex = bus.multiplex().await.expect("multiplex");
+        multiplex.add(&channels().of_jobs(&[job(1), job(2)])).await.expect("add");
+        // A key of a job's name that is none of ours must not keep the others from being read.
+        probe.ask(&["SET", &status(2), "not a stream"]).await;
+        probe.ask(&["XADD", &channels().logs(job(1)), "*", "data", "line"]).await;
+        for garbage in ["", "{", "[]", r#"{"v":2,"jobs":[]}"#, &"x".repeat(2 << 20)] {
+            probe.ask(&["PUBLISH", &channels().bell(), garbage]).await;
+        }
+        probe.ask(&["PUBLISH", &channels().bell(), &format!(r#"{{"jobs":["{}"]}}"#, job(1))]).await;
+        let read = multiplex.next().await.expect("next");
+        assert_eq!((read[0].0.as_str(), texts(&read[0].1)), (channels().logs(job(1)).as_str(), vec!["line"]));
+        multiplex.ack(&[(status(2), ids(&read[0].1))]).await.expect("passed over");
+        let refused = multiplex.add(&["convoke.job.assigned".into()]).await;
+        assert!(matches!(refused, Err(convoke_core::Error::Invalid(_))), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn tls_trusts_the_authority_that_it_is_told_of_and_no_other() {
+        let server = RedisServer::builder().tls().start().await;
+        let bus = connect(&server.url()).await;
+        push(&bus, "q", &["a"]).await;
+        let consumer = bus.consumer("q", "g", "c").await.expect("consumer");
+        assert_eq!(texts(&consumer.take(1).await.expect("take")), ["a"]);
+        let url = server.url();
+        let without = url.split('?').next().expect("a URL");
+        let error = try_connect(without).await.err().expect("an authority that nobody knows");
+        assert!(matches!(error, convoke_core::Error::Unavailable { .. }), "{error}");
+        let error = try_connect(&format!("{without}?ca=/nowhere.pem")).await.err().expect("no such file");
+        assert!(error.to_string().starts_with("bus.url: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_password_is_used_and_never_shown() {
+        let server = RedisServer::builder().args(["--requirepass", "hunter2/:"]).start().await;
+        let with = |password: &str| server.url().replace("://", &format!("://:{password}@"));
+        connect(&with("hunter2%2F%3A")).await.ping().await.expect("ping");
+        let error = try_connect(&with("hunter3")).await.err().expect("a wrong password").to_string();
+        assert!(!error.contains("hunter"), "{error}");
+        let error = try_connect(&server.url()).await.err().map(|error| error.to_string());
+        assert!(error.is_some(), "without a password nothing goes");
+    }
+}

@@ -1,0 +1,122 @@
+//! Reads events back that another node sent.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::*;
+
+/// A list of events, without those that are not understood: a newer node may know of kinds that this one does not.
+pub(crate) fn those_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Event>, D::Error> {
+    let texts = Vec::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(texts.iter().filter_map(|text| serde_json::from_str::<Flat>(text.get()).ok()?.event()).collect())
+}
+
+/// Whatever fields an event may have.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Flat {
+    event: String,
+    at: Timestamp,
+    node: Option<NodeId>,
+    namespace: Option<String>,
+    previous_leader: Option<NodeId>,
+    new_leader: Option<NodeId>,
+    epoch: Option<Epoch>,
+    job_id: Option<JobId>,
+    execution_id: Option<ExecutionId>,
+    #[serde(rename = "type")]
+    job_type: Option<JobType>,
+    queue: Option<QueueName>,
+    attempt: Option<u32>,
+    schedule: Option<ScheduleName>,
+    tick: Option<Timestamp>,
+    worker_id: Option<WorkerId>,
+    node_id: Option<NodeId>,
+    from_node: Option<NodeId>,
+    new_owner: Option<NodeId>,
+    tries: Option<NonZeroU32>,
+    missed: Option<u64>,
+}
+
+impl Flat {
+    fn event(self) -> Option<Event> {
+        let (at, node) = (self.at, self.node.clone());
+        Some(Event { at, node, what: self.what()? })
+    }
+
+    fn what(self) -> Option<Happening> {
+        let name = self.event.clone();
+        let (kind, change) = name.split_once(':').unwrap_or((&name, ""));
+        Some(match (kind, change) {
+            ("leader", "changed") => Happening::LeaderChanged {
+                namespace: self.namespace?,
+                previous_leader: self.previous_leader,
+                new_leader: self.new_leader,
+                epoch: self.epoch?,
+            },
+            ("job", status) => Happening::Job {
+                status: Status::parse(status)?,
+                job_id: self.job_id?,
+                job_type: self.job_type?,
+                queue: self.queue?,
+                attempt: self.attempt?,
+            },
+            ("schedule", "fired") => {
+                Happening::ScheduleFired { schedule: self.schedule?, tick: self.tick?, job_id: self.job_id }
+            }
+            ("schedule", change) => Happening::Schedule { change: schedule_change(change)?, schedule: self.schedule? },
+            ("worker", change) => Happening::Worker { change: worker_change(change)?, worker_id: self.worker_id? },
+            ("node", change) => Happening::Node { change: node_change(change)?, node_id: self.node_id? },
+            ("handoff", change) => Happening::Handoff {
+                change: handoff_change(change)?,
+                job_id: self.job_id?,
+                execution_id: self.execution_id?,
+                from_node: self.from_node?,
+                new_owner: self.new_owner,
+                tries: self.tries,
+            },
+            ("lagged", "") => Happening::Lagged { missed: self.missed? },
+            _ => return None,
+        })
+    }
+}
+
+fn schedule_change(name: &str) -> Option<ScheduleChange> {
+    Some(match name {
+        "created" => ScheduleChange::Created,
+        "updated" => ScheduleChange::Updated,
+        "paused" => ScheduleChange::Paused,
+        "resumed" => ScheduleChange::Resumed,
+        "removed" => ScheduleChange::Removed,
+        _ => return None,
+    })
+}
+
+fn worker_change(name: &str) -> Option<WorkerChange> {
+    Some(match name {
+        "joined" => WorkerChange::Joined,
+        "left" => WorkerChange::Left,
+        "dead" => WorkerChange::Dead,
+        _ => return None,
+    })
+}
+
+fn node_change(name: &str) -> Option<NodeChange> {
+    Some(match name {
+        "joined" => NodeChange::Joined,
+        "draining" => NodeChange::Draining,
+        "left" => NodeChange::Left,
+        "dead" => NodeChange::Dead,
+        _ => return None,
+    })
+}
+
+fn handoff_change(name: &str) -> Option<HandoffChange> {
+    Some(match name {
+        "started" => HandoffChange::Started,
+        "acked" => HandoffChange::Acked,
+        "retried" => HandoffChange::Retried,
+        "orphaned" => HandoffChange::Orphaned,
+        _ => return None,
+    })
+}

@@ -1,0 +1,71 @@
+//! A client's way by the bus: it can enqueue, and no more.
+//!
+//! An enqueue is acknowledged when the bus has it, which is as durable as the bus; whichever node takes it from there
+//! inserts it. Nothing comes back: what a job became, only the HTTP interface tells. A job that a node refuses is set
+//! aside on `poison`, so what can be checked is checked before it is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::wire::{self, Enqueue};
+use convoke_core::jobs::{Job, JobDefaults, JobSpec};
+use convoke_core::ports::{Bus, Clock};
+use convoke_core::{Error, Invalid, JobId, Result};
+use uuid::Uuid;
+
+pub struct BusClient {
+    bus: Arc<dyn Bus>,
+    channels: Channels,
+    clock: Arc<dyn Clock>,
+}
+
+impl BusClient {
+    pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>) -> Self {
+        BusClient { bus, channels, clock }
+    }
+
+    fn entry(&self, index: usize, spec: JobSpec) -> Result<(JobId, Bytes), Invalid> {
+        let id = spec.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
+        let spec = JobSpec { id: Some(id), ..spec };
+        let checked = spec.clone().into_job(id, self.clock.now(), &JobDefaults::default());
+        checked.map_err(|invalid| invalid.within(format_args!("jobs[{index}]")))?;
+        Ok((id, wire::encode(&Enqueue { spec })))
+    }
+}
+
+#[async_trait]
+impl ClientLink for BusClient {
+    /// Whether a unique key was taken is not known: `created` is what was asked for, not what became of it.
+    async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
+        let queue = self.channels.enqueue();
+        let (mut entries, mut enqueued) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()));
+        for (index, spec) in jobs.into_iter().enumerate() {
+            let (id, body) = self.entry(index, spec)?;
+            entries.push((queue.clone(), body));
+            enqueued.push(Enqueued { id, created: true });
+        }
+        self.bus.push(entries).await?;
+        Ok(enqueued)
+    }
+
+    async fn job(&self, _: JobId, _: Option<Duration>) -> Result<Job> {
+        Err(needs_http("to look at a job or to wait for it"))
+    }
+
+    async fn cancel(&self, _: JobId, _: Option<String>) -> Result<Job> {
+        Err(needs_http("to cancel a job"))
+    }
+
+    async fn retry(&self, _: JobId) -> Result<Job> {
+        Err(needs_http("to retry a job"))
+    }
+}
+
+fn needs_http(what: &str) -> Error {
+    Invalid::new("url", format!("expected an http:// or https:// address {what}: by the bus a client can only enqueue"))
+        .into()
+}

@@ -1,0 +1,262 @@
+//! What was read lately, for those who look at it again: finished jobs, and lists of workers and nodes.
+//!
+//! Only views read through it, never a duty: nothing is decided from what may be a moment old. Whatever changes an entry
+//! forgets it here before its caller is answered, and tells the other nodes by the topic `cache`, whose messages list the
+//! keys. A node keeps a kind of things only while it hears of their changes: it subscribes first and reads second, and
+//! whenever it may have missed something it forgets all. Should even that fail (a message that was lost on its way),
+//! an entry is at most as old as its kind's lifetime.
+//!
+//! A value that was read before a change must not be kept after it: each change counts a generation of its kind, and
+//! what was read in an older one is handed out but not kept. Memory is bounded by what entries weigh.
+
+mod keys;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use convoke_core::jobs::wire::{self, Outdated, V1};
+use convoke_core::{JobId, NodeId, Result, WorkerId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::debug;
+
+pub use keys::{Key, Kind};
+
+use super::node::Node;
+use super::settings::CacheSettings;
+use super::telemetry;
+
+/// What the entries of one kind may weigh together.
+const SHELF_BYTES_MAX: u64 = 32 << 20;
+/// An entry heavier than this is read anew each time, rather than crowding out all others.
+const ENTRY_BYTES_MAX: usize = 8 << 20;
+/// What an entry weighs beside its value: its key and the cache's own books.
+const ENTRY_BYTES: usize = 256;
+const LIFETIME_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Keys that wait to be told. With more it is cheaper for the others to forget everything.
+const UNTOLD_KEYS_MAX: usize = 10_000;
+const MESSAGE_KEYS_MAX: usize = 1_000;
+
+pub struct Cache {
+    prefix: String,
+    shelves: [Shelf; 3],
+    /// Keys that the other nodes are not yet told of.
+    untold: Mutex<BTreeSet<String>>,
+    /// Rung when there is something to tell.
+    pub ring: Notify,
+    /// Rung when somebody looks at workers, so that their heartbeats are listened to.
+    pub workers_looked_at: Notify,
+}
+
+struct Shelf {
+    kind: Kind,
+    lifetime: Duration,
+    entries: moka::sync::Cache<String, Entry>,
+    /// Held while an entry is put or taken away, so that neither comes between the other's two steps.
+    generation: Mutex<u64>,
+    /// Entries of an older one are void.
+    era: AtomicU64,
+    hears: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Entry {
+    value: Arc<dyn Any + Send + Sync>,
+    bytes: u32,
+    era: u64,
+    until: Instant,
+}
+
+/// For how long, at most, a value may be kept, and what it weighs.
+pub struct Keep {
+    pub lifetime: Duration,
+    pub bytes: usize,
+}
+
+impl Cache {
+    pub fn new(prefix: &str, settings: &CacheSettings) -> Self {
+        let lifetimes = [settings.job_ttl, settings.worker_ttl, settings.node_ttl];
+        let shelf = |kind: Kind| Shelf::new(kind, lifetimes[kind as usize]);
+        Cache {
+            prefix: prefix.to_owned(),
+            shelves: Kind::ALL.map(shelf),
+            untold: Mutex::default(),
+            ring: Notify::new(),
+            workers_looked_at: Notify::new(),
+        }
+    }
+
+    /// What is kept under `key`, else what `load` gives, which is then kept if `keep` says so.
+    pub async fn read<T: Send + Sync + 'static>(
+        &self,
+        key: Key<'_>,
+        load: impl Future<Output = Result<T>>,
+        keep: impl FnOnce(&T) -> Option<Keep>,
+    ) -> Result<Arc<T>> {
+        let Some(shelf) = key.kind().map(|kind| self.shelf(kind)).filter(|shelf| !shelf.lifetime.is_zero()) else {
+            return load.await.map(Arc::new);
+        };
+        if shelf.kind == Kind::Worker {
+            self.workers_looked_at.notify_one();
+        }
+        let text = key.text(&self.prefix);
+        let found = shelf.get::<T>(&text);
+        telemetry::cache_asked(shelf.kind, found.is_some());
+        if let Some(value) = found {
+            return Ok(value);
+        }
+        let generation = *shelf.generation.lock();
+        let value = Arc::new(load.await?);
+        if let Some(keep) = keep(&value).filter(|keep| keep.bytes <= ENTRY_BYTES_MAX) {
+            shelf.put(text, value.clone(), keep, generation);
+        }
+        Ok(value)
+    }
+
+    /// A finished job is not what it was: it runs again, or is gone.
+    pub fn job_changed(&self, id: JobId) {
+        self.changed(&[Key::Job(id)]);
+    }
+
+    /// A worker came or went, or its signs of life were written down.
+    pub fn worker_changed(&self, id: &WorkerId) {
+        self.changed(&[Key::Worker(id), Key::Workers]);
+    }
+
+    /// A worker was heard.
+    pub fn worker_beaten(&self, id: &WorkerId) {
+        self.forget(&[Key::Worker(id), Key::Workers]);
+    }
+
+    /// A node came, went, or wrote down how it is.
+    pub fn node_changed(&self, id: &NodeId) {
+        self.changed(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
+    }
+
+    /// A node was heard: it has written down how it is, or is about to and will say so.
+    pub fn node_beaten(&self, id: &NodeId) {
+        self.forget(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
+    }
+
+    /// Forgets what another node says has changed.
+    pub fn heard(&self, outdated: &Outdated) {
+        for text in &outdated.keys {
+            for kind in keys::kinds_of(&self.prefix, text) {
+                match text.ends_with(":*") {
+                    true => self.shelf(*kind).void(),
+                    false => self.shelf(*kind).forget(text),
+                }
+            }
+        }
+    }
+
+    /// From now on this node hears of all changes of `kinds`.
+    pub fn hears(&self, kinds: &[Kind]) {
+        for kind in kinds {
+            self.shelf(*kind).hears.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Changes of `kinds` may go unheard from now on, or did.
+    pub fn deaf(&self, kinds: &[Kind]) {
+        for kind in kinds {
+            self.shelf(*kind).hears.store(false, Ordering::SeqCst);
+            self.shelf(*kind).void();
+        }
+    }
+
+    /// Some changes of `kinds` went unheard.
+    pub fn missed(&self, kinds: &[Kind]) {
+        kinds.iter().for_each(|kind| self.shelf(*kind).void());
+    }
+
+    pub fn lifetime(&self, kind: Kind) -> Duration {
+        self.shelf(kind).lifetime
+    }
+
+    fn shelf(&self, kind: Kind) -> &Shelf {
+        &self.shelves[kind as usize]
+    }
+
+    fn forget(&self, keys: &[Key<'_>]) {
+        for key in keys {
+            if let Some(kind) = key.kind() {
+                self.shelf(kind).forget(&key.text(&self.prefix));
+            }
+        }
+    }
+
+    fn changed(&self, keys: &[Key<'_>]) {
+        self.forget(keys);
+        let mut untold = self.untold.lock();
+        if untold.len() >= UNTOLD_KEYS_MAX {
+            *untold = BTreeSet::from([Key::Everything.text(&self.prefix)]);
+        } else {
+            untold.extend(keys.iter().map(|key| key.text(&self.prefix)));
+        }
+        drop(untold);
+        self.ring.notify_one();
+    }
+}
+
+impl Shelf {
+    fn new(kind: Kind, lifetime: Duration) -> Self {
+        let entries = moka::sync::Cache::builder()
+            .max_capacity(SHELF_BYTES_MAX)
+            .weigher(|_, entry: &Entry| entry.bytes)
+            // Beyond its time an entry is void in any case; this gives its memory back.
+            .time_to_live(lifetime.clamp(Duration::from_millis(1), LIFETIME_MAX))
+            .build();
+        let (generation, era, hears) = (Mutex::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        // However long it is meant to be: a sum of instants must not overflow.
+        let lifetime = lifetime.min(LIFETIME_MAX);
+        Shelf { kind, lifetime, entries, generation, era, hears }
+    }
+
+    fn get<T: Send + Sync + 'static>(&self, key: &str) -> Option<Arc<T>> {
+        let entry = self.entries.get(key)?;
+        let holds = entry.era == self.era.load(Ordering::SeqCst) && Instant::now() < entry.until;
+        holds.then(|| entry.value.downcast::<T>().ok()).flatten()
+    }
+
+    fn put(&self, key: String, value: Arc<dyn Any + Send + Sync>, keep: Keep, read_in: u64) {
+        let until = Instant::now() + keep.lifetime.min(self.lifetime);
+        let bytes = u32::try_from(keep.bytes + ENTRY_BYTES).unwrap_or(u32::MAX);
+        let generation = self.generation.lock();
+        if *generation == read_in && self.hears.load(Ordering::SeqCst) {
+            self.entries.insert(key, Entry { value, bytes, era: self.era.load(Ordering::SeqCst), until });
+        }
+    }
+
+    fn forget(&self, key: &str) {
+        let mut generation = self.generation.lock();
+        *generation += 1;
+        self.entries.invalidate(key);
+    }
+
+    fn void(&self) {
+        let mut generation = self.generation.lock();
+        *generation += 1;
+        self.era.fetch_add(1, Ordering::SeqCst);
+        self.entries.invalidate_all();
+    }
+}
+
+/// Tells the other nodes what has changed since the last time.
+pub async fn tell(node: &Node) {
+    let keys: Vec<String> = std::mem::take(&mut *node.cache.untold.lock()).into_iter().collect();
+    for keys in keys.chunks(MESSAGE_KEYS_MAX) {
+        let message = wire::encode(&Outdated { v: V1, keys: keys.to_vec() });
+        if let Err(error) = node.bus().publish(&node.channels.cache(), message).await {
+            // Whoever cannot be reached has heard so too, and forgets what it has.
+            debug!(%error, "other nodes were not told what has changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Events for those who watch on other nodes.
+//!
+//! While somebody watches on another node, what happens here is gathered and sent in batches by the topic `events`. That
+//! others want it is soft state: they say so by `interest` when their first watcher comes, and again with every
+//! heartbeat; what is not said again is forgotten. While nobody wants it, nothing is made and nothing is sent. What comes
+//! faster than it may be sent is dropped and counted, and the watchers are told how much (`lagged`).
+//!
+//! A node that has just started cannot know yet who watches. For a moment it keeps the few things that happen by then (its
+//! own arrival first of all), until the others have answered its question.
+//!
+//! An event that came from another node is shown to the watchers of this one and goes no further: there is no echo.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use convoke_core::NodeId;
+use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::wire::{self, Events, V1};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::node::Node;
+
+/// At most one batch in a pace: 20,000 events a second.
+const BATCH_MAX: usize = 500;
+const PACE: Duration = Duration::from_millis(25);
+/// Events that wait to be sent.
+const QUEUE_MAX: usize = 4_096;
+/// How long a node that has started keeps what happens for those who have not yet said that they want it.
+const GRACE: Duration = Duration::from_secs(2);
+const WATCHERS_MAX: usize = 1_024;
+
+pub struct Forwarding {
+    started: Instant,
+    is_wanted: AtomicBool,
+    /// Nodes on which somebody watches, and until when that holds unless they say it again.
+    watchers: Mutex<HashMap<NodeId, Instant>>,
+    queue: Mutex<Queue>,
+    ring: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Arc<Event>>,
+    missed: u64,
+}
+
+impl Default for Forwarding {
+    fn default() -> Self {
+        Forwarding {
+            started: Instant::now(),
+            is_wanted: AtomicBool::new(false),
+            watchers: Mutex::default(),
+            queue: Mutex::default(),
+            ring: Notify::new(),
+        }
+    }
+}
+
+impl Forwarding {
+    /// Somebody on another node watches.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether an event may turn out to be wanted.
+    pub fn may_be_wanted(&self) -> bool {
+        self.is_wanted() || self.started.elapsed() < GRACE
+    }
+
+    pub fn add(&self, event: Arc<Event>) {
+        let mut queue = self.queue.lock();
+        if queue.events.len() < QUEUE_MAX {
+            queue.events.push_back(event);
+        } else {
+            queue.missed += 1;
+        }
+        drop(queue);
+        self.ring.notify_one();
+    }
+
+    /// Somebody watches on `node`, or nobody does any more.
+    pub fn watched_by(&self, node: &NodeId, watches: bool, until: Instant) {
+        let mut watchers = self.watchers.lock();
+        if !watches {
+            watchers.remove(node);
+        } else if watchers.len() < WATCHERS_MAX || watchers.contains_key(node) {
+            watchers.insert(node.clone(), until);
+        }
+        self.settle(!watchers.is_empty());
+    }
+
+    /// Forgets nodes that have not said again that somebody watches there.
+    pub fn expire(&self, now: Instant) {
+        let mut watchers = self.watchers.lock();
+        watchers.retain(|_, until| *until > now);
+        self.settle(!watchers.is_empty());
+    }
+
+    fn settle(&self, wanted: bool) {
+        let was_wanted = self.is_wanted.swap(wanted, Ordering::Relaxed);
+        if !was_wanted && self.started.elapsed() >= GRACE {
+            // What was kept for nobody is no news any more.
+            *self.queue.lock() = Queue::default();
+        }
+        if wanted && !was_wanted {
+            self.ring.notify_one();
+        }
+    }
+
+    fn take(&self) -> (Vec<Arc<Event>>, u64, bool) {
+        let mut queue = self.queue.lock();
+        let count = queue.events.len().min(BATCH_MAX);
+        let batch = queue.events.drain(..count).collect();
+        let missed = std::mem::take(&mut queue.missed);
+        (batch, missed, queue.events.is_empty())
+    }
+}
+
+/// Sends what is wanted elsewhere until `stop`.
+pub async fn forward(node: Arc<Node>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = node.forwarding.ring.notified() => {}
+        }
+        while node.forwarding.is_wanted() && !stop.is_cancelled() {
+            let is_done = send(&node).await;
+            // Also after the last: what happens meanwhile goes into one batch.
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(PACE) => {}
+            }
+            if is_done {
+                break;
+            }
+        }
+    }
+}
+
+/// Sends what is left, for a node that goes.
+pub async fn flush(node: &Node) {
+    while node.forwarding.is_wanted() && !send(node).await {}
+}
+
+/// Sends one batch. Answers whether there is nothing more.
+async fn send(node: &Node) -> bool {
+    let (batch, missed, is_empty) = node.forwarding.take();
+    if !batch.is_empty() || missed > 0 {
+        let events = batch.iter().map(|event| Event::clone(event)).collect();
+        let message = wire::encode(&Events { v: V1, node_id: node.id.clone(), events, missed });
+        if let Err(error) = node.bus().publish(&node.channels.events(), message).await {
+            debug!(%error, "events were not told to other nodes");
+        }
+    }
+    is_empty
+}
+
+/// Shows the watchers of this node what happened on another.
+pub fn show(node: &Node, message: Events) {
+    if message.node_id == node.id {
+        return;
+    }
+    let from = Some(message.node_id);
+    for event in message.events {
+        node.show(Event { node: from.clone(), ..event });
+    }
+    if message.missed > 0 {
+        let lagged = Happening::Lagged { missed: message.missed };
+        node.show(Event { node: from, ..Event::new(node.now(), lagged) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoke_core::jobs::event::NodeChange;
+
+    use super::*;
+
+    fn name(name: &str) -> NodeId {
+        NodeId::new(name).expect("a name")
+    }
+
+    fn event() -> Arc<Event> {
+        let what = Happening::Node { change: NodeChange::Joined, node_id: name("n") };
+        Arc::new(Event::new(jiff::Timestamp::UNIX_EPOCH, what))
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_wanted_while_some_node_says_so() {
+        let forwarding = Forwarding::default();
+        tokio::time::advance(GRACE).await;
+        assert!(!forwarding.may_be_wanted());
+        forwarding.watched_by(&name("a"), true, soon());
+        forwarding.watched_by(&name("b"), true, soon());
+        forwarding.watched_by(&name("a"), false, soon());
+        assert!(forwarding.is_wanted());
+        forwarding.expire(soon());
+        assert!(!forwarding.may_be_wanted());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_at_the_start_is_kept_for_those_who_answer_in_time() {
+        let forwarding = Forwarding::default();
+        forwarding.add(event());
+        forwarding.watched_by(&name("a"), true, soon());
+        assert_eq!(forwarding.take().0.len(), 1);
+        let late = Forwarding::default();
+        late.add(event());
+        tokio::time::advance(GRACE).await;
+        late.watched_by(&name("a"), true, soon());
+        assert_eq!(late.take().0.len(), 0, "it is no news any more");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_is_dropped_and_counted() {
+        let forwarding = Forwarding::default();
+        for _ in 0..QUEUE_MAX + 7 {
+            forwarding.add(event());
+        }
+        let (batch, missed, is_empty) = forwarding.take();
+        assert_eq!((batch.len(), missed, is_empty), (BATCH_MAX, 7, false));
+        assert_eq!(forwarding.take().1, 0, "they are counted once");
+    }
+}

@@ -1,0 +1,144 @@
+//! Takes in what applications enqueue by the bus: every node competes for `job.enqueue`.
+//!
+//! What is there is inserted as one batch, by the same way and under the same limits as over HTTP, and acknowledged after the
+//! commit. A node that dies in between leaves it to the others, who may insert it again: the client made the ids. While the
+//! store is away nothing is acknowledged and everything tried again. A message that cannot be read, or a job that the store
+//! refuses, is set aside with the reason, and hinders no other; so is one that too many nodes were given and never inserted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::jobs::NewJob;
+use convoke_core::jobs::wire::Enqueue;
+use convoke_core::limits::BATCH_BYTES_MAX;
+use convoke_core::ports::{Consumer, Delivery};
+use convoke_core::{Error, Result};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::jobs::node::{COORDINATORS, Node};
+use crate::jobs::{requests, telemetry};
+
+/// What one write may insert.
+const BATCH_MAX: usize = 500;
+/// More often than this no entry is tried: something in it ends the nodes that read it.
+const DELIVERIES_MAX: u32 = 10;
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A job that was read, and what it was read from.
+struct Entry {
+    job: NewJob,
+    body: Bytes,
+}
+
+/// Takes from `job.enqueue` until `stop`, or until the node drains.
+pub async fn consume_enqueues(node: Arc<Node>, stop: CancellationToken) {
+    while !stop.is_cancelled() && !node.draining.is_cancelled() {
+        if let Err(error) = serve(&node, &stop).await {
+            warn!(%error, "cannot take what is enqueued by the bus");
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_millis(250)) => {}
+            }
+        }
+    }
+}
+
+async fn serve(node: &Node, stop: &CancellationToken) -> Result<()> {
+    let queue = node.channels.enqueue();
+    // A name of its own each time, as the bus asks of its consumers.
+    let name = format!("{}-{}", node.id, Uuid::now_v7().simple());
+    let consumer = node.bus().consumer(&queue, COORDINATORS, &name).await?;
+    let served = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        () = node.draining.cancelled() => Ok(()),
+        served = take_in(node, &*consumer) => served,
+    };
+    // What was not inserted can be taken by others at once.
+    consumer.leave().await?;
+    served
+}
+
+async fn take_in(node: &Node, consumer: &dyn Consumer) -> Result<()> {
+    let idle = node.settings.cluster.dead_node_timeout;
+    let mut orphans = tokio::time::interval(idle);
+    loop {
+        let deliveries = tokio::select! {
+            taken = consumer.take(BATCH_MAX) => taken?,
+            _ = orphans.tick() => consumer.take_over(idle, BATCH_MAX).await?,
+        };
+        let ids: Vec<String> = deliveries.iter().map(|delivery| delivery.id.clone()).collect();
+        let mut batch = Vec::with_capacity(deliveries.len());
+        let mut bytes = 0;
+        for entry in read(node, deliveries).await {
+            if bytes + entry.body.len() > BATCH_BYTES_MAX {
+                insert(node, std::mem::take(&mut batch)).await?;
+                bytes = 0;
+            }
+            bytes += entry.body.len();
+            batch.push(entry);
+        }
+        insert(node, batch).await?;
+        consumer.ack(&ids).await?;
+    }
+}
+
+/// The jobs in these messages. What is none is set aside.
+async fn read(node: &Node, deliveries: Vec<Delivery>) -> Vec<Entry> {
+    let now = node.now();
+    let mut entries = Vec::with_capacity(deliveries.len());
+    for Delivery { body, deliveries, .. } in deliveries {
+        if deliveries > DELIVERIES_MAX {
+            poison(node, body, &format!("given to {deliveries} nodes, none of which inserted it")).await;
+            continue;
+        }
+        match serde_json::from_slice::<Enqueue>(&body) {
+            Ok(Enqueue { spec }) => match spec.into_job(node.job_id(), now, &node.settings.retry) {
+                Ok(job) => entries.push(Entry { job, body }),
+                Err(invalid) => poison(node, body, &invalid).await,
+            },
+            Err(error) => poison(node, body, &error).await,
+        }
+    }
+    entries
+}
+
+async fn poison(node: &Node, body: Bytes, reason: &(dyn std::fmt::Display + Sync)) {
+    telemetry::poison(node, node.channels.enqueue(), body, reason).await;
+}
+
+/// Inserts all of them; where the store finds one at fault, each by itself. Waits for a store that is away.
+async fn insert(node: &Node, batch: Vec<Entry>) -> Result<()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let jobs: Vec<NewJob> = batch.iter().map(|entry| entry.job.clone()).collect();
+    match insert_until_stored(node, jobs).await {
+        Err(Error::Invalid(_)) => {}
+        done => return done,
+    }
+    for Entry { job, body } in batch {
+        match insert_until_stored(node, vec![job]).await {
+            Err(Error::Invalid(invalid)) => poison(node, body, &invalid).await,
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+async fn insert_until_stored(node: &Node, jobs: Vec<NewJob>) -> Result<()> {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        match requests::insert(node, jobs.clone()).await {
+            Err(error) if error.is_transient() => {
+                warn!(%error, jobs = jobs.len(), "cannot insert what was enqueued by the bus yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            other => return other.map(|_| ()),
+        }
+    }
+}

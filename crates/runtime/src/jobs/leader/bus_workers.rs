@@ -1,0 +1,402 @@
+//! Hears the workers that speak the bus, and keeps the registry of them.
+//!
+//! A worker of a gateway is known to the gateway's node; one that speaks the bus is known by its heartbeats alone, and the
+//! leader is who writes them down: at once where a worker is new, leaves or changes what it serves, else at most twice a
+//! heartbeat. Its heartbeats also name what it has in hand: what the store says it has and two of them do not name is lost,
+//! unless the job's channel still holds something that its owner has not read.
+//!
+//! Silence is measured only while the leader can hear. It says something to itself all the time; whenever that does not come
+//! back, the bus was away, and every worker's silence begins anew: a bus that was gone for a minute kills nobody.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::wire::{self, Ready, RunRef, V1, WorkerHeartbeat, WorkerState};
+use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
+use convoke_core::ports::Message;
+use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
+use convoke_core::{ExecutionId, QueueName, Result, WorkerId};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::election::Term;
+use crate::jobs::gateway::runs_of;
+use crate::jobs::node::{COORDINATORS, Node, WORKERS};
+use crate::jobs::recorder;
+use crate::jobs::views::in_flight;
+
+/// Heartbeats of more workers than this are not listened to: ids are free to make up.
+const WORKERS_MAX: usize = 100_000;
+
+/// What the leader has heard. Empty on a node that does not lead.
+#[derive(Default)]
+pub struct BusWorkers {
+    heard: Mutex<Heard>,
+    /// Something should be written down at once.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Heard {
+    workers: HashMap<WorkerId, Known>,
+    /// Those that the store knew when the term began, and since when.
+    registered: HashMap<WorkerId, Timestamp>,
+    /// When anything was heard last, and since when hearing has not failed.
+    last: Option<Instant>,
+    since: Option<Instant>,
+}
+
+struct Known {
+    record: WorkerRecord,
+    beat: WorkerHeartbeat,
+    seen: Instant,
+    is_new: bool,
+    /// When the registry had it last.
+    written: Option<Instant>,
+    /// It changed in a way that cannot wait.
+    urgent: bool,
+    /// What it named last.
+    named: HashSet<ExecutionId>,
+    has_named: bool,
+    /// It has named anew since that was last compared with the store.
+    to_compare: bool,
+    /// What the store said it had and its last list did not name.
+    missing: HashSet<ExecutionId>,
+}
+
+impl BusWorkers {
+    /// A term begins: what was heard in another is old.
+    fn begin(&self, stored: Vec<WorkerRecord>) {
+        let registered = stored.into_iter().filter(|worker| worker.via.is_none());
+        let registered = registered.map(|worker| (worker.worker_id, worker.registered_at)).collect();
+        let now = Some(Instant::now());
+        *self.heard.lock() = Heard { workers: HashMap::new(), registered, last: now, since: now };
+    }
+
+    /// Something came; `gap` where it is known that more was lost. Hearing is certain from now on if it was not before.
+    fn listened(&self, patience: Duration, gap: bool) {
+        let (mut heard, now) = (self.heard.lock(), Instant::now());
+        let deaf = heard.last.is_none_or(|last| now.duration_since(last) > patience);
+        if gap || deaf {
+            heard.since = Some(now);
+        }
+        heard.last = Some(now);
+    }
+
+    fn hear(&self, beat: WorkerHeartbeat, now: Timestamp) {
+        let mut heard = self.heard.lock();
+        if beat.via.is_some() {
+            // It speaks to a gateway by now, and its node writes it down.
+            heard.workers.remove(&beat.worker_id);
+            return;
+        }
+        if !is_plausible(&beat) {
+            warn!(worker = %beat.worker_id, "a heartbeat makes no sense");
+            return;
+        }
+        if !heard.workers.contains_key(&beat.worker_id)
+            && (beat.state == WorkerState::Gone || heard.workers.len() >= WORKERS_MAX)
+        {
+            return;
+        }
+        let registered_at = heard.registered.get(&beat.worker_id).copied();
+        let known = heard.workers.entry(beat.worker_id.clone()).or_insert_with(|| Known {
+            record: record(&beat, registered_at.unwrap_or(now), now),
+            beat: beat.clone(),
+            seen: Instant::now(),
+            is_new: registered_at.is_none(),
+            written: None,
+            urgent: true,
+            named: HashSet::new(),
+            has_named: false,
+            to_compare: false,
+            missing: HashSet::new(),
+        });
+        if known.hear(beat, now) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The last that was heard of a worker.
+    pub fn heartbeat(&self, worker: &WorkerId) -> Option<WorkerHeartbeat> {
+        self.heard.lock().workers.get(worker).map(|known| known.beat.clone())
+    }
+
+    /// How long a worker was not heard while it could have been.
+    pub fn silent_for(&self, worker: &WorkerId) -> Duration {
+        let heard = self.heard.lock();
+        let (Some(last), Some(since)) = (heard.last, heard.since) else { return Duration::ZERO };
+        let seen = heard.workers.get(worker).map_or(since, |known| known.seen.max(since));
+        last.saturating_duration_since(seen)
+    }
+
+    /// Whether a worker has said what it has, in this term.
+    pub fn has_spoken(&self, worker: &WorkerId) -> bool {
+        self.heard.lock().workers.get(worker).is_some_and(|known| known.has_named)
+    }
+
+    /// Whether a worker named this run when it last spoke.
+    pub fn has(&self, execution: &ExecutionId) -> bool {
+        self.heard.lock().workers.values().any(|known| known.named.contains(execution))
+    }
+
+    /// Declared dead: forgotten until it speaks again.
+    pub fn forget(&self, worker: &WorkerId) {
+        let mut heard = self.heard.lock();
+        heard.workers.remove(worker);
+        heard.registered.remove(worker);
+    }
+
+    /// Queues of workers of whom nothing was heard for `silence` or longer.
+    pub fn queues_of_the_silent(&self, silence: Duration) -> HashSet<QueueName> {
+        let heard = self.heard.lock();
+        let (Some(last), Some(since)) = (heard.last, heard.since) else { return HashSet::new() };
+        let silent =
+            heard.workers.values().filter(|known| last.saturating_duration_since(known.seen.max(since)) >= silence);
+        silent.flat_map(|known| known.record.queues.iter().cloned()).collect()
+    }
+
+    /// Records that are due to be written, and those of them that are new.
+    fn unwritten(&self, interval: Duration) -> (Vec<WorkerRecord>, Vec<WorkerId>) {
+        let mut heard = self.heard.lock();
+        let (mut records, mut new) = (Vec::new(), Vec::new());
+        for known in heard.workers.values_mut() {
+            let due = known.written.is_none_or(|written| known.seen > written && written.elapsed() >= interval);
+            if std::mem::take(&mut known.urgent) || due {
+                known.written = Some(Instant::now());
+                records.push(known.record.clone());
+                if std::mem::take(&mut known.is_new) {
+                    new.push(known.record.worker_id.clone());
+                }
+            }
+        }
+        (records, new)
+    }
+
+    /// Writing failed.
+    fn unwrite(&self, records: &[WorkerRecord], new: &[WorkerId]) {
+        let mut heard = self.heard.lock();
+        for record in records {
+            if let Some(known) = heard.workers.get_mut(&record.worker_id) {
+                known.urgent = true;
+                known.is_new = new.contains(&record.worker_id);
+            }
+        }
+    }
+
+    /// Workers that have left.
+    fn gone(&self) -> Vec<WorkerId> {
+        let heard = self.heard.lock();
+        let gone = heard.workers.values().filter(|known| known.record.state == WorkerState::Gone);
+        gone.map(|known| known.record.worker_id.clone()).collect()
+    }
+
+    /// Workers that have named what they have since this was last asked.
+    fn to_compare(&self) -> Vec<WorkerId> {
+        let mut heard = self.heard.lock();
+        let named = heard
+            .workers
+            .iter_mut()
+            .filter_map(|(id, known)| std::mem::take(&mut known.to_compare).then(|| id.clone()));
+        named.collect()
+    }
+
+    /// Holds a worker's last list against what the store says it has. Answers what was missing the time before, too.
+    fn compare(&self, worker: &WorkerId, stored: Vec<RunRef>) -> Vec<RunRef> {
+        let mut heard = self.heard.lock();
+        let Some(known) = heard.workers.get_mut(worker) else { return Vec::new() };
+        let missing: Vec<RunRef> = stored.into_iter().filter(|run| !known.named.contains(&run.execution_id)).collect();
+        let before = std::mem::replace(&mut known.missing, missing.iter().map(|run| run.execution_id).collect());
+        missing.into_iter().filter(|run| before.contains(&run.execution_id)).collect()
+    }
+}
+
+impl Known {
+    /// Answers whether that should be written down at once.
+    fn hear(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
+        self.seen = Instant::now();
+        if let Some(executions) = beat.executions.take() {
+            self.named = executions.into_iter().collect();
+            self.has_named = true;
+            self.to_compare = true;
+        }
+        let fresh = record(&beat, self.record.registered_at, now);
+        let same = fresh.state == self.record.state
+            && fresh.queues == self.record.queues
+            && fresh.concurrency == self.record.concurrency;
+        self.urgent |= !same;
+        self.record = fresh;
+        self.beat = beat;
+        self.urgent
+    }
+}
+
+fn record(beat: &WorkerHeartbeat, registered_at: Timestamp, now: Timestamp) -> WorkerRecord {
+    WorkerRecord {
+        worker_id: beat.worker_id.clone(),
+        name: beat.name.clone().unwrap_or_else(|| beat.worker_id.to_string()),
+        queues: beat.queues.clone(),
+        concurrency: beat.slots(),
+        running: beat.running,
+        state: beat.state,
+        registered_at,
+        // By the leader's clock: a worker's own may be minutes off.
+        last_heartbeat_at: now,
+        via: None,
+    }
+}
+
+fn is_plausible(beat: &WorkerHeartbeat) -> bool {
+    let most = WORKER_CONCURRENCY_MAX as usize;
+    beat.queues.len() <= WORKER_QUEUES_MAX
+        && beat.slots() <= WORKER_CONCURRENCY_MAX
+        && beat.name.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX)
+        && beat.executions.as_ref().is_none_or(|executions| executions.len() <= most)
+}
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    let stale_after = node.settings.worker.stale_after;
+    let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
+    while !term.is_over() {
+        let worked = tokio::select! {
+            () = term.ended() => return,
+            heard = listen(&node, stale_after / 2) => heard,
+            () = keep(&node, &term, interval) => return,
+        };
+        if let Err(error) = worked {
+            super::note(&term, "bus workers", &error);
+            term.sleep(Duration::from_millis(250)).await;
+        }
+    }
+}
+
+/// Hears heartbeats until the bus fails.
+async fn listen(node: &Node, patience: Duration) -> Result<()> {
+    let mut topics = node.bus().subscribe(&[node.channels.worker_heartbeat(), node.channels.ready()]).await?;
+    node.bus_workers.begin(node.store().workers().await?);
+    loop {
+        let message: Option<Message> = topics.next().await?;
+        node.bus_workers.listened(patience, message.is_none());
+        let Some(message) = message.filter(|message| message.channel == node.channels.worker_heartbeat()) else {
+            continue;
+        };
+        // One that cannot be read is set aside by the dispatcher, which hears the same.
+        if let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) {
+            node.bus_workers.hear(beat, node.now());
+        }
+    }
+}
+
+/// Writes down what was heard, and draws the conclusions, until the term is over.
+async fn keep(node: &Node, term: &Term, interval: Duration) {
+    // A hint that says nothing: it is heard by the leader itself, and so proves that the leader hears.
+    let nothing = Ready { v: V1, queues: Vec::new(), configured: Vec::new(), due_at: None, schedules: false };
+    let nothing = wire::encode(&nothing);
+    let mut said = Instant::now() - interval;
+    while !term.is_over() {
+        if said.elapsed() >= interval {
+            said = Instant::now();
+            if let Err(error) = node.bus().publish(&node.channels.ready(), nothing.clone()).await {
+                debug!(%error, "cannot speak to itself");
+            }
+        }
+        let kept = async {
+            write(node).await?;
+            part(node, term).await?;
+            compare(node, term).await
+        };
+        if let Err(error) = kept.await {
+            super::note(term, "bus workers", &error);
+        }
+        let _ = tokio::time::timeout(interval, node.bus_workers.changed.notified()).await;
+    }
+}
+
+async fn write(node: &Node) -> Result<()> {
+    let (records, new) = node.bus_workers.unwritten(node.settings.worker.heartbeat_interval / 2);
+    if records.is_empty() {
+        return Ok(());
+    }
+    node.store().beat_workers(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
+    records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
+    for worker_id in new {
+        info!(worker = %worker_id, "a worker joined by the bus");
+        node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id });
+    }
+    Ok(())
+}
+
+/// Strikes off workers that left, once it is recorded that their runs were given back. One whose runs nobody records is
+/// declared dead in time.
+async fn part(node: &Node, term: &Term) -> Result<()> {
+    for worker in node.bus_workers.gone() {
+        if runs_of(node, &worker).await?.is_empty() {
+            node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&worker)).await?;
+            node.cache.worker_changed(&worker);
+            node.bus_workers.forget(&worker);
+            node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
+        }
+    }
+    Ok(())
+}
+
+async fn compare(node: &Node, term: &Term) -> Result<()> {
+    for worker in node.bus_workers.to_compare() {
+        let stored = runs_of(node, &worker).await?;
+        let mut lost = node.bus_workers.compare(&worker, stored);
+        let mut unread = HashSet::new();
+        for run in &lost {
+            // It may have ended and its owner not have read so yet.
+            if node.bus().backlog(&node.channels.status(run.job_id), COORDINATORS).await? > 0 {
+                unread.insert(run.execution_id);
+            }
+        }
+        lost.retain(|run| !unread.contains(&run.execution_id));
+        if !lost.is_empty() {
+            info!(%worker, runs = lost.len(), "a worker no longer has runs that it was given");
+            let error = format!("worker {worker} lost the run: two of its heartbeats did not list it");
+            lose(node, term, &worker, lost, &error).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn lose(node: &Node, term: &Term, worker: &WorkerId, runs: Vec<RunRef>, error: &str) -> Result<()> {
+    let now = node.now();
+    let reports = runs.into_iter().map(|run| {
+        let outcome = Outcome::Lost { error: error.to_owned() };
+        let report = RunReport::of(run.job_id, run.execution_id).ended(now, outcome, rand::random());
+        RunReport { worker: Some(worker.clone()), ..report }
+    });
+    recorder::judge(node, term.fence(), reports.collect()).await.map(|_| ())
+}
+
+/// What a worker that died may have taken without saying so: runs of its queues that nobody claims, that no worker names
+/// and that are not on the bus any more. They are its last: a job that kills its worker at once must not count as one that was
+/// never picked up, or it would kill for ever.
+pub async fn last_taken(node: &Node, worker: &WorkerRecord) -> Result<Vec<RunRef>> {
+    let before = node.now() - node.settings.worker.stale_after / 2;
+    let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
+    let mut by_queue: HashMap<QueueName, Vec<_>> = HashMap::new();
+    for run in in_flight(node, filter).await? {
+        let known = node.sessions.has(&run.execution) || node.bus_workers.has(&run.execution);
+        if worker.queues.contains(&run.queue) && !known {
+            by_queue.entry(run.queue.clone()).or_default().push(run);
+        }
+    }
+    let mut taken = Vec::new();
+    for (queue, mut runs) in by_queue {
+        // Queues are served in order: what still waits is what was dispatched last.
+        let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
+        runs.sort_by_key(|run| run.dispatched_at);
+        runs.truncate(runs.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)));
+        taken.extend(runs.into_iter().map(|run| RunRef { job_id: run.job, execution_id: run.execution }));
+    }
+    Ok(taken)
+}

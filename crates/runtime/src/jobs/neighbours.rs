@@ -1,0 +1,274 @@
+//! What nodes tell each other for the sake of those who look, wait and watch.
+//!
+//! One subscription hears it all: what has changed and may be cached here, what other nodes want to hear of, which awaited
+//! jobs have ended, what happens elsewhere, and heartbeats. Heartbeats of workers are many, so they are heard only while
+//! somebody looks at workers. Everything here is a hint. A node that begins to listen, or may have missed something,
+//! forgets what it cached, lets those who wait look for themselves, and asks the others what they want.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::wire::{self, CoordinatorHeartbeat, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat};
+use convoke_core::ports::{Message, Subscription};
+use convoke_core::{Epoch, JobId, NodeId};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::cache::{self, Kind};
+use super::node::Node;
+use super::{events_forward, telemetry, waiting};
+
+const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(250);
+const MESSAGE_JOBS_MAX: usize = 1_000;
+const EPOCHS_MAX: usize = 1_024;
+/// What is heard by the one subscription that every node has.
+const ALWAYS_HEARD: [Kind; 2] = [Kind::Job, Kind::Node];
+
+#[derive(Default)]
+pub struct Neighbours {
+    /// The epoch that each node spoke of last.
+    epochs: Mutex<HashMap<NodeId, Epoch>>,
+    /// Somebody asked what this node wants, or its first watcher has come.
+    must_say_all: AtomicBool,
+    /// It listens from now on: the others are to say what they want.
+    must_ask: AtomicBool,
+    ring: Notify,
+}
+
+impl Neighbours {
+    pub fn epoch_of(&self, node: &NodeId) -> Option<Epoch> {
+        self.epochs.lock().get(node).copied()
+    }
+
+    /// Has this node say again, at once, all that it wants to hear of.
+    pub fn say_all(&self) {
+        self.must_say_all.store(true, Ordering::SeqCst);
+        self.ring.notify_one();
+    }
+
+    fn ask(&self) {
+        self.must_ask.store(true, Ordering::SeqCst);
+        self.ring.notify_one();
+    }
+
+    fn note_epoch(&self, node: NodeId, epoch: Epoch) {
+        let mut epochs = self.epochs.lock();
+        if epochs.len() >= EPOCHS_MAX && !epochs.contains_key(&node) {
+            epochs.clear();
+        }
+        epochs.insert(node, epoch);
+    }
+}
+
+/// Says what has gathered, and with every heartbeat what this node still wants to hear of, until `stop`.
+pub async fn speak(node: Arc<Node>, stop: CancellationToken) {
+    let mut was_watched = false;
+    let mut refresh = Instant::now();
+    loop {
+        refresh = refresh.max(Instant::now());
+        let is_due = tokio::select! {
+            () = stop.cancelled() => return,
+            () = node.cache.ring.notified() => false,
+            () = node.waiters.ring.notified() => false,
+            () = node.neighbours.ring.notified() => false,
+            () = tokio::time::sleep_until(refresh) => true,
+        };
+        cache::tell(&node).await;
+        waiting::tell_ended(&node).await;
+        let asks = node.neighbours.must_ask.swap(false, Ordering::SeqCst);
+        let says_all = node.neighbours.must_say_all.swap(false, Ordering::SeqCst) || is_due || asks;
+        let unannounced = node.waiters.take_unannounced();
+        let is_watched = node.is_watched_here();
+        if is_due {
+            refresh += node.settings.cluster.heartbeat_interval;
+            node.waiters.expire(Instant::now());
+            node.forwarding.expire(Instant::now());
+        }
+        let jobs = if says_all { node.waiters.all() } else { unannounced };
+        // Said also when the last watcher has gone, so that the others can stop.
+        if asks || !jobs.is_empty() || (says_all && (is_watched || was_watched)) {
+            say(&node, is_watched, &jobs, asks).await;
+            was_watched = is_watched;
+        }
+    }
+}
+
+async fn say(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
+    let mut chunks: Vec<&[JobId]> = jobs.chunks(MESSAGE_JOBS_MAX).collect();
+    if chunks.is_empty() {
+        chunks.push(&[]);
+    }
+    for jobs in chunks {
+        let interest = Interest { v: V1, node_id: node.id.clone(), events, jobs: jobs.to_vec(), asks };
+        asks = false;
+        if let Err(error) = node.bus().publish(&node.channels.interest(), wire::encode(&interest)).await {
+            debug!(%error, "other nodes do not know what this one wants to hear");
+        }
+    }
+}
+
+/// The last words of a node that has left: it is no longer in the registry, and what happened last is told.
+pub async fn farewell(node: &Node) {
+    node.cache.node_changed(&node.id);
+    cache::tell(node).await;
+    waiting::tell_ended(node).await;
+    events_forward::flush(node).await;
+}
+
+/// Hears the other nodes until `stop`.
+pub async fn hear(node: Arc<Node>, stop: CancellationToken) {
+    let channels = &node.channels;
+    let topics =
+        [channels.cache(), channels.interest(), channels.ended(), channels.events(), channels.coordinator_heartbeat()];
+    while !stop.is_cancelled() {
+        let Some(subscription) = subscribe(&node, &topics, &stop).await else { continue };
+        node.cache.hears(&ALWAYS_HEARD);
+        node.neighbours.ask();
+        listen(&node, subscription, &stop).await;
+        node.cache.deaf(&ALWAYS_HEARD);
+        node.waiters.wake_all_here();
+    }
+}
+
+async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> Option<Box<dyn Subscription>> {
+    match node.bus().subscribe(topics).await {
+        Ok(subscription) => Some(subscription),
+        Err(error) => {
+            warn!(%error, "cannot hear other nodes");
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(RESUBSCRIBE_DELAY) => {}
+            }
+            None
+        }
+    }
+}
+
+/// Until the subscription breaks or `stop`.
+async fn listen(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
+    loop {
+        let heard = tokio::select! {
+            () = stop.cancelled() => return,
+            heard = subscription.next() => heard,
+        };
+        match heard {
+            Ok(Some(message)) => take(node, message).await,
+            Ok(None) => {
+                node.cache.missed(&ALWAYS_HEARD);
+                node.waiters.wake_all_here();
+                node.neighbours.ask();
+                if node.is_watched_here() {
+                    node.show(Event::new(node.now(), Happening::Lagged { missed: 1 }));
+                }
+            }
+            Err(error) => {
+                warn!(%error, "other nodes are not heard any more");
+                return;
+            }
+        }
+    }
+}
+
+async fn take(node: &Node, message: Message) {
+    let Message { channel, body } = message;
+    let channels = &node.channels;
+    if channel == channels.coordinator_heartbeat() {
+        // Who hears it as a duty sets it aside where it cannot be read.
+        if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
+            node.cache.node_beaten(&beat.node_id);
+            node.neighbours.note_epoch(beat.node_id, beat.epoch);
+        }
+    } else if channel == channels.events() {
+        // Most nodes have nobody who watches, and need not even read it.
+        if node.is_watched_here()
+            && let Some(events) = read::<Events>(node, channel, body).await
+        {
+            events_forward::show(node, events);
+        }
+    } else if channel == channels.cache() {
+        let Some(outdated) = read::<Outdated>(node, channel, body).await else { return };
+        node.cache.heard(&outdated);
+    } else if channel == channels.ended() {
+        let Some(ended) = read::<Ended>(node, channel, body).await else { return };
+        ended.jobs.into_iter().for_each(|job| node.waiters.wake_here(job));
+    } else if channel == channels.interest() {
+        let Some(interest) = read::<Interest>(node, channel, body).await else { return };
+        if interest.node_id != node.id {
+            note_interest(node, interest);
+        }
+    }
+}
+
+fn note_interest(node: &Node, interest: Interest) {
+    let until = Instant::now() + node.settings.cluster.dead_node_timeout;
+    node.forwarding.watched_by(&interest.node_id, interest.events, until);
+    node.waiters.awaited_elsewhere(&interest.jobs, until);
+    if interest.asks {
+        node.neighbours.say_all();
+    }
+}
+
+async fn read<T: DeserializeOwned>(node: &Node, channel: String, body: Bytes) -> Option<T> {
+    match serde_json::from_slice(&body) {
+        Ok(message) => Some(message),
+        Err(error) => {
+            telemetry::poison(node, channel, body, &error).await;
+            None
+        }
+    }
+}
+
+/// Hears the heartbeats of workers while somebody looks at workers, until `stop`.
+pub async fn hear_workers(node: Arc<Node>, stop: CancellationToken) {
+    let topics = [node.channels.worker_heartbeat()];
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = node.cache.workers_looked_at.notified() => {}
+        }
+        if let Some(subscription) = subscribe(&node, &topics, &stop).await {
+            node.cache.hears(&[Kind::Worker]);
+            listen_to_workers(&node, subscription, &stop).await;
+            node.cache.deaf(&[Kind::Worker]);
+        }
+    }
+}
+
+/// Until nobody has looked for as long as an entry lives.
+async fn listen_to_workers(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
+    let patience = node.cache.lifetime(Kind::Worker);
+    let mut until = Instant::now() + patience;
+    loop {
+        let heard = tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep_until(until) => return,
+            () = node.cache.workers_looked_at.notified() => {
+                until = Instant::now() + patience;
+                continue;
+            }
+            heard = subscription.next() => heard,
+        };
+        match heard {
+            Ok(Some(Message { channel, body })) => {
+                match serde_json::from_slice::<WorkerHeartbeat>(&body) {
+                    Ok(beat) => node.cache.worker_beaten(&beat.worker_id),
+                    // The leader hears it too, and sets it aside.
+                    Err(error) => debug!(channel, %error, "a heartbeat could not be read"),
+                }
+            }
+            Ok(None) => node.cache.missed(&[Kind::Worker]),
+            Err(error) => {
+                debug!(%error, "workers' heartbeats are not heard any more");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What is done for a worker beside its calls: hear cancellations, acknowledge, tell of slots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::Result;
+use convoke_core::jobs::wire::Cancel;
+use convoke_core::ports::Subscription;
+
+use super::hands::Errands;
+use super::{Post, Session};
+use crate::jobs::worker::backoff::Backoff;
+
+/// So that a worker of no-op jobs tells of its slots by the batch.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Hears which runs are over. What is missed while the bus is away costs work, not correctness.
+pub(super) async fn hear(post: Post, session: Arc<Session>, mut topic: Box<dyn Subscription>) {
+    let mut backoff = Backoff::new(rand::random());
+    loop {
+        match topic.next().await {
+            Ok(Some(message)) => {
+                backoff.reset();
+                match serde_json::from_slice::<Cancel>(&message.body) {
+                    Ok(cancel) => {
+                        if session.hands.lock().cancel(cancel.execution_id) {
+                            session.bell.notify_waiters();
+                        }
+                    }
+                    // Set aside by the coordinators, who hear the same.
+                    Err(error) => tracing::debug!(%error, "a cancellation could not be read"),
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot hear cancellations");
+                topic = subscribe(&post, &mut backoff).await;
+            }
+        }
+    }
+}
+
+async fn subscribe(post: &Post, backoff: &mut Backoff) -> Box<dyn Subscription> {
+    loop {
+        tokio::time::sleep(backoff.next_delay()).await;
+        match post.bus.subscribe(&[post.channels.cancel()]).await {
+            Ok(topic) => return topic,
+            Err(error) => tracing::debug!(%error, "cannot hear cancellations yet"),
+        }
+    }
+}
+
+/// Runs errands as they come, those that gathered meanwhile together.
+pub(super) async fn run(post: Post, session: Arc<Session>) {
+    let mut backoff = Backoff::new(rand::random());
+    loop {
+        session.errand.notified().await;
+        let done = async {
+            // Slots first: the leader waits for them, nobody waits for an acknowledgement.
+            session.beat(&post, session.state(), None).await?;
+            settle(&post, &session).await
+        };
+        match done.await {
+            Ok(()) => {
+                backoff.reset();
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "an errand must wait");
+                tokio::time::sleep(backoff.next_delay()).await;
+                session.errand.notify_one();
+            }
+        }
+    }
+}
+
+/// Says what is to be said, then acknowledges. What fails is kept for the next time: to say or acknowledge twice is no harm.
+pub(super) async fn settle(post: &Post, session: &Session) -> Result<()> {
+    let _one_at_a_time = session.settling.lock().await;
+    let Errands { say, mut ack } = session.hands.lock().take_errands();
+    if !say.is_empty()
+        && let Err(error) = post.bus.push(say.clone()).await
+    {
+        session.hands.lock().put_back(Errands { say, ack });
+        return Err(error);
+    }
+    while let Some((place, ids)) = ack.pop() {
+        if let Err(error) = session.consumers[place].ack(&ids).await {
+            ack.push((place, ids));
+            session.hands.lock().put_back(Errands { say: Vec::new(), ack });
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! What a worker has been given by the bus and not told the end of. Decides, and does nothing by itself: what is to be
+//! said or acknowledged is gathered here for the errands to take along.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use bytes::Bytes;
+use convoke_core::jobs::link::{Assignment, Event, EventKind};
+use convoke_core::jobs::wire::{self, Dispatch, LogMessage, Poison, StatusKind, StatusMessage, V1};
+use convoke_core::ports::Delivery;
+use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
+use metrics::counter;
+
+use super::Post;
+
+/// How many runs that are over are remembered, in case their messages are still on the way.
+const OVER_MAX: usize = 16_384;
+/// An entry that so many workers were given, of which none said that it started, killed them.
+const DELIVERIES_MAX: u32 = 3;
+
+pub(super) struct Hands {
+    pub concurrency: u32,
+    held: HashMap<ExecutionId, Held>,
+    /// Runs in hand that must stop, until the worker hears of it.
+    cancelled: Vec<ExecutionId>,
+    over: Over,
+    errands: Errands,
+}
+
+/// What is to be done aside, in this order.
+#[derive(Default)]
+pub(super) struct Errands {
+    pub say: Vec<(String, Bytes)>,
+    /// The consumer's place and the entries that it is done with.
+    pub ack: Vec<(usize, Vec<String>)>,
+}
+
+struct Held {
+    job: JobId,
+    /// Until it is acknowledged.
+    entry: Option<(usize, String)>,
+    /// Log lines that the bus has.
+    lines: u64,
+}
+
+/// Runs that were heard to be over lately, oldest first.
+#[derive(Default)]
+struct Over {
+    known: HashSet<ExecutionId>,
+    order: VecDeque<ExecutionId>,
+}
+
+impl Over {
+    fn insert(&mut self, execution: ExecutionId) {
+        if self.known.insert(execution) {
+            self.order.push_back(execution);
+            if self.order.len() > OVER_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
+
+impl Hands {
+    pub fn new(concurrency: u32) -> Self {
+        Hands {
+            concurrency,
+            held: HashMap::new(),
+            cancelled: Vec::new(),
+            over: Over::default(),
+            errands: Errands::default(),
+        }
+    }
+
+    pub fn running(&self) -> u32 {
+        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+    }
+
+    pub fn free(&self) -> u32 {
+        self.concurrency.saturating_sub(self.running())
+    }
+
+    pub fn executions(&self) -> Vec<ExecutionId> {
+        self.held.keys().copied().collect()
+    }
+
+    pub fn take_cancelled(&mut self) -> Vec<ExecutionId> {
+        std::mem::take(&mut self.cancelled)
+    }
+
+    pub fn take_errands(&mut self) -> Errands {
+        std::mem::take(&mut self.errands)
+    }
+
+    /// They could not be run now: before all that came since.
+    pub fn put_back(&mut self, mut errands: Errands) {
+        errands.say.append(&mut self.errands.say);
+        errands.ack.append(&mut self.errands.ack);
+        self.errands = errands;
+    }
+
+    /// Takes in what the consumer at `place` was given. Answers what is to be run.
+    pub fn take(
+        &mut self,
+        post: &Post,
+        worker: &WorkerId,
+        place: usize,
+        queue: &QueueName,
+        deliveries: Vec<Delivery>,
+    ) -> Vec<Assignment> {
+        let mut jobs = Vec::with_capacity(deliveries.len());
+        let mut done = Vec::new();
+        for Delivery { id, body, deliveries } in deliveries {
+            let dispatch = match serde_json::from_slice::<Dispatch>(&body) {
+                Ok(dispatch) => dispatch,
+                Err(error) => {
+                    tracing::warn!(%queue, %error, "a message could not be read");
+                    counter!("convoke_bus_poison_total", "channel" => "job.dispatch").increment(1);
+                    let poison = Poison::of(post.channels.dispatch(queue), error, &body);
+                    self.errands.say.push((post.channels.poison(), wire::encode(&poison)));
+                    done.push(id);
+                    continue;
+                }
+            };
+            let (job, execution) = (dispatch.job_id, dispatch.execution_id);
+            // Cancelled or given to somebody else while it lay on the bus; or it came twice.
+            if self.over.known.contains(&execution) || self.held.contains_key(&execution) {
+                done.push(id);
+            } else if deliveries > DELIVERIES_MAX {
+                let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);
+                tracing::error!(%job, %error, "a run is not tried again");
+                let event = Event { error: Some(error), ..Event::new(job, execution, EventKind::Failed) };
+                self.errands.say.push(message(post, worker, &event, 0));
+                done.push(id);
+            } else {
+                self.held.insert(execution, Held { job, entry: Some((place, id)), lines: 0 });
+                jobs.push(dispatch.into());
+            }
+        }
+        if !done.is_empty() {
+            self.errands.ack.push((place, done));
+        }
+        jobs
+    }
+
+    /// The events as they go out, in order. Lines are counted from what the bus is known to have, so that a line that is
+    /// sent again has the same number.
+    pub fn messages(&self, post: &Post, worker: &WorkerId, events: &[Event]) -> Vec<(String, Bytes)> {
+        let mut lines: HashMap<ExecutionId, u64> = HashMap::new();
+        let messages = events.iter().map(|event| {
+            let mut seq = 0;
+            if event.kind == EventKind::Log {
+                let before = self.held.get(&event.execution_id).map_or(0, |held| held.lines);
+                let count = lines.entry(event.execution_id).or_insert(before);
+                *count += 1;
+                seq = *count;
+            }
+            message(post, worker, event, seq)
+        });
+        messages.collect()
+    }
+
+    /// The bus has these events. Answers whether there is an errand in it.
+    pub fn told(&mut self, events: &[Event]) -> bool {
+        let mut acks: HashMap<usize, Vec<String>> = HashMap::new();
+        let mut freed = false;
+        for event in events {
+            let entry = match event.kind {
+                EventKind::Progress => None,
+                EventKind::Log => {
+                    if let Some(held) = self.held.get_mut(&event.execution_id) {
+                        held.lines += 1;
+                    }
+                    None
+                }
+                EventKind::Started => self.held.get_mut(&event.execution_id).and_then(|held| held.entry.take()),
+                _ => {
+                    let held = self.held.remove(&event.execution_id);
+                    freed |= held.is_some();
+                    held.and_then(|held| held.entry)
+                }
+            };
+            if let Some((place, id)) = entry {
+                acks.entry(place).or_default().push(id);
+            }
+        }
+        let acknowledged = !acks.is_empty();
+        self.errands.ack.extend(acks);
+        freed || acknowledged
+    }
+
+    /// A run is over, by the word of a coordinator. Answers whether it is in hand.
+    pub fn cancel(&mut self, execution: ExecutionId) -> bool {
+        self.over.insert(execution);
+        let held = self.held.contains_key(&execution);
+        if held && !self.cancelled.contains(&execution) {
+            self.cancelled.push(execution);
+        }
+        held
+    }
+
+    /// Gives everything back.
+    pub fn release(&mut self, post: &Post, worker: &WorkerId) {
+        let held = self.held.iter().map(|(execution, held)| Event::new(held.job, *execution, EventKind::Released));
+        let events: Vec<Event> = held.collect();
+        let messages = self.messages(post, worker, &events);
+        self.errands.say.extend(messages);
+        self.told(&events);
+    }
+}
+
+/// An event as it goes to the channel of its job.
+fn message(post: &Post, worker: &WorkerId, event: &Event, seq: u64) -> (String, Bytes) {
+    let (job_id, execution_id) = (event.job_id, event.execution_id);
+    let at = event.at.unwrap_or_else(|| post.clock.now());
+    let kind = match event.kind {
+        EventKind::Log => {
+            let (level, message) = (event.level.unwrap_or_default(), event.message.clone().unwrap_or_default());
+            let log = LogMessage { v: V1, job_id, execution_id, seq, at, level, message };
+            return (post.channels.logs(job_id), wire::encode(&log));
+        }
+        EventKind::Started => StatusKind::Started,
+        EventKind::Progress => StatusKind::Progress,
+        EventKind::Completed => StatusKind::Completed,
+        EventKind::Failed => StatusKind::Failed,
+        EventKind::TimedOut => StatusKind::TimedOut,
+        EventKind::Cancelled => StatusKind::Cancelled,
+        EventKind::Released => StatusKind::Released,
+    };
+    let status = StatusMessage {
+        v: V1,
+        job_id,
+        execution_id,
+        worker_id: worker.clone(),
+        kind,
+        at,
+        percent: event.percent,
+        message: event.message.clone(),
+        result: event.result.clone(),
+        error: event.error.clone(),
+        retry: event.retry,
+    };
+    (post.channels.status(job_id), wire::encode(&status))
+}

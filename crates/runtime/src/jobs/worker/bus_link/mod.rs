@@ -1,0 +1,300 @@
+//! A worker's way to the coordinators by the bus: no gateway between, and no node that it depends on.
+//!
+//! It takes runs from `job.dispatch.{queue}`, one consumer a queue, and says what becomes of them on the channels of their
+//! jobs, where the owner reads it. *Accepted* means here that the bus has it; an owner that finds a run to be stale refuses
+//! its events without the worker hearing of it, so [`Reported::rejected`] is always empty. What a worker hears of is
+//! `job.cancel`: of jobs that were cancelled, and of runs that the leader has given to somebody else.
+//!
+//! An entry is acknowledged once `started`, or an end, is on the job's status channel. A worker that dies before leaves it
+//! pending: another takes it over after `stale_after`, unless the leader has given the job a new run by then. One that dies
+//! after it has a run in the store's books, and that is lost when the worker is declared dead. Whichever it is, a run that two
+//! workers have can be committed once: the execution id is its fence.
+//!
+//! While the bus is away every call fails as transient; the worker goes on with what it has and says it again. What the
+//! bus forgets, should it come back empty, the coordinators find in the store.
+
+mod errands;
+mod hands;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::link::{
+    Assignment, Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+};
+use convoke_core::jobs::wire::{self, V1, WorkerHeartbeat, WorkerState};
+use convoke_core::ports::{Bus, Clock, Consumer, Delivery};
+use convoke_core::{Error, ExecutionId, QueueName, Result, WorkerId};
+use futures_util::future::select_all;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use self::hands::Hands;
+use crate::jobs::node::WORKERS;
+
+/// A longer wait gains nothing: the worker polls again anyway.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What coordinators tell the workers of their gateways; over the bus a worker has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusLinkSettings {
+    pub heartbeat_interval: Duration,
+    /// As the coordinators have it: entries of a worker that was silent for so long are taken over.
+    pub stale_after: Duration,
+}
+
+impl Default for BusLinkSettings {
+    fn default() -> Self {
+        BusLinkSettings { heartbeat_interval: Duration::from_secs(10), stale_after: Duration::from_secs(30) }
+    }
+}
+
+/// Speaks for the workers of this process. Dropping it is a crash to the others; [`leave`](WorkerLink::leave) is not.
+pub struct BusLink {
+    post: Post,
+    settings: BusLinkSettings,
+    desks: Mutex<HashMap<WorkerId, Desk>>,
+}
+
+/// Where messages go.
+#[derive(Clone)]
+struct Post {
+    bus: Arc<dyn Bus>,
+    channels: Channels,
+    clock: Arc<dyn Clock>,
+}
+
+/// A registered worker, and what is done for it aside. Its errands end when it is dropped.
+struct Desk {
+    session: Arc<Session>,
+    _errands: JoinSet<()>,
+}
+
+struct Session {
+    worker: WorkerId,
+    name: Option<String>,
+    queues: Vec<QueueName>,
+    /// One for each queue, in order.
+    consumers: Vec<Arc<dyn Consumer>>,
+    hands: Mutex<Hands>,
+    draining: AtomicBool,
+    /// Wakes a poll that has something to hear.
+    bell: Notify,
+    /// Something is to be said or acknowledged, or slots were taken or became free.
+    errand: Notify,
+    /// One errand at a time: the last of them must be done before the worker has left.
+    settling: tokio::sync::Mutex<()>,
+    rotation: AtomicUsize,
+    next_take_over: Mutex<Instant>,
+}
+
+impl BusLink {
+    pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>, settings: BusLinkSettings) -> Self {
+        BusLink { post: Post { bus, channels, clock }, settings, desks: Mutex::default() }
+    }
+
+    fn session(&self, worker: &WorkerId) -> Result<Arc<Session>> {
+        let desks = self.desks.lock();
+        desks.get(worker).map(|desk| desk.session.clone()).ok_or_else(|| Error::not_found("worker", worker))
+    }
+
+    async fn open(&self, worker: WorkerId, register: Register) -> Result<Desk> {
+        // Heard before anything is taken: what is cancelled meanwhile must not be run.
+        let cancellations = self.post.bus.subscribe(&[self.post.channels.cancel()]).await?;
+        // A worker that starts again under its id is another consumer.
+        let name = format!("{worker}-{}", Uuid::now_v7().simple());
+        let mut consumers: Vec<Arc<dyn Consumer>> = Vec::with_capacity(register.queues.len());
+        for queue in &register.queues {
+            let channel = self.post.channels.dispatch(queue);
+            consumers.push(self.post.bus.consumer(&channel, WORKERS, &name).await?.into());
+        }
+        let session = Arc::new(Session {
+            worker,
+            name: register.name,
+            queues: register.queues,
+            consumers,
+            hands: Mutex::new(Hands::new(register.concurrency)),
+            draining: AtomicBool::new(false),
+            bell: Notify::new(),
+            errand: Notify::new(),
+            settling: tokio::sync::Mutex::new(()),
+            rotation: AtomicUsize::new(0),
+            next_take_over: Mutex::new(Instant::now()),
+        });
+        let mut errands = JoinSet::new();
+        errands.spawn(errands::hear(self.post.clone(), session.clone(), cancellations));
+        errands.spawn(errands::run(self.post.clone(), session.clone()));
+        Ok(Desk { session, _errands: errands })
+    }
+
+    /// Takes what is to be had from the worker's queues, the next one first each time.
+    async fn take(&self, session: &Session, max: usize) -> Result<(usize, Vec<Delivery>)> {
+        // A worker that is full asks for nothing, and waits to hear what it must stop.
+        if max == 0 {
+            return std::future::pending().await;
+        }
+        let count = session.consumers.len();
+        let start = session.rotation.fetch_add(1, Ordering::Relaxed) % count.max(1);
+        let places = (start..count).chain(0..start);
+        let takes = places.map(|place| {
+            let take = session.consumers[place].take(max);
+            Box::pin(async move { take.await.map(|deliveries| (place, deliveries)) })
+        });
+        select_all(takes).await.0
+    }
+
+    /// Now and then, what a worker that died had been given and never started. Not to be cancelled by anything less than the
+    /// worker's end: what was claimed and not returned waits for that.
+    async fn take_over(&self, session: &Session, max: usize) -> Result<Vec<Assignment>> {
+        if max == 0 || Instant::now() < *session.next_take_over.lock() {
+            return Ok(Vec::new());
+        }
+        for (place, consumer) in session.consumers.iter().enumerate() {
+            let deliveries = consumer.take_over(self.settings.stale_after, max).await?;
+            if !deliveries.is_empty() {
+                tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "taken over from a worker that vanished");
+                return Ok(session.accept(&self.post, place, deliveries));
+            }
+        }
+        *session.next_take_over.lock() = Instant::now() + self.settings.stale_after / 3;
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl WorkerLink for BusLink {
+    async fn register(&self, mut register: Register) -> Result<Registered> {
+        let worker_id = match register.worker_id.take() {
+            Some(id) => id,
+            None => WorkerId::new(format!("w-{}", Uuid::now_v7().simple()))?,
+        };
+        let mut seen = HashSet::new();
+        register.queues.retain(|queue| seen.insert(queue.clone()));
+        let known = self.session(&worker_id).ok();
+        let session = match known.filter(|session| session.queues == register.queues) {
+            Some(session) => {
+                session.hands.lock().concurrency = register.concurrency;
+                session
+            }
+            None => {
+                let desk = self.open(worker_id.clone(), register).await?;
+                let session = desk.session.clone();
+                self.desks.lock().insert(worker_id.clone(), desk);
+                session
+            }
+        };
+        let executions = session.hands.lock().executions();
+        session.beat(&self.post, WorkerState::Active, Some(executions)).await?;
+        let BusLinkSettings { heartbeat_interval, stale_after } = self.settings;
+        Ok(Registered { worker_id, heartbeat_interval, stale_after })
+    }
+
+    async fn poll(&self, poll: Poll) -> Result<Polled> {
+        let session = self.session(&poll.worker_id)?;
+        let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
+        loop {
+            // Armed before anything is looked at, so that a cancellation that comes now is not missed.
+            let bell = session.bell.notified();
+            tokio::pin!(bell);
+            bell.as_mut().enable();
+            let cancel = session.hands.lock().take_cancelled();
+            if !cancel.is_empty() {
+                return Ok(Polled { cancel, ..Polled::default() });
+            }
+            let jobs = self.take_over(&session, poll.max).await?;
+            if !jobs.is_empty() {
+                return Ok(Polled { jobs, ..Polled::default() });
+            }
+            let look = if poll.max == 0 { deadline } else { deadline.min(*session.next_take_over.lock()) };
+            tokio::select! {
+                biased;
+                () = &mut bell => {}
+                taken = self.take(&session, poll.max) => {
+                    // Nothing is awaited from here on: a poll that is dropped has lost nothing that it took.
+                    let (place, deliveries) = taken?;
+                    let jobs = session.accept(&self.post, place, deliveries);
+                    if !jobs.is_empty() {
+                        return Ok(Polled { jobs, ..Polled::default() });
+                    }
+                }
+                () = tokio::time::sleep_until(look) => {
+                    if Instant::now() >= deadline {
+                        return Ok(Polled::default());
+                    }
+                }
+            }
+        }
+    }
+
+    /// All events of a report are one batch on the bus.
+    async fn report(&self, report: Report) -> Result<Reported> {
+        let session = self.session(&report.worker_id)?;
+        let entries = session.hands.lock().messages(&self.post, &session.worker, &report.events);
+        self.post.bus.push(entries).await?;
+        if session.hands.lock().told(&report.events) {
+            session.errand.notify_one();
+        }
+        Ok(Reported { accepted: report.events.len(), rejected: Vec::new() })
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+        let session = self.session(&beat.worker_id)?;
+        session.draining.store(beat.draining, Ordering::Release);
+        session.beat(&self.post, session.state(), Some(beat.running)).await?;
+        let cancel = session.hands.lock().take_cancelled();
+        Ok(Beaten { cancel, drain: false })
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<()> {
+        let desk = self.desks.lock().remove(&worker).ok_or_else(|| Error::not_found("worker", &worker))?;
+        let session = &desk.session;
+        session.hands.lock().release(&self.post, &worker);
+        // Before its entries are let go: what is acknowledged cannot be taken over.
+        let settled = errands::settle(&self.post, session).await;
+        let told = session.beat(&self.post, WorkerState::Gone, Some(Vec::new())).await;
+        for consumer in &session.consumers {
+            consumer.leave().await?;
+        }
+        settled.and(told)
+    }
+}
+
+impl Session {
+    fn state(&self) -> WorkerState {
+        if self.draining.load(Ordering::Acquire) { WorkerState::Draining } else { WorkerState::Active }
+    }
+
+    /// What it was given, as the worker wants it.
+    fn accept(&self, post: &Post, place: usize, deliveries: Vec<Delivery>) -> Vec<Assignment> {
+        let jobs = self.hands.lock().take(post, &self.worker, place, &self.queues[place], deliveries);
+        self.errand.notify_one();
+        jobs
+    }
+
+    async fn beat(&self, post: &Post, state: WorkerState, executions: Option<Vec<ExecutionId>>) -> Result<()> {
+        let beat = {
+            let hands = self.hands.lock();
+            WorkerHeartbeat {
+                v: V1,
+                worker_id: self.worker.clone(),
+                queues: self.queues.clone(),
+                running: hands.running(),
+                free: if state == WorkerState::Active { hands.free() } else { 0 },
+                state,
+                at: post.clock.now(),
+                name: self.name.clone(),
+                concurrency: Some(hands.concurrency),
+                via: None,
+                executions,
+            }
+        };
+        post.bus.publish(&post.channels.worker_heartbeat(), wire::encode(&beat)).await
+    }
+}

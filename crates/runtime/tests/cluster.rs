@@ -1,0 +1,453 @@
+//! Several nodes on one store and one bus: who owns what, and how it changes hands.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{ports, quick, spec, until};
+use convoke_adapters::memory::MemoryBus;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::wire::{
+    self, Dispatch, Handoff, HandoffAck, HandoffReason, StatusKind, StatusMessage, V1, WorkerHeartbeat, WorkerState,
+};
+use convoke_core::jobs::{Job, Ownership, Status};
+use convoke_core::ports::{Bus, Consumer};
+use convoke_core::{Error, JobId, NodeId, QueueName, WorkerId};
+use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+
+fn fleet() -> Ports {
+    Ports { bus: Arc::new(MemoryBus::shared()), ..ports() }
+}
+
+fn node(id: &str) -> NodeId {
+    NodeId::new(id).expect("a name")
+}
+
+fn settings() -> Settings {
+    let mut settings = quick();
+    // Workers here beat once, by hand.
+    settings.worker.stale_after = Duration::from_secs(60);
+    let cluster = &mut settings.cluster;
+    cluster.heartbeat_interval = Duration::from_millis(40);
+    cluster.dead_node_timeout = Duration::from_millis(1_500);
+    cluster.lease_duration = Duration::from_millis(1_500);
+    cluster.renew_interval = Duration::from_millis(100);
+    cluster.orphan_check_interval = Duration::from_secs(3600);
+    cluster.rebalance = false;
+    cluster.handoff.ack_timeout = Duration::from_millis(150);
+    cluster.handoff.max_retries = 2;
+    cluster.handoff.orphan_wait = Duration::from_millis(80);
+    cluster.handoff.hard_timeout = Duration::from_millis(2_500);
+    settings
+}
+
+async fn join(ports: &Ports, id: &str, settings: Settings) -> Coordinator {
+    let coordinator = Coordinator::start(node(id), ports.clone(), settings).await.expect("it starts");
+    coordinator.ready().await;
+    coordinator
+}
+
+/// A node in a runtime of its own, so that it can die without a word.
+struct Mortal {
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Mortal {
+    async fn join(ports: &Ports, id: &str, settings: Settings) -> Mortal {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let (ports, id) = (ports.clone(), id.to_owned());
+        let started = runtime.spawn(async move { std::mem::forget(join(&ports, &id, settings).await) });
+        started.await.expect("it starts");
+        Mortal { runtime: Some(runtime) }
+    }
+
+    fn die(mut self) {
+        self.runtime.take().expect("alive").shutdown_background();
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A worker that speaks the bus, by hand.
+struct BusWorker {
+    bus: Arc<dyn Bus>,
+    channels: Channels,
+    runs: Box<dyn Consumer>,
+    slots: u32,
+}
+
+impl BusWorker {
+    async fn join(ports: &Ports, slots: u32) -> BusWorker {
+        let channels = Channels::new("convoke");
+        let queue = QueueName::new("default").expect("a name");
+        let runs = ports.bus.consumer(&channels.dispatch(&queue), "workers", "w").await.expect("a consumer");
+        BusWorker { bus: ports.bus.clone(), channels, runs, slots }
+    }
+
+    async fn beat(&self) {
+        let beat = WorkerHeartbeat {
+            v: V1,
+            worker_id: WorkerId::new("w").expect("a name"),
+            queues: vec![QueueName::new("default").expect("a name")],
+            running: 0,
+            free: self.slots,
+            state: WorkerState::Active,
+            at: jiff::Timestamp::now(),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
+        };
+        self.bus.publish(&self.channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+    }
+
+    async fn take(&self, count: usize) -> Vec<Dispatch> {
+        let mut runs = Vec::new();
+        while runs.len() < count {
+            // A beat that nobody heard is followed by another.
+            self.beat().await;
+            let taking = tokio::time::timeout(Duration::from_millis(50), self.runs.take(count - runs.len()));
+            let Ok(taken) = taking.await else { continue };
+            for delivery in taken.expect("runs") {
+                self.runs.ack(&[delivery.id]).await.expect("ack");
+                runs.push(serde_json::from_slice(&delivery.body).expect("a dispatch"));
+            }
+        }
+        runs
+    }
+
+    async fn say(&self, run: &Dispatch, kind: StatusKind) {
+        let message = StatusMessage {
+            v: V1,
+            job_id: run.job_id,
+            execution_id: run.execution_id,
+            worker_id: WorkerId::new("w").expect("a name"),
+            kind,
+            at: jiff::Timestamp::now(),
+            percent: None,
+            message: None,
+            result: None,
+            error: None,
+            retry: None,
+        };
+        self.bus.push(vec![(self.channels.status(run.job_id), wire::encode(&message))]).await.expect("pushed");
+    }
+}
+
+/// `count` jobs that run on a bus worker and have an owner that is written down.
+async fn run_jobs(ports: &Ports, leader: &Coordinator, count: usize) -> (BusWorker, Vec<Dispatch>) {
+    let worker = BusWorker::join(ports, count as u32).await;
+    for _ in 0..count {
+        leader.enqueue(spec()).await.expect("it is enqueued");
+    }
+    let runs = worker.take(count).await;
+    for run in &runs {
+        worker.say(run, StatusKind::Started).await;
+    }
+    for run in &runs {
+        until(leader, run.job_id, |job| job.status == Status::Running && job.ownership == Ownership::Owned).await;
+    }
+    (worker, runs)
+}
+
+async fn owned_by(coordinator: &Coordinator, job: JobId, owner: &str) -> Job {
+    until(coordinator, job, |job| job.owner_node == Some(node(owner)) && job.ownership == Ownership::Owned).await
+}
+
+async fn leads(coordinator: &Coordinator) {
+    while !coordinator.cluster().is_me {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_drains_hands_every_run_over_and_goes_cleanly() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &first, 20).await;
+    let second = join(&ports, "b", settings()).await;
+    assert!(first.hand_over().await, "each run was acknowledged");
+    for run in &runs {
+        let job = first.job(run.job_id, None).await.expect("it is there");
+        assert_eq!((job.owner_node, job.ownership), (Some(node("b")), Ownership::Owned));
+        assert_eq!((job.execution_id, job.attempt), (Some(run.execution_id), 1), "the same run goes on");
+    }
+    leads(&second).await;
+    first.stop().await;
+    for run in &runs {
+        worker.say(run, StatusKind::Completed).await;
+        until(&second, run.job_id, |job| job.status == Status::Completed).await;
+    }
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_while_a_run_changes_hands_is_recorded_once() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &first, 50).await;
+    let second = join(&ports, "b", settings()).await;
+    let (clean, ()) = tokio::join!(first.hand_over(), async {
+        for run in &runs {
+            worker.say(run, StatusKind::Completed).await;
+        }
+    });
+    assert!(clean);
+    first.stop().await;
+    for run in &runs {
+        until(&second, run.job_id, |job| job.status == Status::Completed).await;
+        assert_eq!(second.store().history(run.job_id).await.expect("a history").len(), 1);
+    }
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_alone_goes_at_once_and_reads_its_runs_back_when_it_returns() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &first, 5).await;
+    assert!(first.hand_over().await);
+    first.stop().await;
+    for run in &runs {
+        worker.say(run, StatusKind::Completed).await;
+    }
+    let again = join(&ports, "a", settings()).await;
+    for run in &runs {
+        until(&again, run.job_id, |job| job.status == Status::Completed).await;
+    }
+    again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_runs_of_a_node_that_died_are_handed_to_the_living() {
+    let ports = fleet();
+    let leader = join(&ports, "b", settings()).await;
+    let mortal = Mortal::join(&ports, "a", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &leader, 40).await;
+    mortal.die();
+    for run in &runs {
+        owned_by(&leader, run.job_id, "b").await;
+        worker.say(run, StatusKind::Completed).await;
+        let job = until(&leader, run.job_id, |job| job.status == Status::Completed).await;
+        assert_eq!(job.attempt, 1);
+    }
+    while leader.nodes().await.expect("nodes").len() > 1 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    leader.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_the_leader_dies_another_leads_and_takes_over_its_runs() {
+    let ports = fleet();
+    let mortal = Mortal::join(&ports, "a", settings()).await;
+    let second = join(&ports, "b", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &second, 10).await;
+    let before = second.cluster().epoch;
+    mortal.die();
+    leads(&second).await;
+    assert!(second.cluster().epoch > before);
+    for run in &runs {
+        owned_by(&second, run.job_id, "b").await;
+        worker.say(run, StatusKind::Completed).await;
+        until(&second, run.job_id, |job| job.status == Status::Completed).await;
+    }
+    second.stop().await;
+}
+
+/// A node that is in the registry and takes offers as it likes: what is on the wire, seen from the other side.
+struct Puppet {
+    bus: Arc<dyn Bus>,
+    channels: Channels,
+    offers: Box<dyn Consumer>,
+    ports: Ports,
+}
+
+impl Puppet {
+    async fn join(ports: &Ports) -> Puppet {
+        let channels = Channels::new("convoke");
+        let offers = ports.bus.consumer(&channels.handoff(), "coordinators", "puppet").await.expect("a consumer");
+        let puppet = Puppet { bus: ports.bus.clone(), channels, offers, ports: ports.clone() };
+        puppet.beat().await;
+        puppet
+    }
+
+    async fn beat(&self) {
+        let now = jiff::Timestamp::now();
+        let record = convoke_core::ports::store::NodeRecord {
+            node_id: node("puppet"),
+            role: wire::NodeRole::Follower,
+            state: wire::NodeState::Active,
+            job_count: 0,
+            started_at: now,
+            last_heartbeat_at: now,
+            version: "0".into(),
+        };
+        self.ports.store.beat_node(record).await.expect("it beats");
+    }
+
+    async fn beat_for_ever(&self) {
+        loop {
+            self.beat().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn next(&self) -> Handoff {
+        let delivery = self.offers.take(1).await.expect("an offer").pop().expect("one");
+        self.offers.ack(&[delivery.id]).await.expect("ack");
+        serde_json::from_slice(&delivery.body).expect("a handoff")
+    }
+
+    async fn acknowledge(&self, offer: &Handoff) {
+        let ack = HandoffAck { v: V1, job_id: offer.job_id, new_owner: node("puppet") };
+        let topic = self.channels.handoff_ack(&offer.from_node);
+        self.bus.publish(&topic, wire::encode(&ack)).await.expect("published");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_that_is_not_acknowledged_is_made_again_until_it_is() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    run_jobs(&ports, &first, 1).await;
+    let puppet = Puppet::join(&ports).await;
+    let answers = async {
+        for tries in 1..=3 {
+            let offer = puppet.next().await;
+            assert_eq!((offer.tries, offer.reason, &offer.from_node), (tries, HandoffReason::Shutdown, &node("a")));
+            if tries == 3 {
+                puppet.acknowledge(&offer).await;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        clean = first.hand_over() => assert!(clean),
+        () = answers => {}
+        () = puppet.beat_for_ever() => {}
+    }
+    first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_nobody_acknowledges_is_left_as_an_orphan_and_found_by_the_next_leader() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let (worker, runs) = run_jobs(&ports, &first, 1).await;
+    let puppet = Puppet::join(&ports).await;
+    let offers = async {
+        for tries in 1..=3 {
+            assert_eq!(puppet.next().await.tries, tries);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        clean = first.hand_over() => assert!(!clean, "an orphan was left"),
+        () = offers => {}
+        () = puppet.beat_for_ever() => {}
+    }
+    let job = first.job(runs[0].job_id, None).await.expect("it is there");
+    assert_eq!((job.ownership, job.owner_node), (Ownership::OrphanPending, Some(node("a"))));
+    first.stop().await;
+    let mut settings = settings();
+    settings.cluster.orphan_check_interval = Duration::from_millis(30);
+    let second = join(&ports, "b", settings).await;
+    owned_by(&second, runs[0].job_id, "b").await;
+    worker.say(&runs[0], StatusKind::Completed).await;
+    until(&second, runs[0].job_id, |job| job.status == Status::Completed).await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_all_others_dead_a_node_waits_for_one_to_return_and_then_goes() {
+    let ports = fleet();
+    let mut patient = settings();
+    // Nobody strikes the silent node off while this one waits for it.
+    patient.cluster.dead_node_timeout = Duration::from_millis(100);
+    let first = join(&ports, "a", patient).await;
+    let (_, runs) = run_jobs(&ports, &first, 1).await;
+    let puppet = Puppet::join(&ports).await;
+    let (clean, ()) = tokio::join!(first.hand_over(), async {
+        assert_eq!(puppet.next().await.tries, 1);
+    });
+    assert!(!clean);
+    let job = first.job(runs[0].job_id, None).await.expect("it is there");
+    assert_eq!(job.ownership, Ownership::OrphanPending);
+    first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_all_drain_do_not_wait_for_each_other() {
+    let ports = fleet();
+    let mut slow = settings();
+    slow.cluster.handoff.ack_timeout = Duration::from_secs(600);
+    slow.cluster.handoff.hard_timeout = Duration::from_secs(600);
+    let (first, second) = (join(&ports, "a", slow.clone()).await, join(&ports, "b", slow).await);
+    run_jobs(&ports, &first, 10).await;
+    tokio::join!(first.hand_over(), second.hand_over());
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_far_more_than_its_share_gives_half_the_difference_away() {
+    let ports = fleet();
+    let mut balancing = settings();
+    balancing.cluster.rebalance = true;
+    let first = join(&ports, "a", balancing.clone()).await;
+    let (worker, runs) = run_jobs(&ports, &first, 60).await;
+    let second = join(&ports, "b", balancing).await;
+    loop {
+        let mut counts = (0, 0);
+        for run in &runs {
+            let job = first.job(run.job_id, None).await.expect("it is there");
+            counts.0 += usize::from(job.owner_node == Some(node("a")));
+            counts.1 += usize::from(job.owner_node == Some(node("b")));
+        }
+        if counts == (30, 30) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for run in &runs {
+        worker.say(run, StatusKind::Completed).await;
+        until(&second, run.job_id, |job| job.status == Status::Completed).await;
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_is_followed_at_once() {
+    let ports = fleet();
+    let mut patient = settings();
+    patient.cluster.lease_duration = Duration::from_secs(600);
+    patient.cluster.renew_interval = Duration::from_secs(200);
+    let (first, second) = (join(&ports, "a", patient.clone()).await, join(&ports, "b", patient).await);
+    assert!(first.cluster().is_me && !second.cluster().is_me);
+    first.hand_over().await;
+    // By the lease alone it would take minutes.
+    leads(&second).await;
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_bus_in_the_process_refuses_to_join_a_store_that_others_use() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let alone = Ports { bus: Arc::new(MemoryBus::default()), ..ports.clone() };
+    let refused = Coordinator::start(node("b"), alone, settings()).await.err().expect("refused");
+    assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "bus.url"), "{refused:?}");
+    assert!(refused.to_string().contains("node a uses this store too"), "{refused}");
+    first.stop().await;
+}

@@ -1,0 +1,212 @@
+//! A store that counts how often it is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use convoke_core::election::Fence;
+use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::ports::Store;
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
+use jiff::Timestamp;
+
+pub struct CountingStore {
+    inner: Arc<dyn Store>,
+    pub gets: AtomicUsize,
+    pub workers: AtomicUsize,
+    pub nodes: AtomicUsize,
+}
+
+impl CountingStore {
+    pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        let zero = || AtomicUsize::new(0);
+        Arc::new(CountingStore { inner, gets: zero(), workers: zero(), nodes: zero() })
+    }
+}
+
+fn count(counter: &AtomicUsize) {
+    counter.fetch_add(1, Ordering::SeqCst);
+}
+
+#[async_trait]
+impl EpochStore for CountingStore {
+    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
+        self.inner.seal(epoch).await
+    }
+
+    async fn sealed(&self) -> Result<Epoch> {
+        self.inner.sealed().await
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.inner.is_exclusive()
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.ping().await
+    }
+}
+
+#[async_trait]
+impl JobStore for CountingStore {
+    async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.inner.insert(jobs).await
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
+        count(&self.gets);
+        self.inner.get(ids).await
+    }
+
+    async fn list(&self, query: JobQuery) -> Result<JobPage> {
+        self.inner.list(query).await
+    }
+
+    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
+        self.inner.history(id).await
+    }
+
+    async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
+        self.inner.logs(id, after, limit).await
+    }
+
+    async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
+        self.inner.cancel(ids, reason, now).await
+    }
+
+    async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
+        self.inner.redrive(ids, now).await
+    }
+
+    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+        self.inner.purge(ids).await
+    }
+}
+
+#[async_trait]
+impl RunStore for CountingStore {
+    async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
+        self.inner.promote(fence, now, limit).await
+    }
+
+    async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
+        self.inner.dispatch(fence, order).await
+    }
+
+    async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.inner.record(reports).await
+    }
+
+    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.inner.judge(fence, reports).await
+    }
+
+    async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
+        self.inner.reassign(changes).await
+    }
+
+    async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
+        self.inner.in_flight(filter, after, limit).await
+    }
+
+    async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
+        self.inner.overdue(now, limit).await
+    }
+
+    async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
+        self.inner.uncleaned(before, limit).await
+    }
+
+    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
+        self.inner.mark_cleaned(fence, ids).await
+    }
+
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
+        self.inner.expire(fence, cutoffs, limit).await
+    }
+}
+
+#[async_trait]
+impl QueueStore for CountingStore {
+    async fn queues(&self) -> Result<Vec<Queue>> {
+        self.inner.queues().await
+    }
+
+    async fn queue(&self, name: &QueueName) -> Result<Option<Queue>> {
+        self.inner.queue(name).await
+    }
+
+    async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
+        self.inner.configure(name, patch).await
+    }
+
+    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        self.inner.grants(name, since).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for CountingStore {
+    async fn put_schedule(&self, schedule: Schedule) -> Result<bool> {
+        self.inner.put_schedule(schedule).await
+    }
+
+    async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
+        self.inner.schedule(name).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.inner.schedules().await
+    }
+
+    async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool> {
+        self.inner.remove_schedule(name).await
+    }
+
+    async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules> {
+        self.inner.due_schedules(now, limit).await
+    }
+
+    async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
+        self.inner.tick(fence, ticks).await
+    }
+}
+
+#[async_trait]
+impl WorkerStore for CountingStore {
+    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
+        self.inner.beat_workers(workers).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>> {
+        count(&self.workers);
+        self.inner.workers().await
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>> {
+        self.inner.worker(id).await
+    }
+
+    async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+        self.inner.remove_workers(fence, ids).await
+    }
+}
+
+#[async_trait]
+impl NodeStore for CountingStore {
+    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
+        self.inner.beat_node(node).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        count(&self.nodes);
+        self.inner.nodes().await
+    }
+
+    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+        self.inner.remove_node(fence, id).await
+    }
+}

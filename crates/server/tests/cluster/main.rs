@@ -1,0 +1,21 @@
+//! A real cluster from outside: three coordinators, four workers, a real Redis and a real PostgreSQL, and one fault after the
+//! other while work goes on.
+//!
+//! Every scenario runs under the same [traffic](traffic) of jobs that complete, fail, retry, time out, are cancelled, log and
+//! report progress, beside a schedule that ticks, and ends with the same [verdict](verdict): what was acknowledged has ended,
+//! once; nobody owned what another did; epochs only rose; no tick is missing or doubled; nothing is left on the bus. A file
+//! is a fault.
+
+mod checker;
+mod follower_killed;
+mod leader_killed;
+mod leader_paused;
+mod node_drained;
+mod parted_from_postgres;
+mod parted_from_redis;
+mod postgres_restarted;
+mod redis_emptied;
+mod stage;
+mod traffic;
+mod verdict;
+mod worker_killed;

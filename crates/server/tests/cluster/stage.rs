@@ -1,0 +1,56 @@
+//! What every scenario begins with: a cluster at work, whose store keeps a chronicle.
+
+use convoke_testkit::process::{Chronicler, Fleet};
+use serde_json::json;
+
+use super::traffic::{self, Traffic};
+
+pub const SCHEDULE: &str = "beat";
+/// A queue of its own, with a worker of its own: ticks are not held up by the rest.
+pub const TICKS: &str = "ticks";
+pub const EVERY_MS: i64 = 250;
+const WORKERS: usize = 4;
+
+pub struct Stage {
+    pub fleet: Fleet,
+    pub traffic: Traffic,
+    pub chronicler: Chronicler,
+}
+
+impl Stage {
+    /// Three nodes, four workers that begin at different ones, jobs of every kind, a schedule that ticks. Answers once all
+    /// of that flows.
+    pub async fn open() -> Stage {
+        let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).start().await;
+        let chronicler = fleet.chronicler().await;
+        for number in 0..WORKERS {
+            fleet.employ(number, traffic::plan(&format!("worker-{number}"))).await;
+        }
+        let mut ticker = traffic::plan("ticker");
+        ticker.queues = vec![TICKS.into()];
+        fleet.employ(0, ticker).await;
+        let schedule = json!({ "type": "tick", "queue": TICKS, "every": format!("{EVERY_MS}ms"), "missed": "all",
+                               "overlap": "allow", "maxRetries": 20 });
+        let put = fleet.any().send("PUT", &format!("/v1/schedules/{SCHEDULE}"), Some(schedule)).await;
+        assert!(put.expect("an answer").status < 300);
+        let traffic = Traffic::start(&fleet.homes(0), &fleet.ledger);
+        traffic.flows(60).await;
+        Stage { fleet, traffic, chronicler }
+    }
+
+    /// A node other than these that runs.
+    pub fn another_than(&self, these: &[usize]) -> usize {
+        self.fleet.up().find(|index| !these.contains(index)).expect("another node runs")
+    }
+
+    /// All that run but this one.
+    pub fn others(&self, index: usize) -> Vec<usize> {
+        self.fleet.up().filter(|other| *other != index).collect()
+    }
+
+    /// The epoch that a node says is the present one.
+    pub async fn epoch(&self, index: usize) -> u64 {
+        let cluster = self.fleet.member(index).http().read("/v1/cluster").await;
+        cluster["epoch"].as_u64().expect("an epoch")
+    }
+}

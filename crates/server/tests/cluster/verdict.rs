@@ -1,0 +1,127 @@
+//! What every scenario ends with: work is let run out, and everything that was promised is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use convoke_testkit::invariants::{
+    Change, Entry, Seen, b1_channels, c1_ticks, history_holds, holds, j6_one_owner, jobs_hold,
+};
+use convoke_testkit::process::{Fleet, Http, settle};
+use jiff::{SignedDuration, Timestamp};
+
+use super::stage::{EVERY_MS, SCHEDULE, Stage};
+use super::traffic::KINDS;
+
+/// How many of the talkative jobs' logs are read.
+const LOGS_READ: usize = 10;
+
+impl Stage {
+    /// Ends the scenario. The nodes that should run do, and nothing is parted, paused or down that should not be.
+    pub async fn close(self) {
+        let Stage { fleet, traffic, chronicler } = self;
+        traffic.flows(40).await;
+        fleet.settled().await;
+        assert_owners_live(&fleet, &chronicler).await;
+        traffic.end().await;
+        let paused = format!("/v1/schedules/{SCHEDULE}/pause");
+        let paused = fleet.any().post(&paused, serde_json::json!({})).await.expect("an answer");
+        assert_eq!(paused.status, 200, "{}", paused.text());
+        settle("jobs that are not over", Vec::new(), || open_jobs(fleet.any())).await;
+
+        let seen = Seen::over(fleet.any()).await;
+        jobs_hold(&fleet.ledger, &seen);
+        assert_ends(&fleet, &seen);
+        assert_ticks(&seen);
+        assert_logs(&fleet, &seen).await;
+        let entries = chronicler.entries().await;
+        history_holds(&entries);
+        assert_led_by_the_last_to_seal(&fleet, &entries).await;
+        settle("keys of jobs on the bus", Vec::new(), || async {
+            let keys = fleet.bus_keys().await;
+            let left = b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str));
+            left.into_iter().map(|broken| broken.what).collect()
+        })
+        .await;
+        let terms = entries.iter().filter(|entry| matches!(entry.change, Change::Sealed(_))).count();
+        println!("{} jobs, {} changes of the store, {terms} terms", seen.jobs.len(), entries.len());
+    }
+}
+
+/// Once healed, whatever is under way has an owner that runs. Work goes on meanwhile, so it is asked until it holds.
+async fn assert_owners_live(fleet: &Fleet, chronicler: &convoke_testkit::process::Chronicler) {
+    let live: BTreeSet<String> = fleet.up().map(|index| fleet.member(index).id.clone()).collect();
+    settle("runs that nobody alive owns", Vec::new(), || async {
+        j6_one_owner::owners_live(&chronicler.rows().await, &live).into_iter().map(|it| it.what).collect::<Vec<_>>()
+    })
+    .await;
+}
+
+/// What has not ended, a line each, so that a job that never does says where it is stuck.
+async fn open_jobs(http: &Http) -> Vec<String> {
+    let live = "pending,scheduled,dispatched,running".split(',');
+    let mut open = Vec::new();
+    for status in live {
+        for job in http.all(&format!("/v1/jobs?status={status}"), "jobs").await {
+            let shown = ["id", "type", "status", "ownership", "ownerNode", "workerId", "attempt", "dispatchedAt"];
+            open.push(shown.map(|field| job[field].to_string()).join(" "));
+        }
+    }
+    open
+}
+
+/// Every job that exists was acknowledged or made by the schedule, and ended as its kind must.
+fn assert_ends(fleet: &Fleet, seen: &Seen) {
+    let acknowledged = fleet.ledger.entries().acknowledged;
+    let mut ends: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (id, job) in &seen.jobs {
+        *ends.entry((&job.job_type, &job.status)).or_default() += 1;
+        let known = acknowledged.contains_key(id) || job.schedule.as_deref() == Some(SCHEDULE);
+        assert!(known, "nobody asked for job {id}: {job:?}");
+        let kind = KINDS.iter().find(|kind| kind.name == job.job_type);
+        let expected = kind.map_or(&["completed"] as &[&str], |kind| kind.ends);
+        assert!(
+            expected.contains(&job.status.as_str()),
+            "job {id} is {} and must be one of {expected:?}: {job:?}",
+            job.status
+        );
+    }
+    for kind in &KINDS {
+        assert!(ends.keys().any(|(name, _)| *name == kind.name), "there was no {} job: {ends:?}", kind.name);
+    }
+}
+
+/// With `missed: all` no tick may be left out between the first and the last, whoever led.
+fn assert_ticks(seen: &Seen) {
+    let made = seen.jobs.values().filter(|job| job.schedule.as_deref() == Some(SCHEDULE));
+    let ticks: BTreeSet<Timestamp> = made.filter_map(|job| job.scheduled_at.as_deref()?.parse().ok()).collect();
+    let (Some(first), Some(last)) = (ticks.first(), ticks.last()) else { panic!("the schedule never ticked") };
+    holds(&c1_ticks::check(seen, SCHEDULE, &c1_ticks::evenly(*first, *last, SignedDuration::from_millis(EVERY_MS))));
+}
+
+/// What was said before a completion that was accepted is there, on whichever node it is asked for.
+async fn assert_logs(fleet: &Fleet, seen: &Seen) {
+    let talkative = seen.jobs.iter().filter(|(_, job)| job.job_type == "chatty").take(LOGS_READ);
+    let reports = fleet.ledger.entries().reports;
+    for (id, job) in talkative {
+        let answer = fleet.any().read(&format!("/v1/jobs/{id}/logs")).await;
+        let logs = answer["logs"].as_array().expect("logs");
+        let said: Vec<_> = reports.iter().filter(|report| report.job == *id).collect();
+        let kept = logs.iter().any(|line| line["message"] == "half way");
+        assert!(kept, "job {id} said something and has the logs {logs:?}: {job:?}, reported as {said:?}");
+    }
+}
+
+/// All nodes name the same leader and epoch, and they are those of the last seal.
+async fn assert_led_by_the_last_to_seal(fleet: &Fleet, entries: &[Entry]) {
+    let last = entries.iter().rev().find_map(|entry| match entry.change {
+        Change::Sealed(epoch) => Some((entry.writer.clone(), epoch)),
+        Change::Job { .. } => None,
+    });
+    let (leader, epoch) = last.expect("somebody sealed");
+    for index in fleet.up() {
+        settle("who leads", (Some(leader.clone()), Some(epoch)), || async {
+            let cluster = fleet.member(index).cluster().await.unwrap_or_default();
+            (cluster["leader"].as_str().map(str::to_owned), cluster["epoch"].as_u64())
+        })
+        .await;
+    }
+}

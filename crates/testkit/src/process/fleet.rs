@@ -1,0 +1,317 @@
+//! A cluster under test: several coordinators on one Redis and one PostgreSQL, and workers that speak to any of them.
+//!
+//! Every node reaches each engine by a [`Proxy`] of its own, so that it can be parted from one of them alone, and writes under
+//! its own name, so that a [`Chronicler`] can say who wrote what. Timings are short: what takes half a minute in production
+//! takes two seconds here. The engines are the fleet's own, since faults are theirs as well, and durable. Whatever the fleet
+//! started goes with it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use serde_json::Value;
+
+use super::chronicler::Chronicler;
+use super::gateway::{GatewayWorker, Plan};
+use super::http::Http;
+use super::node::{Node, NodeBuilder};
+use super::patience::{eventually, settle};
+use super::postgres::{Durability, Postgres};
+use super::program::Signal;
+use super::proxy::Proxy;
+use super::redis::RedisServer;
+use crate::invariants::Ledger;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct FleetBuilder {
+    binary: PathBuf,
+    size: usize,
+    settings: Vec<(String, String)>,
+}
+
+pub struct Fleet {
+    workers: Vec<GatewayWorker>,
+    members: Vec<Member>,
+    grounds: Grounds,
+    pub redis: RedisServer,
+    pub postgres: Postgres,
+    pub ledger: Ledger,
+}
+
+/// What a node must know to join.
+#[derive(Debug, Clone)]
+struct Grounds {
+    binary: PathBuf,
+    settings: Vec<(String, String)>,
+    redis: SocketAddr,
+    postgres: SocketAddr,
+    database: String,
+    prefix: String,
+}
+
+/// A node with its wires.
+pub struct Member {
+    pub id: String,
+    pub redis: Proxy,
+    pub postgres: Proxy,
+    node: Node,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    Paused,
+    Down,
+}
+
+/// Twice as patient as a single node's, since three of them share two cores.
+const TIMINGS: [(&str, &str); 12] = [
+    ("cluster.heartbeat_interval", "250ms"),
+    ("cluster.dead_node_timeout", "2s"),
+    ("cluster.lease_duration", "2s"),
+    ("cluster.renew_interval", "500ms"),
+    ("cluster.orphan_check_interval", "500ms"),
+    ("cluster.handoff_ack_timeout", "500ms"),
+    ("cluster.handoff_orphan_wait", "1s"),
+    ("cluster.handoff_hard_timeout", "6s"),
+    ("worker.heartbeat_interval", "250ms"),
+    ("worker.stale_after", "3s"),
+    ("retry.initial_delay", "20ms"),
+    ("retry.max_delay", "200ms"),
+];
+
+impl Grounds {
+    async fn member(&self, id: &str) -> Member {
+        let (redis, postgres) = (Proxy::start(self.redis).await, Proxy::start(self.postgres).await);
+        let store = format!("{}&application_name={id}", database_url(postgres.address(), &self.database));
+        let bus = format!("redis://{}", redis.address());
+        let builder = NodeBuilder::new(&self.binary).store(&store);
+        let builder = builder.args(["--node-id", id, "--bus", &bus, "--bus-prefix", &self.prefix]);
+        let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let builder =
+            TIMINGS.into_iter().chain(settings).fold(builder, |builder, (key, value)| builder.set(key, value));
+        Member { id: id.into(), redis, postgres, node: builder.start().await, state: State::Up }
+    }
+}
+
+fn database_url(address: SocketAddr, database: &str) -> String {
+    format!("postgres://postgres@{address}/{database}?sslmode=disable")
+}
+
+impl FleetBuilder {
+    /// Sets a configuration key of every node; the last setting of a key counts.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    pub fn size(self, size: usize) -> Self {
+        FleetBuilder { size, ..self }
+    }
+
+    /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
+    /// on who leads.
+    pub async fn start(self) -> Fleet {
+        let FleetBuilder { binary, size, settings } = self;
+        let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Durable));
+        let url = postgres.create_database();
+        let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let grounds = Grounds {
+            binary,
+            settings,
+            redis: local(redis.port()),
+            postgres: local(postgres.port()),
+            database: database.into(),
+            prefix: format!("fleet-{database}"),
+        };
+        let mut starting = tokio::task::JoinSet::new();
+        for number in 1..=size {
+            let grounds = grounds.clone();
+            starting.spawn(async move { grounds.member(&format!("node-{number}")).await });
+        }
+        let mut members = starting.join_all().await;
+        members.sort_by(|a, b| a.id.cmp(&b.id));
+        let fleet = Fleet { workers: Vec::new(), members, grounds, redis, postgres, ledger: Ledger::default() };
+        fleet.leader().await;
+        fleet
+    }
+}
+
+impl Fleet {
+    /// `binary` is the caller's `env!("CARGO_BIN_EXE_convoke")`.
+    pub fn builder(binary: impl Into<PathBuf>) -> FleetBuilder {
+        FleetBuilder { binary: binary.into(), size: 3, settings: Vec::new() }
+    }
+
+    /// Before the name of every channel.
+    pub fn prefix(&self) -> &str {
+        &self.grounds.prefix
+    }
+
+    pub fn member(&self, index: usize) -> &Member {
+        &self.members[index]
+    }
+
+    /// Starts one more node; its index.
+    pub async fn join(&mut self, id: &str) -> usize {
+        self.members.push(self.grounds.member(id).await);
+        self.members.len() - 1
+    }
+
+    /// The nodes that run: neither killed, nor ended, nor paused.
+    pub fn up(&self) -> impl Iterator<Item = usize> {
+        self.members.iter().enumerate().filter(|(_, member)| member.state == State::Up).map(|(index, _)| index)
+    }
+
+    /// Every node's API, this one's first. Those that are down are among them: whoever asks must try the next.
+    pub fn homes(&self, first: usize) -> Vec<Http> {
+        let count = self.members.len();
+        (0..count).map(|step| self.members[(first + step) % count].http().clone()).collect()
+    }
+
+    /// The API of a node that runs.
+    pub fn any(&self) -> &Http {
+        self.members[self.up().next().expect("a node runs")].http()
+    }
+
+    /// The leader, once all nodes that run say the same and it is one of them.
+    pub async fn leader(&self) -> usize {
+        let up: Vec<usize> = self.up().collect();
+        self.leader_according_to(&up).await
+    }
+
+    /// The leader, once these say the same and it is one of them.
+    pub async fn leader_according_to(&self, asked: &[usize]) -> usize {
+        eventually("nodes that agree on a leader among them", || async {
+            let mut leaders = Vec::new();
+            for index in asked {
+                let cluster = self.members[*index].cluster().await?;
+                leaders.push(cluster["leader"].as_str()?.to_owned());
+            }
+            leaders.dedup();
+            let [leader] = leaders.as_slice() else { return None };
+            asked.iter().copied().find(|index| self.members[*index].id == *leader)
+        })
+        .await
+    }
+
+    /// A node that runs and does not lead.
+    pub async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        self.up().find(|index| *index != leader).expect("there is more than one node")
+    }
+
+    /// SIGKILL.
+    pub async fn kill(&mut self, index: usize) {
+        self.members[index].node.kill().await;
+        self.members[index].state = State::Down;
+    }
+
+    /// SIGSTOP: it stays where it is, connections and all, and does nothing.
+    pub fn pause(&mut self, index: usize) {
+        self.members[index].node.signal(Signal::STOP);
+        self.members[index].state = State::Paused;
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self, index: usize) {
+        self.members[index].node.signal(Signal::CONT);
+        self.members[index].state = State::Up;
+    }
+
+    /// SIGTERM, and waits for its end.
+    pub async fn terminate(&mut self, index: usize) -> ExitStatus {
+        let member = &mut self.members[index];
+        member.state = State::Down;
+        member.node.signal(Signal::TERM);
+        member.node.program().wait().await
+    }
+
+    /// Starts it again under its id, with the same wires, on another port.
+    pub async fn restart(&mut self, index: usize) {
+        self.members[index].node.restart().await;
+        self.members[index].state = State::Up;
+    }
+
+    /// Starts a worker by the gateways, at this node first; its index.
+    pub async fn employ(&mut self, home: usize, plan: Plan) -> usize {
+        self.workers.push(GatewayWorker::start_among(&self.homes(home), &self.ledger, plan).await);
+        self.workers.len() - 1
+    }
+
+    pub fn worker(&self, index: usize) -> &GatewayWorker {
+        &self.workers[index]
+    }
+
+    /// A worker's sudden death. The others keep their indices no longer.
+    pub fn bury(&mut self, worker: usize) {
+        drop(self.workers.remove(worker));
+    }
+
+    /// Begins to keep the store's chronicle. To be asked for before there are jobs.
+    pub async fn chronicler(&self) -> Chronicler {
+        let leader = self.leader().await;
+        let url = database_url(self.grounds.postgres, &self.grounds.database);
+        Chronicler::install(&url, &self.members[leader].id).await
+    }
+
+    /// All keys on the bus that begin with the fleet's prefix.
+    pub async fn bus_keys(&self) -> Vec<String> {
+        let client = redis::Client::open(format!("redis://{}", self.grounds.redis)).expect("an address");
+        let mut connection =
+            eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
+        let mut keys = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(format!("{}*", self.grounds.prefix)).arg("COUNT").arg(1000);
+            let (next, found): (u64, Vec<String>) = scan.query_async(&mut connection).await.expect("keys");
+            keys.extend(found);
+            cursor = next;
+            if cursor == 0 {
+                return keys;
+            }
+        }
+    }
+
+    /// Waits until every node that runs is in the registry as active, and nobody else is.
+    pub async fn settled(&self) {
+        let mut expected: Vec<String> = self.up().map(|index| self.members[index].id.clone()).collect();
+        expected.sort();
+        settle("the registry's active nodes", expected, || async {
+            let nodes = self.any().get("/v1/nodes").await.map(|answer| answer.json()).unwrap_or_default();
+            let nodes = nodes["nodes"].as_array().cloned().unwrap_or_default();
+            let active = nodes.iter().filter(|node| node["state"] == "active");
+            active.filter_map(|node| node["nodeId"].as_str().map(str::to_owned)).collect()
+        })
+        .await;
+    }
+
+    /// The sum of a metric over the nodes that run.
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let mut sum = 0.0;
+        for index in self.up() {
+            sum += self.members[index].http().metric(name, labels).await;
+        }
+        sum
+    }
+}
+
+impl Member {
+    pub fn http(&self) -> &Http {
+        self.node.http()
+    }
+
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// What it says of the cluster; nothing where it cannot say.
+    pub async fn cluster(&self) -> Option<Value> {
+        let answer = self.http().get("/v1/cluster").await.ok()?;
+        (answer.status == 200).then(|| answer.json())
+    }
+}

@@ -1,0 +1,394 @@
+//! A wire that can be cut: a TCP proxy between one process and one server.
+//!
+//! Each node of a test has one proxy to each engine, so that it can be parted from one of them alone while it keeps the
+//! other. A wire is in one of three states:
+//!
+//! - **open**: bytes go through, both ways.
+//! - **frozen**, both ways or one: connections stay, new ones are even made, nothing arrives. What was sent meanwhile is held
+//!   in the wire and arrives when it heals, as late as that is: so a test makes a write come too late.
+//! - **cut**: every connection is reset, with all that it held, and every new one is reset as soon as it is made. The port
+//!   stays ours, since another process may take it otherwise.
+//!
+//! Where the server itself is away, a connection to the proxy is reset too. Dropping the proxy cuts the wire for good.
+
+use std::io::Result;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// How much is read at once. What lies in the kernel's buffers while a wire is frozen comes on top.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    wire: watch::Sender<Wire>,
+    traffic: Arc<Traffic>,
+    accepting: AbortHandle,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    ToServer,
+    ToClient,
+}
+
+#[derive(Debug, Clone)]
+struct Wire {
+    target: SocketAddr,
+    to_server: bool,
+    to_client: bool,
+    cut: bool,
+    /// Counted, so that a connection which sleeps through a cut and a healing still dies of it.
+    cuts: u64,
+}
+
+#[derive(Debug, Default)]
+struct Traffic {
+    connections: AtomicUsize,
+    held: AtomicUsize,
+}
+
+/// Counts for as long as it lives, however its task ends.
+struct Counted<'a>(&'a AtomicUsize, usize);
+
+impl<'a> Counted<'a> {
+    fn add(counter: &'a AtomicUsize, count: usize) -> Self {
+        counter.fetch_add(count, Ordering::Relaxed);
+        Counted(counter, count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+impl Wire {
+    fn flows(&self, way: Way) -> bool {
+        match way {
+            Way::ToServer => self.to_server,
+            Way::ToClient => self.to_client,
+        }
+    }
+}
+
+impl Proxy {
+    /// Listens on a free port of this machine and forwards to `target`.
+    pub async fn start(target: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let wire = watch::Sender::new(Wire { target, to_server: true, to_client: true, cut: false, cuts: 0 });
+        let traffic = Arc::<Traffic>::default();
+        let accepting = tokio::spawn(accept(listener, wire.subscribe(), traffic.clone())).abort_handle();
+        Proxy { address, wire, traffic, accepting }
+    }
+
+    /// Where to connect instead of to the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections that are made and not over.
+    pub fn connections(&self) -> usize {
+        self.traffic.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a frozen wire holds, at the least: what was sent and has not arrived.
+    pub fn held_bytes(&self) -> usize {
+        self.traffic.held.load(Ordering::Relaxed)
+    }
+
+    /// The server came back elsewhere: new connections go there.
+    pub fn retarget(&self, target: SocketAddr) {
+        self.wire.send_modify(|wire| wire.target = target);
+    }
+
+    /// Resets every connection and, until it heals, every new one.
+    pub fn cut(&self) {
+        self.wire.send_modify(|wire| {
+            wire.cut = true;
+            wire.cuts += 1;
+        });
+    }
+
+    /// Nothing arrives any more, either way; nobody is told.
+    pub fn freeze(&self) {
+        self.wire.send_modify(|wire| (wire.to_server, wire.to_client) = (false, false));
+    }
+
+    /// Nothing arrives any more this way. The other stays as it is.
+    pub fn freeze_one_way(&self, way: Way) {
+        self.wire.send_modify(|wire| match way {
+            Way::ToServer => wire.to_server = false,
+            Way::ToClient => wire.to_client = false,
+        });
+    }
+
+    /// All goes through again, what a frozen wire held first.
+    pub fn heal(&self) {
+        self.wire.send_modify(|wire| (wire.to_server, wire.to_client, wire.cut) = (true, true, false));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, wire: watch::Receiver<Wire>, traffic: Arc<Traffic>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            // Out of descriptors, most likely: others must give theirs back first.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let (wire, traffic) = (wire.clone(), traffic.clone());
+        tokio::spawn(async move {
+            let _living = Counted::add(&traffic.connections, 1);
+            carry(client, wire, &traffic).await;
+        });
+    }
+}
+
+/// A connection from its beginning to its end.
+async fn carry(client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &Traffic) {
+    let born = wire.borrow_and_update().clone();
+    // Without lingering, what is dropped is reset instead of closed: nobody may take a cut for an orderly end.
+    if client.set_zero_linger().is_err() || born.cut {
+        return;
+    }
+    let cuts = born.cuts;
+    let mut seen = wire.clone();
+    tokio::select! {
+        _ = seen.wait_for(|wire| wire.cuts != cuts) => {}
+        _ = join(client, wire, traffic) => {}
+    }
+}
+
+async fn join(mut client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &Traffic) -> Result<()> {
+    // Not even the handshake reaches a server to which nothing flows.
+    flowing(&mut wire, Way::ToServer).await?;
+    let target = wire.borrow().target;
+    let mut server = TcpStream::connect(target).await?;
+    server.set_zero_linger()?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+    }
+    // Borrowed halves: an owned one that is dropped says an orderly goodbye first.
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    tokio::try_join!(
+        pump(from_client, to_server, Way::ToServer, wire.clone(), traffic),
+        pump(from_server, to_client, Way::ToClient, wire, traffic)
+    )?;
+    Ok(())
+}
+
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    way: Way,
+    mut wire: watch::Receiver<Wire>,
+    traffic: &Traffic,
+) -> Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        // In a frozen wire these bytes are held here, and what follows them in the kernel's buffers.
+        let holding = Counted::add(&traffic.held, read);
+        flowing(&mut wire, way).await?;
+        drop(holding);
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..read]).await?;
+    }
+}
+
+/// Waits until bytes may go this way. An error once the proxy is gone.
+async fn flowing(wire: &mut watch::Receiver<Wire>, way: Way) -> Result<()> {
+    match wire.wait_for(|wire| wire.flows(way)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(std::io::ErrorKind::ConnectionAborted.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::settle;
+
+    /// Sends back whatever it is sent.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.split();
+                    tokio::io::copy(&mut read, &mut write).await
+                });
+            }
+        });
+        address
+    }
+
+    async fn open(proxy: &Proxy) -> TcpStream {
+        TcpStream::connect(proxy.address()).await.expect("the proxy listens")
+    }
+
+    async fn say(stream: &mut TcpStream, text: &str) {
+        stream.write_all(text.as_bytes()).await.expect("it is written");
+    }
+
+    async fn hear(stream: &mut TcpStream, bytes: usize) -> Result<String> {
+        let mut heard = vec![0; bytes];
+        stream.read_exact(&mut heard).await?;
+        Ok(String::from_utf8(heard).expect("text"))
+    }
+
+    async fn assert_reset(stream: &mut TcpStream) {
+        let error = hear(stream, 1).await.expect_err("no more bytes");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "an orderly end would be another kind");
+    }
+
+    /// Whether nothing comes. That cannot be waited for, so a wire that leaks is caught by most runs, not by each.
+    async fn silent(stream: &mut TcpStream) -> bool {
+        let mut byte = [0];
+        tokio::time::timeout(Duration::from_millis(50), stream.peek(&mut byte)).await.is_err()
+    }
+
+    #[tokio::test]
+    async fn an_open_wire_carries_everything_and_its_orderly_end() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut stream = open(&proxy).await;
+        let text = "all of it ".repeat(10_000);
+        let (mut read, mut write) = stream.split();
+        let (sent, heard) = tokio::join!(
+            async {
+                write.write_all(text.as_bytes()).await?;
+                write.shutdown().await
+            },
+            async {
+                let mut heard = String::new();
+                read.read_to_string(&mut heard).await.map(|_| heard)
+            }
+        );
+        sent.expect("it is sent");
+        assert_eq!(heard.expect("an end without an error"), text);
+        settle("connections left", 0, || async { proxy.connections() }).await;
+    }
+
+    #[tokio::test]
+    async fn a_cut_resets_what_is_there_and_what_comes_until_it_heals() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut before = open(&proxy).await;
+        say(&mut before, "a").await;
+        assert_eq!(hear(&mut before, 1).await.expect("an echo"), "a");
+        proxy.cut();
+        assert_reset(&mut before).await;
+        // It may be over before it was made: the kernel's greeting and the reset race.
+        if let Ok(mut meanwhile) = TcpStream::connect(proxy.address()).await {
+            assert_reset(&mut meanwhile).await;
+        }
+        proxy.heal();
+        let mut after = open(&proxy).await;
+        say(&mut after, "b").await;
+        assert_eq!(hear(&mut after, 1).await.expect("an echo"), "b");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_slept_through_a_cut_is_reset_nevertheless() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut stream = open(&proxy).await;
+        say(&mut stream, "a").await;
+        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+        proxy.cut();
+        proxy.heal();
+        assert_reset(&mut stream).await;
+    }
+
+    #[tokio::test]
+    async fn a_frozen_wire_holds_what_is_sent_until_it_heals() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut before = open(&proxy).await;
+        say(&mut before, "a").await;
+        assert_eq!(hear(&mut before, 1).await.expect("an echo"), "a");
+        proxy.freeze();
+        say(&mut before, "late").await;
+        let mut meanwhile = open(&proxy).await;
+        say(&mut meanwhile, "too").await;
+        settle("bytes held", 4, || async { proxy.held_bytes() }).await;
+        assert!(silent(&mut before).await && silent(&mut meanwhile).await);
+        proxy.heal();
+        assert_eq!(hear(&mut before, 4).await.expect("what was held"), "late");
+        assert_eq!(hear(&mut meanwhile, 3).await.expect("what was held"), "too");
+    }
+
+    #[tokio::test]
+    async fn a_wire_that_is_cut_while_it_is_frozen_loses_what_it_held() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut stream = open(&proxy).await;
+        proxy.freeze();
+        say(&mut stream, "lost").await;
+        proxy.cut();
+        assert_reset(&mut stream).await;
+    }
+
+    #[tokio::test]
+    async fn one_way_can_freeze_alone() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let proxy = Proxy::start(listener.local_addr().expect("its address")).await;
+        let mut client = open(&proxy).await;
+        let (mut server, _) = listener.accept().await.expect("a connection");
+        proxy.freeze_one_way(Way::ToClient);
+        say(&mut client, "request").await;
+        assert_eq!(hear(&mut server, 7).await.expect("the request"), "request");
+        say(&mut server, "answer").await;
+        assert!(silent(&mut client).await);
+        proxy.heal();
+        assert_eq!(hear(&mut client, 6).await.expect("the answer"), "answer");
+        proxy.freeze_one_way(Way::ToServer);
+        say(&mut server, "push").await;
+        assert_eq!(hear(&mut client, 4).await.expect("the push"), "push");
+        say(&mut client, "held").await;
+        assert!(silent(&mut server).await);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_away_resets_and_one_elsewhere_is_followed() {
+        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = nobody.local_addr().expect("its address");
+        drop(nobody);
+        let proxy = Proxy::start(address).await;
+        let mut stream = open(&proxy).await;
+        assert_reset(&mut stream).await;
+        proxy.retarget(echo().await);
+        let mut stream = open(&proxy).await;
+        say(&mut stream, "a").await;
+        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_proxy_is_the_end_of_its_connections() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut stream = open(&proxy).await;
+        say(&mut stream, "a").await;
+        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+        drop(proxy);
+        assert_reset(&mut stream).await;
+    }
+}

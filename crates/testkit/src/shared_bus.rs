@@ -1,0 +1,52 @@
+//! A bus in this process that several nodes of it share.
+//!
+//! To a node, a bus in its process is one that no other node can reach. In a test whose nodes all live in one process
+//! that is not so, and this says it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::Result;
+use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+
+pub struct SharedBus(pub Arc<dyn Bus>);
+
+#[async_trait]
+impl Bus for SharedBus {
+    async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
+        self.0.publish(topic, message).await
+    }
+
+    async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
+        self.0.subscribe(topics).await
+    }
+
+    async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()> {
+        self.0.push(entries).await
+    }
+
+    async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>> {
+        self.0.consumer(queue, group, name).await
+    }
+
+    async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
+        self.0.backlog(queue, group).await
+    }
+
+    async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {
+        self.0.multiplex().await
+    }
+
+    async fn close(&self, queues: &[String]) -> Result<()> {
+        self.0.close(queues).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+
+    fn is_in_process(&self) -> bool {
+        false
+    }
+}

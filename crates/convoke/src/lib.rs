@@ -40,7 +40,7 @@ mod worker;
 /// Enqueueing inside an application's own PostgreSQL transaction.
 #[cfg(feature = "postgres")]
 pub mod transaction {
-    pub use convoke_adapters::postgres::enqueue_in;
+    pub use crate::connect::enqueue_in;
     pub use convoke_core::jobs::JobSpec;
     pub use convoke_core::jobs::link::Enqueued;
     pub use convoke_core::{JobType, Json};

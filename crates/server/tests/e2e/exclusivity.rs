@@ -102,11 +102,11 @@ async fn a_store_without_permission_is_named() {
         Ok(builder) => builder,
         Err(why) => return skip_loudly("a_store_without_permission_is_named", &why),
     };
-    refused(builder.clone(), &store.display().to_string()).await;
+    refused(builder.clone(), &store.display().to_string(), 1).await;
     mode(&store, 0o400);
-    refused(builder.clone(), &store.display().to_string()).await;
+    refused(builder.clone(), &store.display().to_string(), 1).await;
     let new = sealed.join("new.db").display().to_string();
-    refused(builder.store(&format!("sqlite:{new}")), &new).await;
+    refused(builder.store(&format!("sqlite:{new}")), &new, 1).await;
     mode(&store, 0o600);
     node.restart().await;
     assert_eq!(node.job(&id).await["status"], "pending", "nothing was harmed by the attempts");

@@ -196,7 +196,9 @@ async fn add_finished(url: &str) -> Outcomes<()> {
              where (queue_id, slot) = (select queue_id, slot from convoke_counts where queue_id = 1 limit 1)"
         ))
         .await?;
-    client.batch_execute("vacuum analyze; checkpoint").await?;
+    for tidying in ["vacuum analyze", "checkpoint"] {
+        client.batch_execute(tidying).await?;
+    }
     Ok(())
 }
 

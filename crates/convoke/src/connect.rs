@@ -6,6 +6,8 @@ use convoke_adapters::gateway::GatewayLink;
 pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 #[cfg(feature = "postgres")]
+pub use convoke_adapters::postgres::enqueue_in;
+#[cfg(feature = "postgres")]
 use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 #[cfg(feature = "redis")]
 use convoke_adapters::redis::{RedisBus, RedisLeases};

@@ -37,6 +37,15 @@ mod signals;
 mod tests;
 mod worker;
 
+/// Enqueueing inside an application's own PostgreSQL transaction.
+#[cfg(feature = "postgres")]
+pub mod transaction {
+    pub use crate::connect::enqueue_in;
+    pub use convoke_core::jobs::JobSpec;
+    pub use convoke_core::jobs::link::Enqueued;
+    pub use convoke_core::{JobType, Json};
+}
+
 pub use client::Client;
 pub use connect::{EventStream, Http, ServerEvent, encode};
 pub use context::Context;

@@ -199,7 +199,7 @@ async fn mistakes_in_options_are_told_when_it_matters() {
 
 #[tokio::test]
 async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
-    for url in ["redis://user:secret@host", "localhost:3000", "ftp://host"] {
+    for url in ["amqp://user:secret@host", "localhost:3000", "ftp://host"] {
         let error = Client::connect(url).await.expect_err(url).to_string();
         assert!(error.starts_with("url: expected ") && !error.contains("secret"), "{error}");
         assert!(Worker::connect(url).await.is_err());

@@ -15,9 +15,10 @@ use convoke_core::jobs::{Job, Ownership, Status};
 use convoke_core::ports::{Bus, Consumer};
 use convoke_core::{Error, JobId, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_testkit::shared_bus::SharedBus;
 
 fn fleet() -> Ports {
-    Ports { bus: Arc::new(MemoryBus::shared()), ..ports() }
+    Ports { bus: Arc::new(SharedBus(Arc::new(MemoryBus::default()))), ..ports() }
 }
 
 fn node(id: &str) -> NodeId {

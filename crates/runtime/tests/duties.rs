@@ -226,6 +226,13 @@ async fn what_a_worker_says_by_the_bus_is_recorded_by_the_owner_and_its_channels
     assert_eq!(logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["hello"]);
     until(&coordinator, run.job_id, |job| job.channels_cleaned).await;
     assert_eq!(ports.bus.backlog(&channels.status(run.job_id), "any").await.expect("an answer"), 0);
+
+    // Whoever speaks of it now opens the channel again.
+    let late = wire::encode(&status(StatusKind::Started));
+    ports.bus.push(vec![(channels.status(run.job_id), late)]).await.expect("pushed");
+    while !ports.bus.queues(&channels.status(run.job_id)).await.expect("queues").is_empty() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     coordinator.stop().await;
 }
 

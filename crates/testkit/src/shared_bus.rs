@@ -42,6 +42,10 @@ impl Bus for SharedBus {
         self.0.close(queues).await
     }
 
+    async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
+        self.0.queues(prefix).await
+    }
+
     async fn ping(&self) -> Result<()> {
         self.0.ping().await
     }

@@ -2,7 +2,8 @@
 //!
 //! A page is found by walking one index downwards by `seq` and keeping what the query asks for. Which index is decided by
 //! how many rows each would make us look at, which the counters tell; no page looks at more than [`LOOK_MAX`] of them. Where
-//! that was not enough to fill the page, it ends early and its cursor goes on from there.
+//! that was not enough to fill the page, it ends early and its cursor goes on from there. Jobs that completed, which are most,
+//! are met on the way; other ends have an index.
 
 use std::collections::HashMap;
 
@@ -18,6 +19,9 @@ use super::rows::{get, job, limit, number};
 
 /// Rows that a page looks at.
 const LOOK_MAX: usize = 10_000;
+
+/// The same for jobs that completed, which have no index of their own: so many may wait in front of them.
+const LOOK_FOR_COMPLETED_MAX: usize = 200_000;
 
 /// Jobs that are fetched by their state and sorted, rather than met on the way: index entries only.
 const GATHER_MAX: u64 = 20_000;
@@ -142,7 +146,7 @@ async fn choose(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Path> {
             return Ok(Path::Walk { key: OF_TYPE });
         }
     }
-    if !statuses.is_empty() && statuses.iter().all(|status| !status.is_live()) {
+    if !statuses.is_empty() && statuses.iter().all(|status| !status.is_live() && *status != Status::Completed) {
         let ranges = finished_ranges(db, wanted).await?;
         if ranges.len() <= RANGES_MAX {
             return Ok(Path::Finished(ranges));
@@ -179,7 +183,7 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
     let statement = db.prepare_cached(include_str!("sql/finished_counts.sql")).await?;
     let mut ranges = Vec::new();
     for row in db.query(&statement, &[&wanted.queue]).await? {
-        for (column, state) in (1..).zip([Status::Completed, Status::Failed, Status::TimedOut, Status::Cancelled]) {
+        for (column, state) in (1..).zip([Status::Failed, Status::TimedOut, Status::Cancelled]) {
             if wanted.wants(state) && get::<i64>(&row, column)? > 0 {
                 ranges.push((state, get(&row, 0)?));
             }
@@ -194,19 +198,12 @@ type Found = (Vec<i64>, Option<i64>);
 async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, key: &str, before: i64, most: usize) -> Result<Found> {
     let states: Option<Vec<i16>> =
         (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
+    let look = limit(if wanted.wants(Status::Completed) { LOOK_FOR_COMPLETED_MAX } else { LOOK_MAX });
     let statement = db.prepare_cached(&include_str!("sql/walk.sql").replace("{key}", key)).await?;
     let rows = db
         .query(
             &statement,
-            &[
-                &before,
-                &limit(LOOK_MAX),
-                &wanted.queue,
-                &wanted.job_type,
-                &wanted.correlation_id,
-                &states,
-                &limit(most + 1),
-            ],
+            &[&before, &look, &wanted.queue, &wanted.job_type, &wanted.correlation_id, &states, &limit(most + 1)],
         )
         .await?;
     let seqs = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<i64>>>()?;
@@ -224,7 +221,7 @@ async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, key: &str, before: i64,
     let beyond =
         format!("select j.seq from convoke_jobs j where {column} and j.seq < $1 order by j.seq desc offset $2 limit 1");
     let statement = db.prepare_cached(&beyond).await?;
-    let next = db.query_opt(&statement, &[&before, &limit(LOOK_MAX), &*value]).await?;
+    let next = db.query_opt(&statement, &[&before, &look, &*value]).await?;
     let next = next.map(|row| get::<i64>(&row, 0)).transpose()?;
     Ok((seqs, next.map(|seq| seq + 1)))
 }

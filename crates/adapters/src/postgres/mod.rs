@@ -10,6 +10,8 @@
 //! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
 //! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.
 //!
+//! Connections are prepared once and keep settings of their session: a pooler in between must keep a session to a client.
+//!
 //! A server that is away is answered with `Unavailable`, one that went away in the middle of a commit with `Unknown`;
 //! everything connects again by itself.
 

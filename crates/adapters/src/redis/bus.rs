@@ -123,6 +123,25 @@ impl Bus for RedisBus {
         Ok(())
     }
 
+    async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
+        let escaped: String =
+            prefix.chars().flat_map(|c| "\\*?[]^".contains(c).then_some('\\').into_iter().chain([c])).collect();
+        let pattern = format!("{escaped}*");
+        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000).arg("TYPE").arg("stream");
+            let answer = self.line.ask(&scan).await?;
+            let (next, page): (String, Vec<String>) =
+                redis::from_redis_value(answer).map_err(|error| convoke_core::Error::unavailable(WHAT, error))?;
+            names.extend(page);
+            if next == "0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
+    }
+
     async fn ping(&self) -> Result<()> {
         self.line.ask(&redis::cmd("PING")).await?;
         Ok(())

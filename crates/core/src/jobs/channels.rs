@@ -50,6 +50,11 @@ impl Channels {
         format!("{}.job.{job}.logs", self.prefix)
     }
 
+    /// What the names of all jobs' channels begin with; others' names do too.
+    pub fn jobs(&self) -> String {
+        format!("{}.job.", self.prefix)
+    }
+
     /// Whose channel this is, and which, where it is a job's own.
     pub fn job_of(&self, name: &str) -> Option<(JobId, JobChannel)> {
         let rest = name.strip_prefix(&self.prefix)?.strip_prefix(".job.")?;

@@ -31,6 +31,9 @@ pub trait Bus: Send + Sync {
     /// Forgets queues and all they hold, pending entries included. Not an error where one does not exist. Those who still
     /// read one go on with what is pushed afterwards.
     async fn close(&self, queues: &[String]) -> Result<()>;
+    /// Queues whose names begin with `prefix` and that hold something; some may be named twice. Walks over everything there
+    /// is: for housekeeping, now and then.
+    async fn queues(&self, prefix: &str) -> Result<Vec<String>>;
     /// Whether it answers.
     async fn ping(&self) -> Result<()>;
     /// Whether it ends with the process: then nobody else can be reached by it.

@@ -50,19 +50,19 @@ async fn a_store_that_cannot_be_opened_is_named() {
     std::fs::create_dir(&no_file).expect("a directory");
     for path in [&missing, &file, &no_file] {
         let named = path.display().to_string();
-        refused(directory.clone().store(&format!("sqlite:{named}")), &named).await;
+        refused(directory.clone().store(&format!("sqlite:{named}")), &named, 1).await;
     }
     assert_eq!(std::fs::read(&file).expect("it is there still").len(), 59, "what is no database is left as it is");
-    refused(directory.clone().store("redis://127.0.0.1:1"), "redis").await;
-    refused(directory.store("nonsense"), "nonsense").await;
+    refused(directory.clone().store("redis://127.0.0.1:1"), "redis", 2).await;
+    refused(directory.store("nonsense"), "nonsense", 2).await;
 }
 
-/// It must end with 1, and name what it could not do in a few lines.
-async fn refused(builder: NodeBuilder, named: &str) {
+/// It must end with `code` (2 where the caller has to mend what was set) and name what it could not do in a few lines.
+async fn refused(builder: NodeBuilder, named: &str, code: i32) {
     let mut program = builder.spawn();
     let status = program.wait().await;
     let said = program.said().join("\n");
-    assert_eq!(status.code(), Some(1), "{named}: {said}");
+    assert_eq!(status.code(), Some(code), "{named}: {said}");
     assert!(said.contains(named) && said.contains("error: ") && !said.contains("panicked"), "{named}: {said}");
     assert!(!said.contains("is ready"), "{named}: {said}");
 }
@@ -102,11 +102,11 @@ async fn a_store_without_permission_is_named() {
         Ok(builder) => builder,
         Err(why) => return skip_loudly("a_store_without_permission_is_named", &why),
     };
-    refused(builder.clone(), &store.display().to_string()).await;
+    refused(builder.clone(), &store.display().to_string(), 1).await;
     mode(&store, 0o400);
-    refused(builder.clone(), &store.display().to_string()).await;
+    refused(builder.clone(), &store.display().to_string(), 1).await;
     let new = sealed.join("new.db").display().to_string();
-    refused(builder.store(&format!("sqlite:{new}")), &new).await;
+    refused(builder.store(&format!("sqlite:{new}")), &new, 1).await;
     mode(&store, 0o600);
     node.restart().await;
     assert_eq!(node.job(&id).await["status"], "pending", "nothing was harmed by the attempts");

@@ -31,7 +31,6 @@ use topics::Topics;
 pub struct MemoryBus {
     queues: Arc<Mutex<Queues>>,
     topics: Arc<Mutex<Topics>>,
-    shared: bool,
 }
 
 /// All queues of a bus, and who reads them.
@@ -93,11 +92,6 @@ impl MemoryBus {
     pub fn new() -> Self {
         Self::default()
     }
-
-    /// For several nodes in one process, as tests have them: a node on it need not be alone.
-    pub fn shared() -> Self {
-        MemoryBus { shared: true, ..Self::default() }
-    }
 }
 
 #[async_trait]
@@ -155,12 +149,18 @@ impl Bus for MemoryBus {
         Ok(())
     }
 
+    async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
+        let queues = self.queues.lock();
+        let held = queues.by_name.iter().filter(|(name, queue)| name.starts_with(prefix) && !queue.is_empty());
+        Ok(held.map(|(name, _)| name.to_string()).collect())
+    }
+
     async fn ping(&self) -> Result<()> {
         Ok(())
     }
 
     fn is_in_process(&self) -> bool {
-        !self.shared
+        true
     }
 }
 

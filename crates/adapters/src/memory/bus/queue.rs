@@ -106,6 +106,10 @@ impl Queue {
             || self.readers.as_ref().is_some_and(|readers| !readers.is_empty())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
     /// With one group at most, a new queue that the group joins again looks the same as the old one.
     pub(super) fn is_idle(&self) -> bool {
         self.live == 0 && self.groups.len() + usize::from(self.readers.is_some()) <= 1 && !self.has_members()

@@ -156,7 +156,8 @@ create table convoke_ended (
     queue_id     int      not null,
     state        smallint not null
 );
-create index convoke_ended_list on convoke_ended (state, queue_id, seq);
+-- Those that did not complete are few, and looked for. Most jobs complete: they are met on the way.
+create index convoke_ended_list on convoke_ended (state, queue_id, seq) where state <> 5;
 create index convoke_ended_age on convoke_ended (state, completed_at, seq);
 
 -- Those of them whose channels are not closed yet.

@@ -313,7 +313,7 @@ begin
             return;
         end if;
     end if;
-    delete from convoke_ended where state = j.state and queue_id = j.queue_id and seq = j.seq;
+    delete from convoke_ended where state = j.state and completed_at = j.completed_at and seq = j.seq;
     delete from convoke_uncleaned where completed_at = j.completed_at and seq = j.seq;
     if j.execution_id is not null then
         insert into convoke_executions (job, number, execution_id, attempt, status, started_at, ended_at, worker, error)

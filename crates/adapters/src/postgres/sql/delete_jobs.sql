@@ -5,7 +5,7 @@ with gone as (
 ), ended as (
     delete from convoke_ended e
     using gone g
-    where e.state = g.state and e.queue_id = g.queue_id and e.seq = g.seq
+    where e.state = g.state and e.completed_at = g.completed_at and e.seq = g.seq
 ), cleaned as (
     delete from convoke_uncleaned u using gone g where u.completed_at = g.completed_at and u.seq = g.seq
 ), history as (

@@ -3,7 +3,7 @@ from unnest($1::smallint[], $2::int[]) with ordinality a (state, queue_id, ord)
 cross join lateral (
     select e.seq
     from convoke_ended e
-    where e.state = a.state and e.queue_id = a.queue_id and e.seq < $3
+    where e.state = a.state and e.state <> 5 and e.queue_id = a.queue_id and e.seq < $3
     order by e.seq desc
     limit $4
 ) e

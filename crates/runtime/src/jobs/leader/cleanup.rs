@@ -1,15 +1,30 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
+//!
+//! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
+//! and then by walking over the bus.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use convoke_core::Result;
+use convoke_core::jobs::Job;
+use convoke_core::{JobId, Result};
+use tracing::debug;
 
 use crate::election::Term;
 use crate::jobs::node::Node;
 
+/// So many scans for finished jobs come before one for strays.
+const STRAYS_EVERY: u32 = 6;
+
 pub async fn run(node: Arc<Node>, term: Term) {
+    let mut scans = 0;
     while term.sleep(node.settings.channels.scan_interval).await {
-        if let Err(error) = clean(&node, &term).await {
+        scans += 1;
+        let cleaned = async {
+            clean(&node, &term).await?;
+            if scans % STRAYS_EVERY == 0 { close_strays(&node, &term).await } else { Ok(()) }
+        };
+        if let Err(error) = cleaned.await {
             super::note(&term, "channel cleanup", &error);
         }
     }
@@ -28,6 +43,27 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
         node.store().mark_cleaned(term.fence(), &jobs).await?;
         if jobs.len() < batch_size {
             return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Closes channels of jobs that were cleaned before, or are gone.
+async fn close_strays(node: &Node, term: &Term) -> Result<()> {
+    let open = node.bus().queues(&node.channels.jobs()).await?;
+    let of_jobs = open.iter().filter_map(|name| node.channels.job_of(name));
+    let jobs: Vec<JobId> = of_jobs.map(|(job, _)| job).collect::<BTreeSet<_>>().into_iter().collect();
+    for jobs in jobs.chunks(node.settings.channels.batch_size) {
+        if term.is_over() {
+            return Ok(());
+        }
+        let stored = node.store().get(jobs).await?;
+        let is_stray = |job: &Option<Job>| job.as_ref().is_none_or(|job| job.channels_cleaned);
+        let strays = jobs.iter().zip(stored).filter(|(_, job)| is_stray(job));
+        let strays: Vec<JobId> = strays.map(|(id, _)| *id).collect();
+        if !strays.is_empty() {
+            debug!(jobs = strays.len(), "closes channels that were opened after their job had ended");
+            node.bus().close(&node.channels.of_jobs(&strays)).await?;
         }
     }
     Ok(())

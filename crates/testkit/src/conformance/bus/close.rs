@@ -59,3 +59,16 @@ pub async fn an_acknowledgement_from_before_the_close_hits_nothing_new(bus: &dyn
     let heir = join(bus, "q", "g", "c2").await;
     assert_eq!(texts(&soon(heir.take_over(Duration::from_millis(20), 9)).await), ["new"]);
 }
+
+pub async fn queues_that_hold_something_are_found_by_the_beginning_of_their_names(
+    bus: &dyn Bus,
+    _advance: impl AsyncFn(Duration),
+) {
+    for queue in ["p.job.1", "p.job.2", "p*job.3", "q.job.4"] {
+        push(bus, queue, &["x"]).await;
+    }
+    bus.close(&["p.job.2".into()]).await.expect("close");
+    assert_eq!(bus.queues("p.").await.expect("queues"), ["p.job.1"]);
+    assert_eq!(bus.queues("p*").await.expect("queues"), ["p*job.3"], "a prefix is no pattern");
+    assert!(bus.queues("nothing").await.expect("queues").is_empty());
+}

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use convoke_testkit::invariants::b1_channels;
-use convoke_testkit::process::{Fleet, PATIENCE, settle};
+use convoke_testkit::process::{Fleet, PATIENCE, eventually, settle};
 use serde_json::json;
 
 const JOBS: usize = 10_000;
@@ -23,10 +23,7 @@ async fn no_key_is_left_of_ten_thousand_jobs() {
     for _ in 0..JOBS / BATCH {
         fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     }
-    let keys = async || {
-        let keys = fleet.bus_keys().await;
-        b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str)).len()
-    };
+    let keys = || keys(&fleet);
     let mut seen = 0;
     while worker.completed() < JOBS {
         seen = seen.max(keys().await);
@@ -40,4 +37,28 @@ async fn no_key_is_left_of_ten_thousand_jobs() {
     let ended = began.elapsed();
     settle("keys of jobs on the bus", 0, keys).await;
     println!("{JOBS} jobs ended after {ended:?}, {seen} keys at most, none after {:?}", began.elapsed());
+}
+
+/// A worker that was cut off for long speaks of its run when all has been closed, and so opens the channel again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_a_late_word_opened_again_is_closed_too() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let worker = fleet.bus_worker("bus", "bus", 1).await;
+    worker.let_go();
+    let job = fleet.any().post("/v1/jobs", json!({ "type": "plain", "queue": "bus" })).await.expect("an answer");
+    let id = job.expect(201)["id"].as_str().expect("an id").to_owned();
+    let job = eventually("that its channels are closed", || async {
+        let job = fleet.any().read(&format!("/v1/jobs/{id}")).await;
+        (job["channelsCleaned"] == true).then_some(job)
+    })
+    .await;
+    worker.speak_of(job["executionId"].as_str().expect("a run"), &id).await;
+    settle("keys of jobs on the bus", 0, || keys(&fleet)).await;
+    let job = fleet.any().read(&format!("/v1/jobs/{id}")).await;
+    assert_eq!((&job["status"], &job["attempt"]), (&json!("completed"), &json!(1)), "what is over stays as it is");
+}
+
+async fn keys(fleet: &Fleet) -> usize {
+    let keys = fleet.bus_keys().await;
+    b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str)).len()
 }

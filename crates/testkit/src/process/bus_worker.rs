@@ -82,6 +82,11 @@ impl BusWorker {
         self.inner.speaks_late.store(true, Ordering::Relaxed);
     }
 
+    /// Says once more of a run that it has begun, however long ago it ended. The channel is there when this returns.
+    pub async fn speak_of(&self, execution: &str, job: &str) {
+        self.inner.say(&[(execution.into(), job.into())], "started").await;
+    }
+
     /// How many runs it has completed.
     pub fn completed(&self) -> usize {
         self.inner.completed.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@
 //!
 //! Several nodes write to one database, none of them alone. What must not be done twice is compared in the statement that
 //! does it: a leader's epoch, a run's execution, a run's owner. Busy verbs have connections of their own and take all calls
-//! that wait into one statement ([`lane`]); the rest share a pool.
+//! that wait into one statement (`lane`); the rest share a pool.
 //!
 //! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
 //! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.

@@ -1,7 +1,7 @@
 //! The ports on Redis: the bus of a cluster on Streams and pub/sub, and leases.
 //!
 //! A process has a constant number of connections, whatever it reads: one for the commands of all ([`line`]), one for all
-//! that it listens to ([`switchboard`]), and one more for leases. None is ever blocked on. Those who wait are woken by bells,
+//! that it listens to (`switchboard`), and one more for leases. None is ever blocked on. Those who wait are woken by bells,
 //! which are pub/sub messages and may be lost; so they also look by themselves now and then, and whenever a connection was
 //! made anew.
 //!

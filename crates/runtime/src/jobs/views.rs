@@ -30,9 +30,9 @@ pub struct QueueView {
 /// Runs on their way from one node to another.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Handoffs {
-    /// The first [`SHOWN_MAX`] of them.
+    /// The first hundred of them.
     pub shown: Vec<InFlight>,
-    /// Counted up to [`COUNTED_MAX`].
+    /// Counted up to ten thousand.
     pub total: usize,
 }
 

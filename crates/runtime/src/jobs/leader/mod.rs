@@ -38,6 +38,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Leads for one term.
 pub async fn lead(node: Arc<Node>, term: Term) {
+    let began_at = node.now();
     let mut duties = JoinSet::new();
     duties.spawn(dispatcher::run(node.clone(), term.clone()));
     duties.spawn(promoter::run(node.clone(), term.clone()));
@@ -47,7 +48,7 @@ pub async fn lead(node: Arc<Node>, term: Term) {
     duties.spawn(dead_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
     duties.spawn(orphans::run(node.clone(), term.clone()));
-    duties.spawn(reconciler::run(node.clone(), term.clone()));
+    duties.spawn(reconciler::run(node.clone(), term.clone(), began_at));
     duties.spawn(recall::run(node.clone(), term.clone()));
     duties.spawn(cleanup::run(node.clone(), term.clone()));
     duties.spawn(retention::run(node, term.clone()));

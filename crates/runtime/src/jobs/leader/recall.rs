@@ -26,14 +26,18 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const BATCH_MAX: usize = 1_000;
 
 pub async fn run(node: Arc<Node>, term: Term) {
+    let mut unserved = HashSet::new();
     while term.sleep(super::LOOK_INTERVAL).await {
-        if let Err(error) = recall_all(&node, &term).await {
+        if let Err(error) = recall_all(&node, &term, &mut unserved).await {
             super::note(&term, "recall", &error);
         }
     }
 }
 
-async fn recall_all(node: &Node, term: &Term) -> Result<()> {
+/// A queue that nobody served at the last look either, which is in `unserved`: a worker that has just come may not be in the
+/// registry yet.
+async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>) -> Result<()> {
+    let before = std::mem::take(unserved);
     let queues = node.store().queues().await?;
     let mut dispatched = queues.into_iter().filter(|queue| queue.counts.get(Status::Dispatched) > 0).peekable();
     if dispatched.peek().is_none() {
@@ -43,27 +47,40 @@ async fn recall_all(node: &Node, term: &Term) -> Result<()> {
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     let served: HashSet<QueueName> = live.flat_map(|worker| worker.queues).collect();
     for queue in dispatched.filter(|queue| !served.contains(&queue.name)) {
-        recall(node, term, &queue.name).await?;
+        if before.contains(&queue.name) {
+            recall(node, term, &queue.name).await?;
+        }
+        unserved.insert(queue.name);
     }
     Ok(())
 }
 
 async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
     let channel = node.channels.dispatch(queue);
-    if node.bus().backlog(&channel, WORKERS).await? == 0 {
+    // No more than lies there now: what is given back may be dispatched again at once, to a worker that has just come.
+    let waiting = usize::try_from(node.bus().backlog(&channel, WORKERS).await?).unwrap_or(usize::MAX);
+    if waiting == 0 {
         return Ok(());
     }
     // A name of its own each time, as the bus asks of its consumers.
     let name = format!("{}-recall-{}", node.id, node.execution_id());
     let consumer = node.bus().consumer(&channel, WORKERS, &name).await?;
-    let taken = take_back(node, term, queue, &*consumer).await;
+    let taken = take_back(node, term, queue, &*consumer, waiting).await;
     // What could not be given back can be taken by others at once.
     consumer.leave().await?;
     taken
 }
 
-async fn take_back(node: &Node, term: &Term, queue: &QueueName, consumer: &dyn Consumer) -> Result<()> {
-    while let Ok(deliveries) = tokio::time::timeout(PATIENCE, consumer.take(BATCH_MAX)).await {
+async fn take_back(
+    node: &Node,
+    term: &Term,
+    queue: &QueueName,
+    consumer: &dyn Consumer,
+    mut waiting: usize,
+) -> Result<()> {
+    while waiting > 0
+        && let Ok(deliveries) = tokio::time::timeout(PATIENCE, consumer.take(BATCH_MAX.min(waiting))).await
+    {
         let (now, mut reports, mut ids) = (node.now(), Vec::new(), Vec::new());
         for delivery in deliveries? {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {
@@ -78,6 +95,7 @@ async fn take_back(node: &Node, term: &Term, queue: &QueueName, consumer: &dyn C
         info!(%queue, runs = reports.len(), "nobody serves the queue: its dispatched jobs are pending again");
         recorder::judge(node, term.fence(), reports).await?;
         consumer.ack(&ids).await?;
+        waiting = waiting.saturating_sub(ids.len());
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::{InFlight, InFlightFilter};
 use convoke_core::{QueueName, Result, WorkerId};
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -26,7 +27,8 @@ use crate::jobs::views::in_flight;
 /// A queue that is never empty must not hide a lost message for ever.
 const PATIENCE: u32 = 10;
 
-pub async fn run(node: Arc<Node>, term: Term) {
+/// `began_at` is before the first dispatch of this term.
+pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
     let stale_after = node.settings.worker.stale_after;
     let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
     let began = Instant::now();
@@ -36,9 +38,10 @@ pub async fn run(node: Arc<Node>, term: Term) {
             settled = began.elapsed() >= stale_after || everyone_has_spoken(&node).await;
         }
         // What was dispatched before this term can be judged as soon as it is settled who runs what.
-        let silence = if settled { began.elapsed().min(stale_after) } else { stale_after };
+        let long_ago = node.now() - stale_after;
+        let before = if settled { long_ago.max(began_at) } else { long_ago };
         let reconciled = async {
-            give_back(&node, &term, silence).await?;
+            give_back(&node, &term, before).await?;
             // A worker that speaks the bus and came while nobody led is known once it beats.
             if began.elapsed() < stale_after {
                 return Ok(());
@@ -61,10 +64,10 @@ async fn everyone_has_spoken(node: &Node) -> bool {
     workers.is_ok_and(|workers| workers.iter().all(|worker| has_spoken(&worker.worker_id)))
 }
 
-async fn give_back(node: &Node, term: &Term, silence: Duration) -> Result<()> {
+async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
     let now = node.now();
     let stale_after = node.settings.worker.stale_after;
-    let filter = InFlightFilter { unclaimed_before: Some(now - silence), ..InFlightFilter::default() };
+    let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
     let mut by_queue: HashMap<QueueName, Vec<InFlight>> = HashMap::new();
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::term::{Leadership, Term, overstays};
+use super::tenure::overstays;
+use super::term::{Leadership, Term};
 
 /// How far apart candidates try for a place that was just left.
 const NUDGE: Duration = Duration::from_millis(50);

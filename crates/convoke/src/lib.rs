@@ -1,4 +1,4 @@
-//! What an application depends on to enqueue jobs and to run them.
+//! What an application depends on to enqueue jobs, to run them, and to know who leads.
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -23,14 +23,29 @@
 //! # }
 //! ```
 //!
+//! ```no_run
+//! use convoke::Elector;
+//!
+//! # async fn reindex(epoch: convoke::Epoch) {}
+//! # async fn lead() -> convoke::Result<()> {
+//! let elector = Elector::connect("redis://127.0.0.1").await?.namespace("production").start().await?;
+//! while let Some(term) = elector.lead().await {             // waits until elected
+//!     term.run(|term| reindex(term.epoch())).await;         // cancelled the moment the term ends
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
 mod client;
 pub mod connect;
 mod context;
+mod elector;
 mod enqueue;
 mod error;
 mod handle;
+mod identity;
 mod job;
 mod signals;
 #[cfg(test)]
@@ -49,11 +64,22 @@ pub mod transaction {
 pub use client::Client;
 pub use connect::{EventStream, Http, ServerEvent, encode};
 pub use context::Context;
+pub use elector::{Candidate, Elector};
 pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
 pub use handle::Handle;
+pub use identity::fresh_id;
 pub use job::Job;
 pub use worker::Worker;
 
+/// What an [`Elector`] tells and takes.
+pub mod election {
+    pub use convoke_core::election::{
+        BreakerSettings, BreakerState, BreakerStatus, ContentionSettings, EpochGate, Event, Happening, Metrics,
+        Percentiles, Policy, Settings,
+    };
+    pub use convoke_runtime::election::{Events, Subscriber, Tenure as Term};
+}
+
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
-pub use convoke_core::{ExecutionId, JobId, QueueName};
+pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};

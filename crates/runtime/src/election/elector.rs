@@ -4,8 +4,8 @@
 //! one need not wait for a lease to run out. What a handle tells is what the heartbeat last heard, judged by the clock at the
 //! moment of the question: a process that was paused does not go on believing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Metrics, Now, Settings};
 use convoke_core::ids::check_name;
@@ -188,11 +188,28 @@ impl Elector {
         let _ = terms.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch() != term.epoch())).await;
     }
 
+    /// A handle that keeps nothing alive.
+    pub fn downgrade(&self) -> WeakElector {
+        WeakElector(Arc::downgrade(&self.handle))
+    }
+
     /// Leaves: ends the term, tells the subscribers, resigns, withdraws. Done when all that is done.
     pub async fn stop(&self) {
         self.shared().quit();
         self.handle.tasks.close();
         self.handle.tasks.wait().await;
+    }
+}
+
+/// A handle that keeps nothing alive: with it alone an elector ends.
+#[derive(Clone)]
+pub struct WeakElector(Weak<Handle>);
+
+impl WeakElector {
+    /// The elector, unless it has ended or was told to stop.
+    pub fn upgrade(&self) -> Option<Elector> {
+        let handle = self.0.upgrade().filter(|handle| !handle.shared.stop.is_cancelled())?;
+        Some(Elector { handle, handed: AtomicU64::new(0) })
     }
 }
 

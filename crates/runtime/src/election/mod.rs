@@ -13,7 +13,7 @@ mod tenure;
 mod term;
 
 pub use campaign::Campaign;
-pub use elector::{Candidacy, Elector, Events};
+pub use elector::{Candidacy, Elector, Events, WeakElector};
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;
 pub use term::{Leadership, Term};

@@ -188,7 +188,7 @@ async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
         heartbeat_interval: args.heartbeat_interval,
         ..WorkerOptions::new(args.service.as_str(), args.worker_id.as_str(), args.shards)
     };
-    let worker = ShardWorker::start(dealer, addresses, options).map_err(usage)?;
+    let worker = ShardWorker::connect(dealer, addresses, options).await.map_err(usage)?;
     let mut changes = worker.changes();
     let (leaving, left) = (worker.clone(), tokio::sync::oneshot::channel());
     tokio::spawn(async move {

@@ -6,7 +6,7 @@ pub mod leases;
 pub mod router;
 pub mod store;
 
-pub use bus::{Bus, Consumer, Delivery, Message, Multiplex, Subscription};
+pub use bus::{Bus, Consumer, Delivery, Entry, Message, Multiplex, Subscription};
 pub use clock::Clock;
 pub use leases::Leases;
 pub use router::{Dealer, DealerConnecting, Router, RouterBinding};

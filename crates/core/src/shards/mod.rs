@@ -8,12 +8,16 @@
 //! `released`, left, or was silent for so long that it has fenced itself. The two halves of that bargain are
 //! [`Coordinator`] and [`Worker`]; both are pure, and take the time as an argument.
 
+pub mod coordinator;
 pub mod strategy;
 mod version;
 pub mod wire;
+pub mod worker;
 
+pub use coordinator::{Coordinator, Limits, Settings, Start};
 pub use strategy::Strategy;
 pub use version::Version;
+pub use worker::Worker;
 
 /// A part of a service, from 0 to one below its `maxShardCount`.
 pub type Shard = u32;

@@ -23,6 +23,9 @@ use super::{ZmqCredentials, ZmqLimits, context, endpoint};
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
+/// Events of its connection that a dealer may not have read; only the last matters.
+const EVENTS_MAX: usize = 8;
+
 /// Connects workers, all with the same credentials.
 #[derive(Debug, Clone, Default)]
 pub struct ZmqDealer {
@@ -58,7 +61,8 @@ impl ZmqDealer {
         let mut random = rand::rng();
         let mut around = |pause: Duration| pause.mul_f64(random.random_range(0.5..1.5));
         let reconnect = ReconnectPolicy::Exponential { min: around(RECONNECT_MIN), max: around(RECONNECT_MAX) };
-        let mut options = self.limits.options().reconnect(reconnect).linger(self.limits.linger);
+        let mut options =
+            self.limits.options().reconnect(reconnect).linger(self.limits.linger).monitor_capacity(EVENTS_MAX);
         if let Some(id) = &self.routing_id {
             options = options.identity(id.clone());
         }

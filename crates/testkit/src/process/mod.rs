@@ -19,6 +19,7 @@ mod proxy;
 mod puppet;
 mod redis;
 mod sse;
+mod zmtp;
 
 pub use bus_worker::BusWorker;
 pub use chronicler::Chronicler;
@@ -35,3 +36,4 @@ pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use sse::{Sse, SseEvent};
+pub use zmtp::HandDealer;

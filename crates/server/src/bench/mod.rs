@@ -4,6 +4,7 @@
 mod child;
 mod jobs;
 mod report;
+mod shards;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -23,10 +24,16 @@ enum What {
   convoke bench jobs --flat --lists --dir /var/tmp
   convoke bench jobs --store postgres://localhost/bench --bus redis://localhost --nodes 3")]
     Jobs(jobs::JobsArgs),
+    /// Heartbeats, rebalancing and memory of the shard coordinator
+    #[command(after_help = "Examples:
+  convoke bench shards
+  convoke bench shards --workers 1000 --in-flight 4 --json")]
+    Shards(shards::ShardsArgs),
 }
 
 pub async fn run(args: BenchArgs) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args).await,
+        What::Shards(args) => shards::run(args).await,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use convoke_core::shards::Strategy;
 use convoke_testkit::process::settle;
 use serde_json::Value;
 
@@ -14,7 +13,7 @@ const SHARDS: u64 = 10_000;
 #[tokio::test]
 async fn a_thousand_workers_on_node_register_share_evenly_and_are_answered() {
     let scripts = javascript().await;
-    let stage = Stage::start(Strategy::Contiguous, Duration::from_secs(10), Duration::from_secs(1)).await;
+    let stage = Stage::start("contiguous", Duration::from_secs(10), Duration::from_secs(1)).await;
     let env = [
         ("COORDINATOR", stage.address().to_owned()),
         ("SERVICE", "crowd".to_owned()),

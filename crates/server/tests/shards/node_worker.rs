@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use convoke_core::shards::Strategy;
 use convoke_testkit::process::{Javascript, Program, Signal, settle};
 use serde_json::Value;
 
@@ -47,7 +46,7 @@ fn owns(worker: &str, shards: std::ops::Range<u32>) -> (String, Vec<u32>) {
 #[tokio::test]
 async fn a_worker_of_the_documented_protocol_registers_beats_dies_and_is_replaced() {
     let scripts = javascript().await;
-    let stage = Stage::start(Strategy::Contiguous, Duration::from_secs(2), Duration::from_millis(200)).await;
+    let stage = Stage::start("contiguous", Duration::from_secs(2), Duration::from_millis(200)).await;
     let mut ann = start(&scripts, &stage, "ann", "first");
     assigned(&mut ann, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).await;
 

@@ -1,19 +1,12 @@
-//! A coordinator that listens for workers, and what it shows of them.
+//! `convoke serve` that listens for workers, and what it shows of them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
-use convoke_adapters::zmq::ZmqRouter;
-use convoke_core::shards::{Settings, Strategy};
-use convoke_core::{NodeId, ServiceName};
-use convoke_runtime::jobs::{Coordinator, Ports};
-use convoke_runtime::shards::{ShardsDuty, ShardsState, ShardsView};
-use convoke_testkit::process::Javascript;
+use convoke_testkit::process::{Javascript, Node};
+use serde_json::Value;
 
 pub struct Stage {
-    _coordinator: Coordinator,
-    view: ShardsView,
+    node: Node,
     address: String,
 }
 
@@ -26,25 +19,19 @@ pub struct Shown {
 }
 
 impl Stage {
-    pub async fn start(strategy: Strategy, heartbeat_timeout: Duration, check_interval: Duration) -> Stage {
-        let clock = Arc::new(SystemClock);
-        let settings = Settings { strategy, heartbeat_timeout, check_interval, ..Settings::default() };
-        let router = ZmqRouter::new("tcp://127.0.0.1:0").expect("an address");
-        let duty = Arc::new(ShardsDuty::new(Arc::new(router), settings, false, clock.clone()));
-        let view = duty.view();
-        let ports = Ports {
-            store: Arc::new(MemoryStore::default()),
-            bus: Arc::new(MemoryBus::default()),
-            leases: Arc::new(MemoryLeases::default()),
-            clock,
-        };
-        let node = NodeId::new("node").expect("a name");
-        let started = Coordinator::start_with(node, ports, convoke_runtime::jobs::Settings::default(), vec![duty]);
-        let coordinator = started.await.expect("it starts");
-        let mut states = view.watch();
-        let listening = states.wait_for(|state| matches!(state, ShardsState::Listening(_))).await;
-        let ShardsState::Listening(address) = listening.expect("it leads").clone() else { unreachable!("waited for") };
-        Stage { _coordinator: coordinator, view, address }
+    pub async fn start(strategy: &str, heartbeat_timeout: Duration, check_interval: Duration) -> Stage {
+        let builder = Node::builder(env!("CARGO_BIN_EXE_convoke"))
+            .store("memory:")
+            .args(["--shards", "tcp://127.0.0.1:0"])
+            .set("shards.strategy", strategy)
+            .set("shards.heartbeat_timeout", &format!("{}ms", heartbeat_timeout.as_millis()))
+            .set("shards.check_interval", &format!("{}ms", check_interval.as_millis()));
+        let mut node = builder.start().await;
+        let told =
+            |line: &str| line.trim().strip_prefix("shards")?.trim().starts_with("tcp://").then(|| line.to_owned());
+        let line = node.program().line("where it listens for shard workers", told).await.expect("it runs");
+        let address = line.split_whitespace().last().expect("it has words").to_owned();
+        Stage { node, address }
     }
 
     pub fn address(&self) -> &str {
@@ -53,15 +40,18 @@ impl Stage {
 
     /// The workers of a service, in order of their ids.
     pub async fn workers(&self, service: &str) -> Vec<Shown> {
-        let name = ServiceName::new(service).expect("a name");
-        let status = self.view.service(&name);
-        let workers = status.map(|status| status.workers).unwrap_or_default();
-        let shown = |worker: convoke_runtime::shards::WorkerStatus| Shown {
-            worker: worker.worker_id.to_string(),
-            shards: worker.shards.to_vec(),
-            active: worker.active,
+        let answer = self.node.http().get(&format!("/v1/shards/{service}")).await.expect("it answers");
+        // Nobody has registered yet, or nobody is left.
+        if answer.status == 404 {
+            return Vec::new();
+        }
+        let status = answer.expect(200);
+        let shown = |worker: &Value| Shown {
+            worker: worker["workerId"].as_str().expect("a name").to_owned(),
+            shards: serde_json::from_value(worker["shards"].clone()).expect("shards"),
+            active: worker["active"].as_bool().expect("yes or no"),
         };
-        workers.into_iter().map(shown).collect()
+        status["workers"].as_array().expect("a list").iter().map(shown).collect()
     }
 
     /// What each active worker of the service owns.

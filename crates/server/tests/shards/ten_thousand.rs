@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-use convoke_core::shards::Strategy;
 use convoke_testkit::process::settle;
 
 use super::crowd::Crowd;
 use super::stage::Stage;
 
-const WORKERS: usize = 9_000;
-const SHARDS: u32 = 18_000;
+const WORKERS: usize = 10_000;
+const SHARDS: u32 = 20_000;
 const JOIN_LATER: usize = 20;
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_workers_share_evenly_beat_and_take_over_from_those_that_die() {
-    let stage = Stage::start(Strategy::Sticky, HEARTBEAT_TIMEOUT, Duration::from_secs(1)).await;
+    let stage = Stage::start("sticky", HEARTBEAT_TIMEOUT, Duration::from_secs(1)).await;
     let mut crowd = Crowd::new(stage.address(), "crowd", SHARDS, HEARTBEAT_TIMEOUT / 3);
     crowd.join(WORKERS);
     settle("they share all shards evenly", true, async || crowd.is_balanced()).await;

@@ -47,6 +47,8 @@ mod error;
 mod handle;
 mod identity;
 mod job;
+#[cfg(feature = "zmq")]
+mod shard_worker;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -70,6 +72,8 @@ pub use error::{Error, Result};
 pub use handle::Handle;
 pub use identity::fresh_id;
 pub use job::Job;
+#[cfg(feature = "zmq")]
+pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
 
 /// What an [`Elector`] tells and takes.
@@ -82,4 +86,6 @@ pub mod election {
 }
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::shards::{Shard, Version as ShardVersion};
 pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};
+pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

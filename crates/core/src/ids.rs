@@ -117,6 +117,10 @@ name_id!(
     /// A schedule.
     ScheduleName, "name"
 );
+name_id!(
+    /// A service whose shards are spread over its workers.
+    ServiceName, "serviceName"
+);
 
 /// Whether a text from outside may be a name: 1 to 255 bytes, no control characters.
 pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
@@ -199,8 +203,9 @@ mod tests {
             QueueName::new("").expect_err("empty").field,
             JobType::new("").expect_err("empty").field,
             ScheduleName::new("").expect_err("empty").field,
+            ServiceName::new("").expect_err("empty").field,
         ];
-        assert_eq!(fields, ["nodeId", "workerId", "queue", "type", "name"]);
+        assert_eq!(fields, ["nodeId", "workerId", "queue", "type", "name", "serviceName"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! anything acts on them. Both hold a term as a [`Tenure`], which ends before its lease may be another's.
 
 mod campaign;
+mod duty;
 mod elector;
 mod heartbeat;
 mod subscriber;
@@ -13,6 +14,7 @@ mod tenure;
 mod term;
 
 pub use campaign::Campaign;
+pub use duty::{Duty, Tell};
 pub use elector::{Candidacy, Elector, Events, WeakElector};
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;

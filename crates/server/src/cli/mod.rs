@@ -1,12 +1,13 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve`, `bench`, `worker run` and `shards join` is a thin client of the HTTP API: it checks what can be checked without a server,
+//! Every command but `serve`, `bench`, `worker run`, `shards join` and `elect` is a thin client of the HTTP API: it checks what can be checked without a server,
 //! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
 //! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
 //! failed, 2 when the command line itself was wrong.
 
 mod cluster;
 mod dead;
+mod elect;
 mod enqueue;
 mod exec;
 mod job;
@@ -62,6 +63,12 @@ pub enum Command {
     Cluster(cluster::ClusterArgs),
     /// Who owns which part of a service; be a worker of one
     Shards(shards::ShardsArgs),
+    /// Run a command on one machine of many: only while leader
+    #[command(after_help = elect::HELP)]
+    Elect(elect::ElectArgs),
+    /// Sees to it that a leader's command ends in time
+    #[command(hide = true)]
+    ElectGuard(elect::GuardArgs),
     /// Measure throughput and latency on this machine
     Bench(BenchArgs),
 }
@@ -85,6 +92,8 @@ impl Cli {
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
+            Some(Command::Elect(args)) => return elect::run(args, verbose).await,
+            Some(Command::ElectGuard(args)) => return elect::run_guard(args).await,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }
         Ok(ExitCode::SUCCESS)

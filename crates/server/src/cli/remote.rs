@@ -16,6 +16,14 @@ use serde_json::Value;
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// A wrong address or number is the caller's to mend.
+pub fn usage(error: convoke_core::Error) -> anyhow::Error {
+    match error {
+        convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => error.into(),
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct RemoteArgs {
     /// Address of the server

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use convoke::connect::{ZmqCredentials, ZmqKeys};
 use convoke::{ShardChange, ShardWorker};
 use convoke_core::shards::Shard;
-use convoke_core::{Error, ServiceName, WorkerId, duration};
+use convoke_core::{ServiceName, WorkerId, duration};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{age, fields, line, list, render, text, titled};
-use super::remote::{Remote, RemoteArgs, Usage};
+use super::remote::{Remote, RemoteArgs, Usage, usage};
 use crate::config::Surroundings;
 use crate::logs;
 
@@ -226,14 +226,6 @@ fn in_words(change: &ShardChange) -> String {
         }
     }
     parts.join("  ")
-}
-
-/// A wrong address or number is the caller's to mend.
-fn usage(error: Error) -> anyhow::Error {
-    match error {
-        Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
-        error => error.into(),
-    }
 }
 
 fn credentials(args: &JoinArgs) -> Result<ZmqCredentials> {

@@ -1,0 +1,172 @@
+//! `convoke elect`: any command as a singleton that is always somewhere.
+//!
+//! It is started on as many machines as one likes. One of them leads and runs the command; where it dies, stops or loses sight
+//! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
+//! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
+
+mod guard;
+mod leash;
+mod reign;
+mod signals;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use convoke::Elector;
+use convoke::election::{Policy, Settings};
+use convoke_core::duration;
+use rustix::process::Signal;
+use tracing::info;
+
+use super::output::line;
+use super::remote::{Usage, usage};
+use crate::config::Surroundings;
+use crate::logs;
+use leash::Ending;
+use reign::{Errand, Outcome, reign};
+use signals::Signals;
+
+pub use guard::{GuardArgs, run as run_guard};
+
+const FAILED: u8 = 1;
+
+#[derive(Debug, Args)]
+pub struct ElectArgs {
+    /// Whose leader is elected: those with the same name contend
+    namespace: String,
+    /// Where it is decided: redis://…, postgres://…, s3://bucket/prefix, sqlite:PATH for the processes of one machine
+    #[arg(long, value_name = "URL", env = "CONVOKE_LEASES__URL", hide_env_values = true)]
+    leases: String,
+    /// Unlike that of any other process that contends [default: host name + random]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// How long the lead lasts without a renewal; the longest time without a leader after a crash
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    ttl: Duration,
+    /// Who takes a vacant place: first-come or lowest-id
+    #[arg(long, value_name = "POLICY", default_value_t = Policy::FirstCome)]
+    policy: Policy,
+    /// Stop when the first term ends
+    #[arg(long)]
+    once: bool,
+    /// From SIGTERM to SIGKILL where we are told to stop; where the lead is lost, a fifth of --ttl at most
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    grace: Duration,
+    /// Before the names of keys, where the leases are a Redis
+    #[arg(long, value_name = "PREFIX", default_value = convoke::connect::BUS_PREFIX)]
+    prefix: String,
+    /// What to run while leading; without one, a line of JSON is printed per change
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
+/// What `--help` says in the end.
+pub const HELP: &str = "COMMAND runs only while this process leads, with CONVOKE_EPOCH (the term's number, rising) and
+CONVOKE_NAMESPACE in its environment and nothing on its standard input. Where the lead is lost it gets SIGTERM, then SIGKILL,
+with all that it started, before another can lead; then this process contends again, or ends with 1 where --once was given.
+Where this process dies, even by SIGKILL, COMMAND dies too.
+
+When COMMAND ends by itself, the lead is given up and this process ends with its exit code (128 + N where signal N killed
+it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 where COMMAND died of the signal, else with its exit code;
+SIGHUP, SIGUSR1 and SIGUSR2 are passed on.
+
+Examples:
+  convoke elect reports --leases redis://localhost -- ./make-reports --forever
+  convoke elect cron --leases postgres://localhost/app --ttl 5s -- cron -f
+  convoke elect production --leases sqlite:/var/lib/app/leases.db";
+
+pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    if args.leases.starts_with("memory") {
+        let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
+        return Err(Usage(message.into()).into());
+    }
+    let mut signals = Signals::listen()?;
+    let elector = tokio::select! {
+        elector = start(&args) => elector?,
+        _ = signals.end() => return Ok(ExitCode::SUCCESS),
+    };
+    let ended = if args.command.is_empty() {
+        watch(&elector, args.once, &mut signals).await.map(|()| 0)
+    } else {
+        let Settings { lease_timeout: ttl, .. } = elector.settings();
+        let errand = Errand { namespace: args.namespace, command: args.command, ttl, grace: args.grace };
+        serve(&elector, &errand, args.once, &mut signals).await
+    };
+    elector.stop().await;
+    ended.map(ExitCode::from)
+}
+
+async fn start(args: &ElectArgs) -> Result<Elector> {
+    let wrong = |error: convoke::Error| match error {
+        convoke::Error::Coordinator(error) => usage(error),
+        error => error.into(),
+    };
+    // A few processes that somebody waits for, not a fleet that was deployed at once.
+    let settings = Settings { policy: args.policy, startup_jitter_max: Duration::ZERO, ..Settings::with_ttl(args.ttl) };
+    let mut candidate = Elector::connect_with_prefix(&args.leases, &args.prefix).await.map_err(wrong)?;
+    candidate = candidate.namespace(&args.namespace).settings(settings);
+    if let Some(id) = &args.id {
+        candidate = candidate.id(id);
+    }
+    candidate.start().await.map_err(wrong)
+}
+
+/// Runs the command in every term, until it ends by itself.
+async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Signals) -> Result<u8> {
+    info!(namespace = errand.namespace, id = elector.id(), "waits to lead");
+    loop {
+        let term = tokio::select! {
+            term = elector.lead() => term,
+            _ = signals.end() => None,
+        };
+        let Some(term) = term else { return Ok(0) };
+        info!(namespace = errand.namespace, epoch = %term.epoch(), "leads: the command is started");
+        let outcome = reign(&term, errand, signals).await?;
+        info!(namespace = errand.namespace, epoch = %term.epoch(), ?outcome, "the command has ended");
+        match outcome {
+            Outcome::Ended(ending) => return Ok(ending.exit_code()),
+            Outcome::Stopped(Ending::Signal(by)) if is_request(by) => return Ok(0),
+            Outcome::Stopped(ending) => return Ok(ending.exit_code()),
+            Outcome::Lost if once => return Ok(FAILED),
+            // A lease that was saved at the last moment is of no use to a command that has ended.
+            Outcome::Lost => elector.resign().await,
+        }
+    }
+}
+
+fn is_request(signal: i32) -> bool {
+    [Signal::TERM, Signal::INT, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
+}
+
+/// Prints what changes, until told to stop or, with `once`, until the first term of our own has ended.
+async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<()> {
+    let mut events = elector.events();
+    let show = async {
+        while let Some(event) = events.next().await {
+            line(serde_json::to_string(event.as_ref())?)?;
+        }
+        anyhow::Ok(())
+    };
+    let leave = async {
+        tokio::select! {
+            _ = signals.end() => {}
+            () = first_term(elector), if once => {}
+        }
+        // The end of it is told too.
+        elector.stop().await;
+        anyhow::Ok(())
+    };
+    tokio::try_join!(show, leave).map(|_| ())
+}
+
+async fn first_term(elector: &Elector) {
+    if let Some(term) = elector.lead().await {
+        term.ended().await;
+    }
+}

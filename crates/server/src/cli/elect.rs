@@ -23,8 +23,7 @@ use tracing::info;
 
 use super::output::line;
 use super::remote::{Usage, usage};
-use crate::config::Surroundings;
-use crate::logs;
+use super::start_logs;
 use leash::Ending;
 use reign::{Errand, Outcome, reign};
 use signals::Signals;
@@ -79,9 +78,7 @@ Examples:
   convoke elect production --leases sqlite:/var/lib/app/leases.db";
 
 pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    start_logs(verbose)?;
     if args.leases.starts_with("memory") {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
+use crate::config::Surroundings;
 use crate::serve::ServeArgs;
 
 pub use output::line;
@@ -103,6 +104,14 @@ impl Cli {
     pub fn wants_all_cores(&self) -> bool {
         matches!(self.command, None | Some(Command::Serve(_) | Command::Worker(_)))
     }
+}
+
+/// For commands that run until they are told to stop.
+fn start_logs(verbose: u8) -> Result<(), Usage> {
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    crate::logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    Ok(())
 }
 
 /// Moves `-v`s that stand before the command behind it.

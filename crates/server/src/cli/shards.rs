@@ -13,8 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{age, fields, line, list, render, text, titled};
 use super::remote::{Remote, RemoteArgs, Usage, usage};
-use crate::config::Surroundings;
-use crate::logs;
+use super::start_logs;
 
 #[derive(Debug, Args)]
 pub struct ShardsArgs {
@@ -176,9 +175,7 @@ fn keys(json: bool) -> Result<()> {
 }
 
 async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    start_logs(verbose)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (service, worker_id) = (args.service.as_str(), args.worker_id.as_str());

@@ -12,8 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exec::Exec;
 use super::output::{age, line, list, table, text};
 use super::remote::{Remote, RemoteArgs, Usage};
-use crate::config::Surroundings;
-use crate::logs;
+use super::start_logs;
 
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
@@ -95,9 +94,7 @@ async fn list_all(remote: &Remote) -> Result<()> {
 }
 
 async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    start_logs(verbose)?;
     let shutdown = Shutdown::default();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

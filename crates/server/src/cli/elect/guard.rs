@@ -20,7 +20,6 @@ use convoke_core::duration;
 use rustix::process::{Pid, Signal, getppid, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -65,8 +64,7 @@ async fn guard(args: GuardArgs) -> Result<ExitCode> {
     let line = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     line.set_nonblocking(true)?;
     let answers = line.try_clone()?;
-    let (orders, _kept) = UnixStream::from_std(line).context("standard input is not an elector's")?.into_split();
-    let mut orders = BufReader::new(orders).lines();
+    let mut orders = BufReader::new(UnixStream::from_std(line).context("standard input is not an elector's")?).lines();
     let Some(Order::Hold(hold)) = next(&mut orders).await else {
         // The elector died, or thought better of it.
         return Ok(ExitCode::SUCCESS);
@@ -122,11 +120,7 @@ struct Charge {
 }
 
 impl Charge {
-    async fn watch(
-        &mut self,
-        child: &mut Child,
-        mut orders: Lines<BufReader<OwnedReadHalf>>,
-    ) -> io::Result<ExitStatus> {
+    async fn watch(&mut self, child: &mut Child, mut orders: Lines<BufReader<UnixStream>>) -> io::Result<ExitStatus> {
         let mut has_elector = true;
         loop {
             self.keep_time(Moment::now());
@@ -192,7 +186,7 @@ impl Charge {
 }
 
 /// The next order. One that cannot be understood is as good as an elector that has died.
-async fn next(orders: &mut Lines<BufReader<OwnedReadHalf>>) -> Option<Order> {
+async fn next(orders: &mut Lines<BufReader<UnixStream>>) -> Option<Order> {
     let line = orders.next_line().await.ok().flatten()?;
     serde_json::from_str(&line).ok()
 }

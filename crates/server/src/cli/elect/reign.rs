@@ -5,7 +5,7 @@
 //! not given back before nothing of the command runs any more.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
@@ -17,7 +17,6 @@ use convoke_core::duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::{info, warn};
@@ -65,8 +64,8 @@ pub async fn reign(term: &Term, errand: &Errand, signals: &mut Signals) -> Resul
 /// A guard, and what is known of its command.
 struct Guarded {
     process: Child,
-    orders: OwnedWriteHalf,
-    words: Lines<BufReader<OwnedReadHalf>>,
+    orders: StdUnixStream,
+    words: Lines<BufReader<UnixStream>>,
     group: Option<Pid>,
     /// Up to when the guard knows that the lease is certain.
     told: Instant,
@@ -84,8 +83,8 @@ impl Guarded {
         // The command keeps its own copy of the socket, which would hide the guard's end.
         drop(command);
         ours.set_nonblocking(true)?;
-        let (words, orders) = UnixStream::from_std(ours)?.into_split();
-        let words = BufReader::new(words).lines();
+        let orders = ours.try_clone()?;
+        let words = BufReader::new(UnixStream::from_std(ours)?).lines();
         let mut guarded = Guarded { process, orders, words, group: None, told: Instant::now() };
         guarded.prolong(term, errand);
         Ok(guarded)
@@ -139,23 +138,26 @@ impl Guarded {
     fn prolong(&mut self, term: &Term, errand: &Errand) {
         let until = term.certain_until();
         if until != self.told && !term.is_over() {
-            self.told = until;
             // In this order: a pause between the two shortens what is left.
             let now = Moment::now();
             let left = until.saturating_duration_since(Instant::now());
-            self.order(Order::Hold(Hold::of(now, left, errand.ttl, errand.grace)));
+            if self.order(Order::Hold(Hold::of(now, left, errand.ttl, errand.grace))) {
+                self.told = until;
+            }
         }
     }
 
-    fn order(&mut self, order: Order) {
+    /// Whether it was sent. It never waits: a guard that does not listen must not keep us from renewing.
+    fn order(&mut self, order: Order) -> bool {
         let line = line_of(&order);
-        match self.orders.try_write(&line) {
-            Ok(written) if written == line.len() => {}
-            // It does not listen: its deadline stays, and at the end of the term the group is killed from here.
+        match self.orders.write(&line) {
+            Ok(written) if written == line.len() => return true,
+            // Its deadline stays, and at the end of the term the group is killed from here.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Half an order cannot be taken back; one that has died is heard of by its silence.
             Ok(_) | Err(_) => self.kill_group(),
         }
+        false
     }
 
     fn kill(&mut self) {

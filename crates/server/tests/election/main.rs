@@ -1,0 +1,5 @@
+//! Election as people use it: `convoke elect` on real backends, with real processes that die in every way.
+
+mod elect_cli;
+mod singleton;
+mod stage;

@@ -1,0 +1,118 @@
+//! A command that runs in one place at a time, whatever happens to those who would run it.
+
+use convoke_testkit::process::{Program, Proxy, RedisServer, Signal, settle};
+
+use super::stage::{Stage, lives, number_in};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Long enough that a busy machine does not lose it by accident.
+const TTL: &str = "2s";
+
+/// Ends when asked to.
+const GENTLE: &str = r#"while :; do echo "$CONVOKE_EPOCH $NAME" >> "$DIARY"; sleep 0.01; done"#;
+/// Does not, and neither does what it starts.
+const STUBBORN: &str = r#"trap "" TERM INT HUP
+    (while :; do echo "$CONVOKE_EPOCH $NAME" >> "$DIARY"; sleep 0.01; done) & wait"#;
+
+/// What happens to a leader.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Killed,
+    /// Together with all in its group, as a supervisor does it.
+    Terminated,
+    /// Until another leads, and some time longer.
+    Paused,
+}
+
+async fn befall(stage: &Stage, fate: Fate, epoch: u64, leader: &mut Program) {
+    match fate {
+        Fate::Killed => leader.kill().await,
+        Fate::Terminated => {
+            leader.signal(Signal::TERM);
+            leader.wait().await;
+        }
+        Fate::Paused => {
+            leader.signal(Signal::STOP);
+            stage.term_after(epoch).await;
+            leader.signal(Signal::CONT);
+        }
+    }
+}
+
+async fn runs_in_one_place(stage: &Stage, script: &str) {
+    let flags = ["--grace", "500ms"];
+    let contend = |name: &str| stage.contend(name, &flags, script);
+    let mut contenders = NAMES.map(contend);
+    let mut epoch = 0;
+    for fate in [Fate::Killed, Fate::Paused, Fate::Terminated, Fate::Paused, Fate::Killed, Fate::Terminated] {
+        let entry = stage.term_after(epoch).await;
+        epoch = entry.epoch;
+        let index = NAMES.iter().position(|name| *name == entry.name).expect("one of them");
+        befall(stage, fate, epoch, &mut contenders[index]).await;
+        if contenders[index].has_ended() {
+            contenders[index] = contend(NAMES[index]);
+        }
+    }
+    stage.term_after(epoch).await;
+    for contender in &mut contenders {
+        contender.signal(Signal::TERM);
+    }
+    for contender in &mut contenders {
+        contender.wait().await;
+    }
+    stage.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_gentle_command_runs_in_one_place_on_sqlite() {
+    runs_in_one_place(&Stage::on_sqlite(TTL), GENTLE).await;
+}
+
+#[tokio::test]
+async fn a_stubborn_command_runs_in_one_place_on_redis() {
+    let redis = RedisServer::start().await;
+    runs_in_one_place(&Stage::at(redis.url(), TTL), STUBBORN).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_another_begins() {
+    let redis = RedisServer::start().await;
+    let proxy = Proxy::start(([127, 0, 0, 1], redis.port()).into()).await;
+    let stage = Stage::at(redis.url(), TTL);
+    let asked = stage.path("asked");
+    let script = format!("trap 'touch {}; exit 5' TERM\n{GENTLE}", asked.display());
+    let parted = format!("redis://{}", proxy.address());
+    let mut first = stage.contend_at(&parted, "parted", &["--once"], &script);
+    let entry = stage.term_after(0).await;
+    let mut second = stage.contend("direct", &[], GENTLE);
+    proxy.freeze();
+    assert_eq!(first.wait().await.code(), Some(1), "{:?}", first.said());
+    assert!(asked.exists(), "it was asked to end first");
+    let next = stage.term_after(entry.epoch).await;
+    assert_eq!((entry.name.as_str(), next.name.as_str()), ("parted", "direct"));
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    stage.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
+    let stage = Stage::on_sqlite(TTL);
+    let script = r#"trap "" TERM; sleep 1000 & echo $! > child; echo $PPID > guard; echo $$ > command; wait; wait"#;
+    for victim in ["elector", "guard"] {
+        for file in ["child", "guard", "command"] {
+            let _ = std::fs::remove_file(stage.path(file));
+        }
+        let mut elector = stage.contend(victim, &[], script);
+        let command = number_in(&stage.path("command")).await;
+        let (child, guard) = (number_in(&stage.path("child")).await, number_in(&stage.path("guard")).await);
+        if victim == "elector" {
+            elector.kill().await;
+        } else {
+            let pid = i32::try_from(guard).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
+            assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.said());
+        }
+        settle("nothing left", [false; 3], || async { [command, child, guard].map(lives) }).await;
+    }
+}

@@ -2,6 +2,7 @@
 //! are noisy and only ratios last.
 
 mod child;
+mod election;
 mod jobs;
 mod report;
 mod shards;
@@ -29,11 +30,18 @@ enum What {
   convoke bench shards
   convoke bench shards --workers 1000 --in-flight 4 --json")]
     Shards(shards::ShardsArgs),
+    /// Failover and renewals of election, per backend and beside etcd
+    #[command(after_help = "Examples:
+  convoke bench election
+  convoke bench election --quick --json
+  convoke bench election --ttl 10s --redis redis://localhost --postgres postgres://localhost/bench")]
+    Election(election::ElectionArgs),
 }
 
 pub async fn run(args: BenchArgs) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args).await,
         What::Shards(args) => shards::run(args).await,
+        What::Election(args) => election::run(args).await,
     }
 }

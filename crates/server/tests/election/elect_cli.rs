@@ -71,9 +71,9 @@ async fn a_command_that_ignores_the_request_is_killed_after_the_grace_with_all_i
 }
 
 #[tokio::test]
-async fn a_command_that_outlasts_many_leases_is_left_alone() {
-    let stage = Stage::on_sqlite("1s");
-    let mut program = stage.contend("a", &["--once"], "sleep 4; exit 3");
+async fn a_command_that_outlasts_two_leases_is_left_alone() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut program = stage.contend("a", &["--once"], "sleep 7; exit 3");
     assert_eq!(program.wait().await.code(), Some(3), "{:?}", program.said());
 }
 

@@ -1,0 +1,94 @@
+//! A process that would lead.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::PREFIX;
+
+/// Longer than any lease that is measured.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// `etcdctl lock` does not say that it waits.
+const ETCDCTL_START: Duration = Duration::from_millis(500);
+
+/// What decides who leads.
+pub enum System {
+    Convoke { leases: String },
+    Etcdctl { endpoint: String },
+}
+
+pub struct Contender {
+    process: Child,
+    pid: Pid,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// What it prints when it leads.
+    mark: String,
+    says_that_it_waits: bool,
+}
+
+impl Contender {
+    pub fn start(system: &System, ttl: Duration, namespace: &str, id: &str) -> Result<Contender> {
+        let seconds = ttl.as_secs();
+        let (mut command, mark) = match system {
+            System::Convoke { leases } => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["elect", namespace, "--leases", leases, "--prefix", PREFIX, "--id", id]);
+                command.args(["--ttl", &format!("{seconds}s")]);
+                (command, format!("\"newLeader\":\"{id}\""))
+            }
+            System::Etcdctl { endpoint } => {
+                let mut command = Command::new("etcdctl");
+                command.args(["--endpoints", endpoint, "lock", &format!("--ttl={seconds}"), namespace]);
+                command.env("ETCDCTL_API", "3");
+                (command, namespace.to_owned())
+            }
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut process = command.spawn().context("a contender cannot be started")?;
+        let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = pid.context("a contender has no process id")?;
+        let lines = BufReader::new(process.stdout.take().context("a contender has no output")?).lines();
+        Ok(Contender { process, pid, lines, mark, says_that_it_waits: matches!(system, System::Convoke { .. }) })
+    }
+
+    /// Until it says that it leads.
+    pub async fn leads(&mut self) -> Result<()> {
+        let mark = self.mark.clone();
+        self.says(|line| line.contains(&mark)).await
+    }
+
+    /// Until it knows that another leads.
+    pub async fn waits(&mut self) -> Result<()> {
+        if !self.says_that_it_waits {
+            tokio::time::sleep(ETCDCTL_START).await;
+            return Ok(());
+        }
+        self.says(|line| line.contains("\"newLeader\":\"")).await
+    }
+
+    async fn says(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let said = async {
+            while let Some(line) = self.lines.next_line().await? {
+                if wanted(&line) {
+                    return Ok(());
+                }
+            }
+            bail!("a contender ended before it led")
+        };
+        timeout(PATIENCE, said).await.context("no leader was elected")?
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    pub async fn end(mut self) -> Result<()> {
+        timeout(PATIENCE, self.process.wait()).await.context("a contender does not end")??;
+        Ok(())
+    }
+}

@@ -85,15 +85,18 @@ pub async fn run(args: ElectionArgs) -> Result<()> {
     report.phase("start Redis and PostgreSQL");
     if let Some(redis) = Engine::redis(args.redis.as_deref()).await? {
         measure(&mut report, &args, "redis", redis.url()).await?;
+        redis.stop().await?;
     }
     if let Some(postgres) = Engine::postgres(args.postgres.as_deref()).await? {
         measure(&mut report, &args, "postgres", postgres.url()).await?;
+        postgres.stop().await?;
     }
     if let Some(s3) = &args.s3 {
         measure(&mut report, &args, "s3", s3).await?;
     }
     if let Some(etcd) = Engine::etcd(args.etcd.as_deref()).await? {
         failovers(&mut report, &args, "etcd", &System::Etcdctl { endpoint: etcd.url().to_owned() }).await?;
+        etcd.stop().await?;
     }
     report.print()
 }

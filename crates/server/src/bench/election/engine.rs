@@ -6,19 +6,20 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Where Debian has the programs of PostgreSQL.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";
 
 pub struct Engine {
     url: String,
-    /// Killed first, then its files are removed.
-    _process: Option<Child>,
+    process: Option<Child>,
     _files: Option<TempDir>,
 }
 
@@ -28,7 +29,16 @@ impl Engine {
     }
 
     fn named(url: &str) -> Engine {
-        Engine { url: url.to_owned(), _process: None, _files: None }
+        Engine { url: url.to_owned(), process: None, _files: None }
+    }
+
+    /// Ends it in order, where it is ours: a PostgreSQL that is killed leaves memory behind.
+    pub async fn stop(mut self) -> Result<()> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        kill_process(pid.with_context(|| format!("the server for {} has ended", self.url))?, Signal::INT)?;
+        tokio::time::timeout(STOP_TIMEOUT, process.wait()).await.context("a server does not stop")??;
+        Ok(())
     }
 
     pub async fn redis(url: Option<&str>) -> Result<Option<Engine>> {
@@ -83,7 +93,7 @@ impl Engine {
             }
         };
         tokio::time::timeout(READY_TIMEOUT, listening).await.with_context(|| format!("{url} does not get ready"))?;
-        Ok(Engine { url, _process: Some(process), _files: Some(files) })
+        Ok(Engine { url, process: Some(process), _files: Some(files) })
     }
 }
 

@@ -9,6 +9,7 @@ mod referee;
 
 use std::time::Duration;
 
+use convoke::election::Policy;
 use convoke_testkit::process::{RedisServer, SharedPostgres};
 use referee::contest;
 
@@ -27,18 +28,19 @@ fn a_contender_does_as_it_is_told() {
 async fn one_leads_on_sqlite_whatever_happens() {
     let _field = FIELD.lock().await;
     let directory = tempfile::tempdir().expect("a directory");
-    contest(&format!("sqlite:{}", directory.path().join("leases.db").display()), Duration::ZERO).await;
+    contest(&format!("sqlite:{}", directory.path().join("leases.db").display()), Policy::LowestId, Duration::ZERO)
+        .await;
 }
 
 #[tokio::test]
 async fn one_leads_on_redis_whatever_happens() {
     let _field = FIELD.lock().await;
     let server = RedisServer::start().await;
-    contest(&server.url(), Duration::ZERO).await;
+    contest(&server.url(), Policy::FirstCome, Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn one_leads_on_postgres_whatever_happens() {
     let _field = FIELD.lock().await;
-    contest(&SharedPostgres::get().create_database(), Duration::ZERO).await;
+    contest(&SharedPostgres::get().create_database(), Policy::LowestId, Duration::ZERO).await;
 }

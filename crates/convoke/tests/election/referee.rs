@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use convoke::election::Policy;
 use convoke_testkit::process::{Launch, PATIENCE, Program, Signal};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -21,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 struct Field {
     url: String,
-    policy: &'static str,
+    policy: Policy,
     referee: String,
     contenders: Vec<Program>,
     names: usize,
@@ -31,10 +32,10 @@ struct Field {
 }
 
 /// The contest on one backend; `extra` is what it may take longer.
-pub async fn contest(url: &str, extra: Duration) {
+pub async fn contest(url: &str, policy: Policy, extra: Duration) {
     let seed = std::env::var("CONTEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_26);
     println!("CONTEST_SEED={seed}");
-    let mut field = Field::open(url, seed).await;
+    let mut field = Field::open(url, policy, seed).await;
     let (mut after_kill, mut after_resignation) = (Vec::new(), Vec::new());
     field.leader_after(0).await;
     for round in 0..ROUNDS {
@@ -69,12 +70,11 @@ enum Fate {
 }
 
 impl Field {
-    async fn open(url: &str, seed: u64) -> Field {
+    async fn open(url: &str, policy: Policy, seed: u64) -> Field {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let referee = listener.local_addr().expect("an address").to_string();
         let (words, heard) = unbounded_channel();
         tokio::spawn(listen(listener, words));
-        let policy = if seed % 2 == 0 { "first-come" } else { "lowest-id" };
         let (record, rng) = (Record::default(), StdRng::seed_from_u64(seed));
         let mut field =
             Field { url: url.into(), policy, referee, contenders: Vec::new(), names: 0, heard, record, rng };
@@ -87,7 +87,7 @@ impl Field {
     }
 
     fn start(&self, id: String) -> Program {
-        let (url, referee, policy) = (self.url.clone(), self.referee.clone(), self.policy.to_owned());
+        let (url, referee, policy) = (self.url.clone(), self.referee.clone(), self.policy.to_string());
         Program::start(&Launch {
             name: id.clone(),
             binary: std::env::current_exe().expect("this test has a file"),

@@ -12,7 +12,7 @@ use convoke_core::ids::check_name;
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -63,7 +63,6 @@ pub(super) struct Shared {
     /// None once it has stopped.
     events: Mutex<Option<broadcast::Sender<Arc<Event>>>>,
     pub stop: CancellationToken,
-    pub step_down: Notify,
 }
 
 impl Elector {
@@ -86,7 +85,6 @@ impl Elector {
             term: watch::Sender::new(None),
             events: Mutex::new(Some(broadcast::Sender::new(EVENTS_BUFFER))),
             stop: CancellationToken::new(),
-            step_down: Notify::new(),
         });
         let tasks = TaskTracker::new();
         tasks.spawn(heartbeat::beat(shared.clone()));
@@ -182,7 +180,6 @@ impl Elector {
         let shared = self.shared();
         let Some(term) = shared.term.borrow().clone() else { return };
         term.end();
-        shared.step_down.notify_one();
         let mut terms = shared.term.subscribe();
         // Fails only where the heartbeat has ended: then nothing is held.
         let _ = terms.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch() != term.epoch())).await;

@@ -20,10 +20,17 @@ const FAREWELL_MAX: Duration = Duration::from_secs(2);
 pub(super) async fn beat(shared: Arc<Shared>) {
     while !shared.stop.is_cancelled() {
         let (due, round) = shared.rules.lock().due(Instant::now().into_std());
+        let term = shared.term.borrow().clone();
+        let given_up = async {
+            match &term {
+                Some(term) => term.given_up().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => break,
-            () = shared.step_down.notified() => {
+            () = given_up => {
                 leave(&shared).await;
                 continue;
             }

@@ -209,12 +209,11 @@ mod tests {
         candidate("settled").await.policy(Policy::LowestId).start().await.expect("a new one");
     }
 
-    #[test]
-    fn a_ttl_moves_the_times_and_nothing_else() {
-        let leases = Arc::new(convoke_adapters::memory::MemoryLeases::new());
-        let candidate = Elector::over(leases).policy(Policy::LowestId).ttl(Duration::from_secs(3));
+    #[tokio::test]
+    async fn a_ttl_moves_the_times_and_nothing_else() {
+        let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
         let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
-        assert_eq!(candidate.settings, expected);
+        assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::certain_until;
+use convoke_core::election::certain_for;
 use convoke_core::ports::{Leases, Store};
 use convoke_core::{Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
@@ -169,7 +169,7 @@ impl Campaign {
 
     /// The last moment for which an attempt that began at `anchor` vouches, with a margin for clocks that run apart.
     fn certain_until(&self, anchor: Instant) -> Instant {
-        Instant::from_std(certain_until(anchor.into_std(), self.ttl, self.ttl))
+        anchor + certain_for(self.ttl, self.ttl)
     }
 
     async fn resign(&self, term: &Term) {

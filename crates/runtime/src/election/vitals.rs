@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{BreakerStatus, Metrics, Now, Pulse, Settings};
+use convoke_core::election::{BreakerStatus, Metrics, Moment, Now, Pulse, Settings};
 use convoke_core::jobs::event::Happening;
 use convoke_core::ports::Clock;
 use parking_lot::Mutex;
@@ -20,14 +20,26 @@ pub struct Vitals {
     pulse: Mutex<Pulse>,
     clock: Arc<dyn Clock>,
     tell: Tell,
+    /// From where moments are counted.
+    origin: Instant,
 }
 
 impl Vitals {
     pub fn new(namespace: &'static str, settings: &Settings, clock: Arc<dyn Clock>, tell: Tell) -> Self {
         telemetry::describe();
-        let vitals = Vitals { namespace, pulse: Mutex::new(Pulse::new(settings, clock.now())), clock, tell };
+        let vitals = Vitals {
+            namespace,
+            pulse: Mutex::new(Pulse::new(settings, clock.now())),
+            clock,
+            tell,
+            origin: Instant::now(),
+        };
         vitals.publish();
         vitals
+    }
+
+    fn moment(&self, instant: Instant) -> Moment {
+        Moment(instant.saturating_duration_since(self.origin))
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -40,7 +52,7 @@ impl Vitals {
 
     /// For how long nothing should be asked.
     pub(super) fn shut_for(&self) -> Option<Duration> {
-        let now = Instant::now().into_std();
+        let now = self.moment(Instant::now());
         let mut pulse = self.pulse.lock();
         let is_shut = !pulse.may_beat(now);
         let until = pulse.opens_until().filter(|_| is_shut);
@@ -51,8 +63,8 @@ impl Vitals {
 
     /// A request that went out at `started` was answered, or failed.
     pub(super) fn beaten(&self, started: Instant, succeeded: bool) {
-        let now = Now { at: Instant::now().into_std(), wall: self.clock.now() };
-        self.pulse.lock().beaten(started.into_std(), now, succeeded);
+        let now = Now { at: self.moment(Instant::now()), wall: self.clock.now() };
+        self.pulse.lock().beaten(self.moment(started), now, succeeded);
         self.publish();
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{self, BreakerStatus, Metrics};
+use convoke_core::election::{self, BreakerStatus, Metrics, Moment};
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, V1};
 use convoke_core::ports::store::NodeRecord;
@@ -316,7 +316,7 @@ fn call_roll(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
     let horizon = node.now() - timeout;
     let live = nodes.iter().filter(|other| other.last_heartbeat_at >= horizon);
     let workers: Vec<String> = live.map(|other| other.node_id.to_string()).collect();
-    let turnover = roster.hear(&workers, tokio::time::Instant::now().into_std(), timeout);
+    let turnover = roster.hear(&workers, Moment::default(), timeout);
     if !turnover.is_none() {
         if let Some(vitals) = node.vitals.get() {
             vitals.members_changed(turnover);

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// Connections that are made at once; a listener's queue is not endless.
-const CONNECTING_MAX: usize = 256;
+const CONNECTING_MAX: usize = 64;
+const CONNECT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a worker was told.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +104,7 @@ async fn work(
 ) {
     let mut dealer = {
         let _turn = connecting.acquire().await.expect("it is never closed");
-        HandDealer::connect(&address).await.expect("the coordinator takes it")
+        connect(&address).await
     };
     let say = |kind: &str, data: &Value| json!({"type": kind, "data": data}).to_string();
     dealer.send(say("register", &who).as_bytes()).await.expect("it is connected");
@@ -119,6 +120,16 @@ async fn work(
                 who["assignedShards"] = json!(told.lock().shards.clone().unwrap_or_default());
                 dealer.send(say("heartbeat", &who).as_bytes()).await.expect("it stays connected");
             }
+        }
+    }
+}
+
+/// As any ZeroMQ library does, it tries again: a listener that sees hundreds at once sends some of them away.
+async fn connect(address: &str) -> HandDealer {
+    loop {
+        match HandDealer::connect(address).await {
+            Ok(dealer) => return dealer,
+            Err(_) => tokio::time::sleep(CONNECT_AGAIN).await,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::stage::Stage;
 const WORKERS: usize = 10_000;
 const SHARDS: u32 = 20_000;
 const JOIN_LATER: usize = 20;
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(6);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(9);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_workers_share_evenly_beat_and_take_over_from_those_that_die() {

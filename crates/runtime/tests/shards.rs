@@ -125,13 +125,13 @@ impl Original {
     }
 }
 
-fn join(network: &MemoryRouting, name: &str, max: u32, handoff: bool) -> ShardWorker {
-    join_at(network, name, max, handoff, vec![ADDRESS.into()])
+async fn join(network: &MemoryRouting, name: &str, max: u32, handoff: bool) -> ShardWorker {
+    join_at(network, name, max, handoff, vec![ADDRESS.into()]).await
 }
 
-fn join_at(network: &MemoryRouting, name: &str, max: u32, handoff: bool, addresses: Vec<String>) -> ShardWorker {
+async fn join_at(network: &MemoryRouting, name: &str, max: u32, handoff: bool, addresses: Vec<String>) -> ShardWorker {
     let options = WorkerOptions { handoff, ..WorkerOptions::new("s", name, max) };
-    ShardWorker::start(Arc::new(network.clone()), addresses, options).expect("it starts")
+    ShardWorker::connect(Arc::new(network.clone()), addresses, options).await.expect("it starts")
 }
 
 /// Waits for something that comes with time.
@@ -200,7 +200,7 @@ async fn a_takeover_moves_nothing_and_its_versions_are_higher() {
     let leader = Leader::with(&network, 1, ADDRESS, sticky.clone()).await;
     let mut workers = Vec::new();
     for name in ["c", "a", "b"] {
-        let worker = join(&network, name, 10, name != "b");
+        let worker = join(&network, name, 10, name != "b").await;
         worker.ready().await;
         workers.push(worker);
     }
@@ -229,11 +229,11 @@ async fn a_takeover_moves_nothing_and_its_versions_are_higher() {
 async fn a_shard_moves_when_the_application_has_let_go() {
     let network = MemoryRouting::default();
     let leader = Leader::start(&network, 1).await;
-    let first = join(&network, "a", 4, true);
+    let first = join(&network, "a", 4, true).await;
     let mut of_first = first.changes();
     assert_eq!(of_first.next().await.expect("news").added, [0, 1, 2, 3]);
     of_first.done();
-    let second = join(&network, "b", 4, true);
+    let second = join(&network, "b", 4, true).await;
     let change = of_first.next().await.expect("it is asked to let go");
     assert_eq!((&change.removed[..], &change.shards[..]), (&[2, 3][..], &[0, 1][..]));
     tokio::time::sleep(TIMEOUT * 3).await;
@@ -252,7 +252,7 @@ async fn a_shard_moves_when_the_application_has_let_go() {
 async fn who_leaves_lets_go_first_and_is_heard() {
     let network = MemoryRouting::default();
     let leader = Leader::start(&network, 1).await;
-    let (first, second) = (join(&network, "a", 4, true), join(&network, "b", 4, false));
+    let (first, second) = (join(&network, "a", 4, true).await, join(&network, "b", 4, false).await);
     until("both have some", || first.shards().len() == 2 && second.shards().len() == 2).await;
     let mut changes = first.changes();
     assert_eq!(changes.next().await.expect("news").shards, [0, 1]);
@@ -276,7 +276,7 @@ async fn a_worker_without_a_coordinator_fences_itself_and_finds_another_address(
     let network = MemoryRouting::default();
     let elsewhere = "memory://elsewhere";
     let leader = Leader::start(&network, 1).await;
-    let worker = join_at(&network, "a", 2, false, vec![ADDRESS.into(), elsewhere.into()]);
+    let worker = join_at(&network, "a", 2, false, vec![ADDRESS.into(), elsewhere.into()]).await;
     let mut changes = worker.changes();
     assert_eq!(changes.next().await.expect("news").added, [0, 1]);
     leader.end().await;
@@ -322,7 +322,7 @@ async fn it_is_a_duty_of_the_node_that_leads() {
     let id = NodeId::new("n1").expect("a name");
     let coordinator = Coordinator::start_with(id, ports, common::quick(), vec![duty]).await.expect("it starts");
     let mut events = coordinator.events();
-    let worker = join(&network, "w", 3, false);
+    let worker = join(&network, "w", 3, false).await;
     let mut changes = worker.changes();
     assert_eq!(changes.next().await.expect("news").shards, [0, 1, 2]);
     let rebalanced = loop {

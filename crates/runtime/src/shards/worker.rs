@@ -102,18 +102,28 @@ pub(super) struct State {
 }
 
 impl ShardWorker {
-    /// Starts to register at the first address that answers. Does not wait for a coordinator.
-    pub fn start(
+    /// Starts to register at the first address that answers. Does not wait for a coordinator; fails where an address is none.
+    pub async fn connect(
         connecting: Arc<dyn DealerConnecting>,
         addresses: Vec<String>,
         options: WorkerOptions,
     ) -> Result<ShardWorker> {
+        let profile = options.profile()?;
+        let mut first = None;
+        for (place, address) in addresses.iter().enumerate() {
+            match connecting.connect(address).await {
+                Ok(dealer) if place == 0 => first = Some(dealer),
+                Ok(_) => {}
+                Err(error) if error.is_transient() => debug!(address, %error, "cannot connect yet"),
+                Err(error) => return Err(error),
+            }
+        }
         if addresses.is_empty() {
             return Err(Invalid::new("url", "expected an address such as tcp://127.0.0.1:5555, got none").into());
         }
         // Beats of a later life have higher numbers: micro-seconds fit a double until 2255.
         let first_beat = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
-        let worker = Worker::new(options.profile()?, first_beat, Duration::ZERO);
+        let worker = Worker::new(profile, first_beat, Duration::ZERO);
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
             state: Mutex::new(State { worker, outbox: Vec::new(), stream: 0, is_followed: false }),
@@ -122,7 +132,7 @@ impl ShardWorker {
             news: Notify::new(),
             stop: stop.clone(),
         });
-        tokio::spawn(Connection { shared: shared.clone(), connecting, addresses, place: 0 }.run());
+        tokio::spawn(Connection { shared: shared.clone(), connecting, addresses, place: 0 }.run(first));
         Ok(ShardWorker { shared, leave_grace: options.leave_grace, _stop: Arc::new(stop.drop_guard()) })
     }
 
@@ -210,12 +220,16 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(mut self) {
+    async fn run(mut self, mut first: Option<Box<dyn Dealer>>) {
         let stop = self.shared.stop.clone();
         stop.run_until_cancelled(async {
             loop {
                 let address = self.addresses[self.place].clone();
-                match self.connecting.connect(&address).await {
+                let connected = match first.take() {
+                    Some(dealer) => Ok(dealer),
+                    None => self.connecting.connect(&address).await,
+                };
+                match connected {
                     Ok(dealer) => {
                         self.shared.with(|state, now| state.worker.reconnected(now));
                         if self.converse(dealer).await.is_gone() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
 /// What is there. A capability that is finished is added here, and from then on nothing of it may be missing.
-const THERE: [Capability; 1] = [Capability::Jobs];
+const THERE: [Capability; 2] = [Capability::Jobs, Capability::Shards];
 
 fn server() -> NodeBuilder {
     Node::builder(env!("CARGO_BIN_EXE_convoke"))

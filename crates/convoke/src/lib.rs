@@ -1,4 +1,4 @@
-//! What an application depends on to enqueue jobs and to run them.
+//! What an application depends on to enqueue jobs and to run them, and to call its other instances ([`mesh`]).
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -32,6 +32,7 @@ mod enqueue;
 mod error;
 mod handle;
 mod job;
+pub mod mesh;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,9 @@ pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
 pub use handle::Handle;
 pub use job::Job;
+pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 pub use worker::Worker;
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
-pub use convoke_core::{ExecutionId, JobId, QueueName};
+pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
+pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};

@@ -30,10 +30,13 @@ mod request;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use convoke_core::mesh::TraceParent;
 use convoke_core::mesh::{EpochFloor, Fault, InstanceId, MeshError, MeshNode};
 use convoke_core::ports::MeshLink;
 use convoke_core::{Invalid, Json};
-pub use convoke_runtime::mesh::{CallOptions, Context as MeshContext, Settings as MeshSettings};
+pub use convoke_runtime::mesh::{
+    CallOptions, Context as MeshContext, Settings as MeshSettings, current_trace, in_trace,
+};
 use convoke_runtime::mesh::{Demand, Instance};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,0 +1,59 @@
+//! What a coordinator shows of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Coordinator, Member, Service};
+use crate::ids::{ServiceName, WorkerId};
+use crate::shards::{Shard, Strategy, Version};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceView {
+    pub service: ServiceName,
+    pub max_shard_count: u32,
+    pub version: Version,
+    pub strategy: Strategy,
+    /// In order of their ids.
+    pub workers: Vec<WorkerView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerView {
+    pub worker_id: WorkerId,
+    pub shards: Arc<[Shard]>,
+    /// What it was asked to let go of, and has not yet.
+    pub revoking: Vec<Shard>,
+    pub active: bool,
+    pub handoff: bool,
+    /// Since the term began.
+    pub last_heartbeat: Duration,
+}
+
+impl Coordinator {
+    pub fn view(&self, service: &ServiceName) -> Option<ServiceView> {
+        self.services.get_key_value(service).map(|(name, service)| self.view_of(name, service))
+    }
+
+    /// In order of their names.
+    pub fn views(&self) -> impl Iterator<Item = ServiceView> {
+        self.services.iter().map(|(name, service)| self.view_of(name, service))
+    }
+
+    fn view_of(&self, name: &ServiceName, service: &Service) -> ServiceView {
+        let worker = |(worker_id, member): (&WorkerId, &Member)| WorkerView {
+            worker_id: worker_id.clone(),
+            shards: member.granted.clone(),
+            revoking: member.revoking.iter().map(|it| it.shard).collect(),
+            active: member.is_active,
+            handoff: member.handoff,
+            last_heartbeat: member.last_beat,
+        };
+        ServiceView {
+            service: name.clone(),
+            max_shard_count: service.shard_count,
+            version: service.version,
+            strategy: self.settings.strategy,
+            workers: service.members.iter().map(worker).collect(),
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod gateway;
 mod http;
 mod logs;
 mod serve;
+mod stop;
 
 use std::process::ExitCode;
 use std::time::Duration;

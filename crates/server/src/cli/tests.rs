@@ -91,6 +91,11 @@ fn every_promised_command_is_understood() {
         "worker list",
         "worker run --queue a --queue b,c --concurrency 2 --exec true",
         "cluster status",
+        "mesh nodes k --redis redis://h:1 --prefix p --json",
+        "mesh call k 2 getStatus {} --timeout 1s --redis redis://h",
+        "mesh call --prefix p k 2 t -",
+        "mesh call k 2 t -5",
+        "mesh serve k --redis redis://h --prefix p",
         "bench jobs --jobs 5 --connections 64 --batch 1000 --concurrency 10 --rate 200 --quick --flat --lists --raw-worker",
     ] {
         if let Err(error) = parse(line) {
@@ -118,6 +123,11 @@ fn a_wrong_command_line_is_refused_before_anything_is_asked() {
         ("queue limit q --rate fast", ErrorKind::ValueValidation),
         ("dead purge --all --queue q", ErrorKind::ArgumentConflict),
         ("worker run --exec true", ErrorKind::MissingRequiredArgument),
+        ("mesh call k 2 t", ErrorKind::MissingRequiredArgument),
+        ("mesh call k 0 t {}", ErrorKind::ValueValidation),
+        ("mesh call k one t {}", ErrorKind::ValueValidation),
+        ("mesh call k 2 t {} --timeout 0s", ErrorKind::ValueValidation),
+        ("mesh nodes k --redis gopher://h", ErrorKind::ValueValidation),
         ("worker run --queue q", ErrorKind::MissingRequiredArgument),
         ("shards status", ErrorKind::InvalidSubcommand),
         ("--demo job list", ErrorKind::ArgumentConflict),

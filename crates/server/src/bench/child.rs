@@ -1,21 +1,16 @@
 //! A server of our own, started as anybody would start it.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+use super::process::{Output, Process};
 
 struct Child {
-    process: tokio::process::Child,
-    pid: Pid,
+    process: Process,
     url: String,
 }
 
@@ -105,24 +100,13 @@ impl Child {
             command.env_remove(name);
         }
         command.env_remove("PORT").env("LOG_LEVEL", "warn").current_dir(dir);
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        let pid = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("the server has no id")?;
-        let stdout = process.stdout.take().context("the server has no output")?;
-        let ready = async {
-            let mut lines = BufReader::new(stdout).lines();
-            while let Some(line) = lines.next_line().await? {
-                if let Some(url) = line.trim().strip_prefix("api ") {
-                    return Ok(url.trim().to_owned());
-                }
-            }
-            bail!("the server ended before it was ready")
-        };
-        let url = tokio::time::timeout(READY_TIMEOUT, ready).await.context("the server did not get ready")??;
-        Ok(Child { process, pid, url })
+        let url = |line: &str| Some(line.trim().strip_prefix("api ")?.trim().to_owned());
+        let (process, url) = Process::start("the server", command, Output::Standard, url).await?;
+        Ok(Child { process, url })
     }
 
     pub fn memory(&self) -> Result<Memory> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero()))
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid().as_raw_nonzero()))
             .context("the server's memory cannot be read")?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -134,7 +118,7 @@ impl Child {
 
     /// How long it has used a processor, in user and system mode.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()))
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid().as_raw_nonzero()))
             .context("the server's processor time cannot be read")?;
         // The name in parentheses may hold anything; after it the fields are plain, state being the first.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
@@ -143,13 +127,7 @@ impl Child {
         Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
     }
 
-    pub async fn stop(mut self) -> Result<()> {
-        kill_process(self.pid, Signal::TERM)?;
-        let ended = tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await;
-        let status = ended.context("the server did not stop")??;
-        if !status.success() {
-            bail!("the server ended with {status}");
-        }
-        Ok(())
+    pub async fn stop(self) -> Result<()> {
+        self.process.stop().await
     }
 }

@@ -1,8 +1,8 @@
 //! A worker's DEALER.
 //!
 //! It connects by itself and again when the connection is lost, each at its own pace, so that a fleet whose coordinator
-//! came back does not come all at once. What is sent in the meantime waits, up to a limit, and goes out late: its reader
-//! must expect old words. A coordinator that turns the worker away is not tried again by the library; the dealer says so
+//! came back does not come all at once. What is sent in the meantime waits, up to a limit, and goes out late or is lost
+//! with a connection that did not get through its handshake: a worker repeats its words, and their reader expects old ones. A coordinator that turns the worker away is not tried again by the library; the dealer says so
 //! and opens a new connection when it is next asked for anything, without what waited on the old one.
 
 use std::time::Duration;
@@ -22,6 +22,9 @@ use super::{ZmqCredentials, ZmqLimits, context, endpoint};
 /// The shortest and the longest pause before connecting again; each dealer takes its own within half and one and a half.
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Events of its connection that a dealer may not have read; only the last matters.
+const EVENTS_MAX: usize = 8;
 
 /// Connects workers, all with the same credentials.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +61,8 @@ impl ZmqDealer {
         let mut random = rand::rng();
         let mut around = |pause: Duration| pause.mul_f64(random.random_range(0.5..1.5));
         let reconnect = ReconnectPolicy::Exponential { min: around(RECONNECT_MIN), max: around(RECONNECT_MAX) };
-        let mut options = self.limits.options().reconnect(reconnect).linger(self.limits.linger);
+        let mut options =
+            self.limits.options().reconnect(reconnect).linger(self.limits.linger).monitor_capacity(EVENTS_MAX);
         if let Some(id) = &self.routing_id {
             options = options.identity(id.clone());
         }

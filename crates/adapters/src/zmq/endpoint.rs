@@ -23,7 +23,7 @@ pub(super) fn bind_failure(address: &str, error: omq_tokio::Error) -> Error {
     let refused = |why: &str| Error::from(Invalid::new(FIELD, format!("cannot listen on {address}: {why}")));
     match error {
         omq_tokio::Error::Io(error) => match error.kind() {
-            ErrorKind::AddrInUse => Error::Conflict(format!("{address} is in use by another")),
+            ErrorKind::AddrInUse => Error::Conflict(format!("{address} is in use by another process")),
             ErrorKind::AddrNotAvailable => refused("it is no address of this machine"),
             ErrorKind::PermissionDenied => refused("permission denied"),
             _ => Error::unavailable("the shard socket", error),

@@ -5,13 +5,11 @@ use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
 use convoke_core::error::Error;
 use convoke_core::ports::router::{DealerConnecting, RouterBinding};
 
-use super::stage::{answer, bind, connect, heard, within};
+use super::stage::{answer, bind, connect, heard, nowhere, within};
 
 #[tokio::test]
 async fn what_a_dealer_says_before_its_coordinator_is_there_arrives_later() {
-    let first = bind().await;
-    let address = first.address().to_owned();
-    drop(first);
+    let address = nowhere();
     let mut dealer = ZmqDealer::new().connect(&address).await.expect("an address");
     dealer.send(Bytes::from_static(b"early")).await.expect("room");
     let mut router = ZmqRouter::new(&address).expect("an address").bind().await.expect("a free port");
@@ -43,9 +41,7 @@ async fn a_dealer_finds_the_coordinator_that_took_over() {
 
 #[tokio::test]
 async fn more_than_may_wait_is_refused_and_not_kept() {
-    let router = bind().await;
-    let address = router.address().to_owned();
-    drop(router);
+    let address = nowhere();
     let limits = ZmqLimits { peer_queue_max: 8, ..ZmqLimits::default() };
     let mut dealer = ZmqDealer::new().limits(limits).connect(&address).await.expect("an address");
     let mut kept = 0;
@@ -74,9 +70,7 @@ async fn what_was_said_before_closing_goes_out() {
 
 #[tokio::test]
 async fn closing_does_not_wait_for_a_coordinator_that_never_comes() {
-    let router = bind().await;
-    let address = router.address().to_owned();
-    drop(router);
+    let address = nowhere();
     let limits = ZmqLimits { linger: std::time::Duration::from_millis(50), ..ZmqLimits::default() };
     let mut dealer = ZmqDealer::new().limits(limits).connect(&address).await.expect("an address");
     dealer.send(Bytes::from_static(b"leave")).await.expect("room");

@@ -47,22 +47,37 @@ pub async fn answer(router: &mut dyn Router, to: &Peer, message: impl Into<Bytes
     router.send(vec![(to.clone(), message.into())]).await[0]
 }
 
-/// A dealer that comes now is heard and answered.
+/// How often a worker that hears nothing says its word again.
+const REPEAT: Duration = Duration::from_millis(200);
+
+/// A dealer that comes now is heard and answered. What waited on a connection that failed is lost, so it repeats itself.
 pub async fn serves(router: &mut dyn Router) {
     let mut dealer = connect(router).await;
-    dealer.send(Bytes::from_static(b"are you there?")).await.expect("room");
-    let received = loop {
-        let received = heard(router).await;
-        if received.frames == [Bytes::from_static(b"are you there?")] {
-            break received;
+    let word = Bytes::from_static(b"are you there?");
+    let from = within("an honest worker's word", async {
+        loop {
+            dealer.send(word.clone()).await.expect("room");
+            while let Ok(received) = timeout(REPEAT, router.receive(1)).await {
+                let received = received.expect("an open socket").remove(0);
+                if received.frames == [word.clone()] {
+                    return received.from;
+                }
+            }
         }
-    };
-    assert_eq!(answer(router, &received.from, "yes").await, Sent::Queued);
+    })
+    .await;
+    assert_eq!(answer(router, &from, "yes").await, Sent::Queued);
     assert_eq!(within("its answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"yes")]);
 }
 
 pub async fn refused(router: &dyn Router, what: &str, at_least: u64) {
     eventually(what, async || (router.refusals().handshakes >= at_least).then_some(())).await;
+}
+
+/// Where nobody listens yet.
+pub fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    format!("tcp://{}", listener.local_addr().expect("it has one"))
 }
 
 /// A TCP connection to the router's port.

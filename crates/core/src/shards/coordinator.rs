@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use view::{ServiceView, WorkerView};
+pub use view::{ServiceFigures, ServiceView, WorkerView};
 
 use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report};
 use super::{Strategy, Version};
@@ -191,14 +191,14 @@ impl Coordinator {
             self.workers += 1;
             Member::new(from.clone())
         });
-        member.heard(from, &report, now);
+        let is_latest = member.heard(from, &report, now);
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
             service.disturb(now, &terms);
             output.events.push(ShardEvent::Joined { service: name.clone(), worker: worker.clone() });
         }
         service.lift(report.version);
-        if let Some(shards) = &report.assigned_shards {
+        if let Some(shards) = report.assigned_shards.as_ref().filter(|_| is_latest) {
             if is_new && !shards.is_empty() && now < terms.heartbeat_timeout {
                 service.hold(terms.heartbeat_timeout);
             }
@@ -247,9 +247,9 @@ impl Coordinator {
         if let Some(service) = self.services.get_mut(&leave.service_name) {
             version = service.version;
             if let Some(member) = service.members.get_mut(&leave.worker_id) {
-                member.peer = from.clone();
-                if leave.version.is_some_and(|seen| seen < member.granted_at) {
-                    // It was given something meanwhile, or these are the words of a former life.
+                let is_overtaken = leave.version.is_some_and(|seen| seen < member.granted_at);
+                let is_of_former_life = leave.beat.is_some_and(|beat| beat < member.beat);
+                if is_overtaken || is_of_former_life {
                     service.answer(&leave.worker_id, false, None, &terms, output);
                     return;
                 }

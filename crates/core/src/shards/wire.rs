@@ -73,9 +73,12 @@ pub struct Report {
 pub struct Leave {
     pub service_name: ServiceName,
     pub worker_id: WorkerId,
-    /// The highest version that it has seen: one that was overtaken by a grant is refused.
+    /// Of its latest assignment: a farewell that was overtaken by a grant is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
+    /// One that was overtaken by a later life of the worker is refused too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beat: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

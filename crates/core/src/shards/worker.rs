@@ -69,6 +69,8 @@ pub struct Worker {
     told: Vec<Shard>,
     /// What was removed by a change that is not acknowledged yet.
     letting_go: Option<Vec<Shard>>,
+    /// What it let go of lately, with the number of the first beat that says so.
+    let_go: VecDeque<(u64, Vec<Shard>)>,
     stage: Stage,
 }
 
@@ -83,8 +85,8 @@ enum Stage {
 }
 
 impl Worker {
-    /// Its beats are numbered from `first_beat`, which should be another one in every life of a worker: an answer to a former
-    /// life must not vouch for this one.
+    /// Its beats are numbered from `first_beat`, which should be higher in every later life of a worker, as the time is: an
+    /// answer to a former life must not vouch for this one.
     pub fn new(profile: Profile, first_beat: u64, now: Duration) -> Self {
         Worker {
             profile,
@@ -100,6 +102,7 @@ impl Worker {
             version_heard: now,
             told: Vec::new(),
             letting_go: None,
+            let_go: VecDeque::new(),
             stage: Stage::Working,
         }
     }
@@ -196,6 +199,12 @@ impl Worker {
         self.assigned = assignment.assigned_shards;
         self.assigned.sort_unstable();
         self.assigned.dedup();
+        if let Some(beat) = assignment.beat {
+            // It answers a report of shards that are let go of by now: a successor may think that they are still held.
+            for (_, gone) in self.let_go.iter().filter(|(first, _)| *first > beat) {
+                self.assigned.retain(|shard| gone.binary_search(shard).is_err());
+            }
+        }
         match assignment.beat {
             Some(beat) => self.vouch(beat),
             None if self.stage == Stage::SayingGoodbye && self.assigned.is_empty() => self.stage = Stage::Gone,
@@ -238,6 +247,7 @@ impl Worker {
     fn vouch(&mut self, beat: u64) {
         let Some((_, sent)) = self.beats.iter().find(|(number, _)| *number == beat).copied() else { return };
         self.beats.retain(|(number, _)| *number > beat);
+        self.let_go.retain(|(first, _)| *first > beat);
         // A tenth is left for clocks that run apart, and for the application to stop.
         let until = sent + self.heartbeat_timeout - self.heartbeat_timeout / 10;
         self.certain_until = self.certain_until.max(Some(until));
@@ -264,13 +274,20 @@ impl Worker {
     /// The application has done as the last change said.
     pub fn acknowledge(&mut self, says: &mut Vec<Message>) {
         let released = self.letting_go.take().unwrap_or_default();
+        if !released.is_empty() {
+            self.let_go.push_back((self.next_beat, released.clone()));
+            if self.let_go.len() > BEATS_MAX {
+                self.let_go.pop_front();
+            }
+        }
         self.release(released, says);
     }
 
     /// The application no longer works on anything, and wants to be told everything anew.
     pub fn start_over(&mut self, says: &mut Vec<Message>) {
         self.acknowledge(says);
-        self.told.clear();
+        self.letting_go = Some(std::mem::take(&mut self.told));
+        self.acknowledge(says);
     }
 
     fn release(&self, shards: Vec<Shard>, says: &mut Vec<Message>) {
@@ -292,16 +309,22 @@ impl Worker {
         self.told.is_empty() && self.letting_go.is_none()
     }
 
-    fn goodbye(&self) -> Message {
+    fn goodbye(&mut self) -> Message {
+        let beat = self.number();
         let Profile { service, worker, .. } = &self.profile;
         let (service_name, worker_id) = (service.clone(), worker.clone());
-        Message::Leave(Leave { service_name, worker_id, version: Some(self.version) })
+        Message::Leave(Leave { service_name, worker_id, version: Some(self.version), beat: Some(beat) })
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next_beat;
+        self.next_beat = number.wrapping_add(1);
+        number
     }
 
     /// Says what it holds: also what the application still has to let go of.
     fn report(&mut self, now: Duration) -> Report {
-        let beat = self.next_beat;
-        self.next_beat = self.next_beat.wrapping_add(1);
+        let beat = self.number();
         self.beats.push_back((beat, now));
         if self.beats.len() > BEATS_MAX {
             self.beats.pop_front();

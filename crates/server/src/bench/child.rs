@@ -9,13 +9,15 @@ use tokio::process::Command;
 
 use super::process::{Output, Process};
 
-struct Child {
+pub struct Child {
     process: Process,
     url: String,
+    /// Where it listens for shard workers, as far as it does.
+    pub shards: Option<String>,
 }
 
 /// What our own servers run on.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Engines {
     /// Store of our own servers [default: a SQLite file that goes with the run]
     #[arg(long, value_name = "URL", conflicts_with = "server")]
@@ -43,7 +45,7 @@ impl Children {
     pub async fn start(dir: &Path, engines: &Engines) -> Result<Children> {
         let mut children = Children::default();
         for _ in 0..engines.nodes {
-            children.0.push(Child::start(dir, engines).await?);
+            children.0.push(Child::start(dir, engines, "off").await?);
         }
         Ok(children)
     }
@@ -85,9 +87,9 @@ pub struct Memory {
 
 impl Child {
     /// On the engines that are named, else on a file in `dir`.
-    pub async fn start(dir: &Path, engines: &Engines) -> Result<Child> {
+    pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--http", "127.0.0.1:0", "--store"]);
+        command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
         match &engines.store {
             Some(url) => command.arg(url),
             None => command.arg(format!("sqlite:{}", dir.join("bench.db").display())),
@@ -100,9 +102,18 @@ impl Child {
             command.env_remove(name);
         }
         command.env_remove("PORT").env("LOG_LEVEL", "warn").current_dir(dir);
-        let url = |line: &str| Some(line.trim().strip_prefix("api ")?.trim().to_owned());
-        let (process, url) = Process::start("the server", command, Output::Standard, url).await?;
-        Ok(Child { process, url })
+        let (mut url, mut shards) = (None, None);
+        let ready = |line: &str| {
+            match line.trim().split_once(char::is_whitespace)? {
+                ("api", text) => url = Some(text.trim().to_owned()),
+                ("shards", text) => shards = Some(text.trim().to_owned()),
+                ("node", _) => return Some((url.take(), shards.take())),
+                _ => {}
+            }
+            None
+        };
+        let (process, (url, shards)) = Process::start("the server", command, Output::Standard, ready).await?;
+        Ok(Child { process, url: url.context("the server does not say where it is")?, shards })
     }
 
     pub fn memory(&self) -> Result<Memory> {

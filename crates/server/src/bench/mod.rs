@@ -7,6 +7,7 @@ mod mesh;
 mod process;
 mod report;
 mod run;
+mod shards;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -35,6 +36,11 @@ enum What {
     /// The other side of what a mesh is measured beside
     #[command(hide = true)]
     Answer(mesh::AnswerArgs),
+    /// Heartbeats, rebalancing and memory of the shard coordinator
+    #[command(after_help = "Examples:
+  convoke bench shards
+  convoke bench shards --workers 1000 --in-flight 4 --json")]
+    Shards(shards::ShardsArgs),
 }
 
 pub async fn run(args: BenchArgs) -> Result<()> {
@@ -42,5 +48,6 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         What::Jobs(args) => jobs::run(args).await,
         What::Mesh(args) => mesh::run(args).await,
         What::Answer(args) => mesh::answer(args).await,
+        What::Shards(args) => shards::run(args).await,
     }
 }

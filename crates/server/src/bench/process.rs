@@ -34,7 +34,7 @@ impl Process {
         what: &'static str,
         mut command: Command,
         output: Output,
-        ready: impl Fn(&str) -> Option<T>,
+        ready: impl FnMut(&str) -> Option<T>,
     ) -> Result<(Process, T)> {
         command.stdin(Stdio::null()).kill_on_drop(true);
         match output {
@@ -72,7 +72,7 @@ impl Process {
     }
 }
 
-async fn first<T>(said: &mut Said, ready: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+async fn first<T>(said: &mut Said, mut ready: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
     while let Some(line) = said.next_line().await? {
         if let Some(found) = ready(&line) {
             return Ok(Some(found));

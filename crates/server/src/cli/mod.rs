@@ -1,9 +1,9 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve`, `mesh` and `bench` is a thin client of the HTTP API: it checks what can be checked without a server,
-//! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
-//! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
-//! failed, 2 when the command line itself was wrong.
+//! Every command but `serve`, `bench`, `mesh`, `worker run` and `shards join` is a thin client of the HTTP API: it checks
+//! what can be checked without a server, asks, and shows the answer as a table or, with `--json`, as the server sent it. What
+//! was asked for goes to standard output; everything else (progress, errors, hints) to standard error. The exit code is 0
+//! when it was done, 1 when it failed, 2 when the command line itself was wrong.
 
 mod cluster;
 mod dead;
@@ -15,6 +15,7 @@ mod output;
 mod queue;
 mod remote;
 mod schedule;
+mod shards;
 mod worker;
 
 use std::ffi::OsString;
@@ -62,6 +63,8 @@ pub enum Command {
     Cluster(cluster::ClusterArgs),
     /// Call the instances of an application, list them, or be one to try
     Mesh(mesh::MeshArgs),
+    /// Who owns which part of a service; be a worker of one
+    Shards(shards::ShardsArgs),
     /// Measure throughput and latency on this machine
     Bench(BenchArgs),
 }
@@ -85,6 +88,7 @@ impl Cli {
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
+            Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }
         Ok(ExitCode::SUCCESS)

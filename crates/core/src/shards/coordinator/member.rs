@@ -13,6 +13,8 @@ pub struct Member {
     pub peer: Peer,
     pub is_active: bool,
     pub last_beat: Duration,
+    /// The highest number of its beats.
+    pub beat: u64,
     /// Wants to be waited for.
     pub handoff: bool,
     /// Said either way, so that it knows our additions.
@@ -44,6 +46,7 @@ impl Member {
             peer,
             is_active: false,
             last_beat: Duration::ZERO,
+            beat: 0,
             handoff: false,
             knows_additions: false,
             target: Arc::default(),
@@ -55,7 +58,8 @@ impl Member {
         }
     }
 
-    pub fn heard(&mut self, from: &Peer, report: &Report, now: Duration) {
+    /// Notes a report. False where a later one came before it.
+    pub fn heard(&mut self, from: &Peer, report: &Report, now: Duration) -> bool {
         if self.peer != *from {
             self.peer = from.clone();
         }
@@ -66,6 +70,9 @@ impl Member {
                 self.encoded = None;
             }
         }
+        let is_latest = report.beat.is_none_or(|beat| beat >= self.beat);
+        self.beat = self.beat.max(report.beat.unwrap_or_default());
+        is_latest
     }
 
     pub fn grant(&mut self, granted: Arc<[Shard]>, version: Version) {

@@ -115,38 +115,52 @@ impl Service {
 
     /// While the service is held, lets a worker keep what it reports: what nobody else has, and what another reported
     /// with a lower version, since that one has only not heard yet that it moved. A worker that lets go when it is asked
-    /// cannot be in that place, and keeps what it has.
+    /// cannot be in that place, and keeps what it has. What a worker no longer reports it has let go of.
     pub fn adopt(&mut self, worker: &WorkerId, shards: &[Shard], seen: Version) {
         let Some(held) = &mut self.held else { return };
-        let (mut gained, mut lost) = (Vec::new(), BTreeMap::<WorkerId, Vec<Shard>>::new());
-        for shard in shards.iter().copied().filter(|shard| *shard < self.shard_count) {
+        let mut reported: Vec<Shard> = shards.iter().copied().filter(|shard| *shard < self.shard_count).collect();
+        reported.sort_unstable();
+        reported.dedup();
+        let (mut owned, mut lost) = (Vec::new(), BTreeMap::<WorkerId, Vec<Shard>>::new());
+        for shard in reported.iter().copied() {
             match held.claims.get(&shard) {
                 None => {}
-                Some((holder, by)) if holder != worker && *by < seen => {
-                    if self.members.get(holder).is_none_or(|holder| holder.handoff) {
-                        continue;
-                    }
+                Some((holder, _)) if holder == worker => {}
+                Some((holder, by)) if *by < seen && self.members.get(holder).is_some_and(|holder| !holder.handoff) => {
                     lost.entry(holder.clone()).or_default().push(shard);
                 }
                 Some(_) => continue,
             }
-            gained.push(shard);
-            held.claims.insert(shard, (worker.clone(), seen));
+            owned.push(shard);
         }
-        for (loser, mut lost) in lost {
+        let Some(member) = self.members.get_mut(worker) else { return };
+        for shard in member.granted.iter().filter(|shard| reported.binary_search(shard).is_err()) {
+            match held.claims.get(shard) {
+                // Granted before the service was held: the worker may not know yet.
+                Some((_, by)) if *by == Version::MAX => owned.push(*shard),
+                _ => drop(held.claims.remove(shard)),
+            }
+        }
+        for shard in &owned {
+            let claim = held.claims.entry(*shard).or_insert_with(|| (worker.clone(), seen));
+            if claim.1 != Version::MAX {
+                *claim = (worker.clone(), seen);
+            }
+        }
+        owned.sort_unstable();
+        if owned[..] == member.granted[..] {
+            return;
+        }
+        self.version = self.version.next();
+        member.target = owned.into();
+        member.grant(member.target.clone(), self.version);
+        for (loser, lost) in lost {
             let Some(loser) = self.members.get_mut(&loser) else { continue };
-            lost.sort_unstable();
             let is_kept = |shard: &Shard| lost.binary_search(shard).is_err();
             loser.target = loser.granted.iter().copied().filter(is_kept).collect();
-            loser.grant(loser.target.clone(), self.version.next());
+            loser.grant(loser.target.clone(), self.version);
             loser.owed.get_or_insert(None);
         }
-        let Some(member) = self.members.get_mut(worker).filter(|_| !gained.is_empty()) else { return };
-        self.version = self.version.next();
-        gained.extend_from_slice(&member.granted);
-        gained.sort_unstable();
-        member.target = gained.into();
-        member.grant(member.target.clone(), self.version);
     }
 
     /// Tells a worker what it has and what it is still asked for; or, where it waits, with the next rebalance.

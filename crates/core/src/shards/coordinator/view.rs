@@ -29,7 +29,38 @@ pub struct WorkerView {
     pub last_heartbeat: Duration,
 }
 
+/// A service in figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServiceFigures {
+    /// Those that live.
+    pub workers: usize,
+    /// The least and the most shards that one of them has.
+    pub shards_min: usize,
+    pub shards_max: usize,
+    /// When the one that was silent longest last beat, since the term began.
+    pub oldest_heartbeat: Option<Duration>,
+}
+
 impl Coordinator {
+    pub fn figures(&self, service: &ServiceName) -> ServiceFigures {
+        let members = self.services.get(service).into_iter().flat_map(|service| service.members.values());
+        members.filter(|member| member.is_active).fold(ServiceFigures::default(), |figures, member| {
+            let shards = member.granted.len();
+            let is_first = figures.workers == 0;
+            ServiceFigures {
+                workers: figures.workers + 1,
+                shards_min: if is_first { shards } else { figures.shards_min.min(shards) },
+                shards_max: figures.shards_max.max(shards),
+                oldest_heartbeat: figures.oldest_heartbeat.into_iter().chain([member.last_beat]).min(),
+            }
+        })
+    }
+
+    /// In order.
+    pub fn service_names(&self) -> impl Iterator<Item = &ServiceName> {
+        self.services.keys()
+    }
+
     pub fn view(&self, service: &ServiceName) -> Option<ServiceView> {
         self.services.get_key_value(service).map(|(name, service)| self.view_of(name, service))
     }

@@ -92,12 +92,14 @@ pub fn plan(workers: &[&WorkerId], shards: usize) -> Vec<u32> {
 }
 
 fn ask_all(rankings: &[Ranking], shards: usize) -> Vec<u32> {
-    let best = |shard: u32| {
-        let places = 0..rankings.len() as u32;
-        let of = |place: u32| &rankings[place as usize];
-        places.min_by_key(|place| (of(*place).rank(shard), of(*place).tie(shard), *place)).unwrap_or(NOBODY)
-    };
-    (0..shards as u32).map(best).collect()
+    (0..shards as u32).map(|shard| best(rankings, shard)).collect()
+}
+
+/// Who ranks the shard best.
+fn best(rankings: &[Ranking], shard: u32) -> u32 {
+    let places = 0..rankings.len() as u32;
+    let of = |place: u32| &rankings[place as usize];
+    places.min_by_key(|place| (of(*place).rank(shard), of(*place).tie(shard), *place)).unwrap_or(NOBODY)
 }
 
 fn go_in_step(rankings: &[Ranking], shards: usize) -> Vec<u32> {
@@ -105,7 +107,10 @@ fn go_in_step(rankings: &[Ranking], shards: usize) -> Vec<u32> {
     let mut taken_at = vec![0u32; shards];
     let mut left = shards;
     for rank in 0..=MASK {
-        if left == 0 {
+        if left * rankings.len() <= MASK as usize {
+            // The last ones are found late: it is less to ask for each of them.
+            let free = plan.iter_mut().enumerate().filter(|(_, owner)| **owner == NOBODY);
+            free.for_each(|(shard, owner)| *owner = best(rankings, shard as u32));
             break;
         }
         for (place, ranking) in rankings.iter().enumerate() {

@@ -19,7 +19,8 @@ pub fn message(frames: &[Bytes]) -> Result<Message, Refusal> {
         "heartbeat" => fields.report().map(Message::Heartbeat),
         "leave" => {
             let (service_name, worker_id) = fields.who()?;
-            Ok(Message::Leave(Leave { service_name, worker_id, version: fields.version.map(Version) }))
+            let (version, beat) = (fields.version.map(Version), fields.beat);
+            Ok(Message::Leave(Leave { service_name, worker_id, version, beat }))
         }
         "released" => {
             let (service_name, worker_id) = fields.who()?;

@@ -131,7 +131,12 @@ fn what_we_send_is_read_back() {
         ..report()
     };
     let (service_name, worker_id) = (full.service_name.clone(), full.worker_id.clone());
-    let leave = Leave { service_name: service_name.clone(), worker_id: worker_id.clone(), version: Some(Version(1)) };
+    let leave = Leave {
+        service_name: service_name.clone(),
+        worker_id: worker_id.clone(),
+        version: Some(Version(1)),
+        beat: Some(2),
+    };
     let released = Released { service_name, worker_id, shards: vec![1], version: Version(2) };
     for sent in [
         Message::Register(report()),

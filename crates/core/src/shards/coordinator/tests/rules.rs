@@ -247,7 +247,7 @@ fn who_leaves_is_heard_and_its_shards_move() {
     stage.settle();
     stage.said();
     let Report { service_name, worker_id, .. } = report("a", 0);
-    let leave = Leave { service_name, worker_id, version: None };
+    let leave = Leave { service_name, worker_id, version: None, beat: None };
     stage.hear(Message::Leave(Leave { version: Some(Version(1)), ..leave.clone() }));
     assert_eq!(stage.said(), [has("a", &[0, 1])], "the words of a former life");
     stage.hear(Message::Leave(leave));
@@ -305,6 +305,22 @@ fn a_takeover_moves_nothing_when_all_are_back() {
 }
 
 #[test]
+fn what_a_worker_no_longer_reports_is_free_after_a_takeover() {
+    let mut stage = Stage::with(Settings::default(), Start::Takeover);
+    let beat = |worker: &str, beat: u64, shards: &[Shard]| {
+        let (assigned_shards, handoff) = (Some(shards.to_vec()), Some(true));
+        Message::Heartbeat(Report { assigned_shards, handoff, beat: Some(beat), ..report(worker, 4) })
+    };
+    stage.hear(beat("a", 5, &[0, 1]));
+    stage.hear(beat("b", 5, &[1, 2]));
+    assert_eq!(stage.said(), [has("a", &[0, 1]), has("b", &[2])]);
+    stage.hear(beat("a", 6, &[0]));
+    stage.hear(beat("a", 5, &[0, 1]));
+    stage.hear(beat("b", 6, &[1, 2]));
+    assert_eq!(stage.said(), [has("a", &[0]), has("a", &[0]), has("b", &[1, 2])]);
+}
+
+#[test]
 fn a_worker_that_knows_beats_is_answered_while_nothing_is_granted() {
     let mut stage = Stage::with(Settings::default(), Start::Takeover);
     stage.hear(Message::Register(Report { beat: Some(7), handoff: Some(false), ..report("a", 2) }));
@@ -328,7 +344,8 @@ fn a_first_term_waits_where_a_worker_has_shards_of_somebody() {
     stage.settle();
     assert_eq!(stage.said(), [has("b", &[2, 3])]);
     stage.pass(Duration::from_secs(10));
-    ["a", "b"].iter().for_each(|worker| stage.beat(worker, 4, &[]));
+    stage.beat("a", 4, &[]);
+    stage.beat("b", 4, &[2, 3]);
     stage.said();
     stage.pass(Duration::from_secs(5));
     assert_eq!(stage.said(), [has("a", &[0, 1])]);

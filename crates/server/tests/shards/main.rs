@@ -1,0 +1,10 @@
+//! The coordinator of shards from outside, with workers that were not written for it.
+//!
+//! Some are on Node.js and its ZeroMQ library and keep to the documented protocol alone; some are dealers written by hand,
+//! ten thousand of them. What they were told and what the coordinator shows must agree.
+
+mod crowd;
+mod node_crowd;
+mod node_worker;
+mod stage;
+mod ten_thousand;

@@ -233,6 +233,11 @@ impl Mesh {
         self.instance.handlers_running()
     }
 
+    /// Messages that could not be read, since the start.
+    pub fn messages_malformed(&self) -> u64 {
+        self.instance.messages_malformed()
+    }
+
     /// The live instances, by number. Needs no start.
     pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
         self.instance.nodes().await

@@ -31,7 +31,7 @@ impl MeshInbox for Inbox {
             Ok(Envelope::Request(request)) => serving::serve(station, request),
             Ok(Envelope::Broadcast { sender, kind, data }) => self.hear_broadcast(sender, &kind, data),
             Err(error) => {
-                METERS.malformed();
+                station.count_malformed();
                 debug!(%error, bytes = message.len(), "a message in the mesh could not be read");
             }
         }

@@ -116,6 +116,11 @@ impl Instance {
         self.0.running.read().as_ref().map_or(0, |running| running.station.running())
     }
 
+    /// Messages that could not be read, since the start.
+    pub fn messages_malformed(&self) -> u64 {
+        self.0.running.read().as_ref().map_or(0, |running| running.station.malformed())
+    }
+
     /// Live instances, by number. Needs no start.
     pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
         let (id, ttl) = (self.id(), self.0.settings.read().node_ttl);

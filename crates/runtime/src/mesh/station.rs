@@ -2,7 +2,7 @@
 //!
 //! Each start makes a new one, with a call table of its own: nothing of an earlier run can be mistaken for this one's.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -39,6 +39,7 @@ pub(super) struct Station {
     pub missed: Notify,
     pub tasks: TaskTracker,
     running: AtomicUsize,
+    malformed: AtomicU64,
     refusals: mpsc::Sender<Refusal>,
     /// Handlers are asked to come to an end, and no more are started.
     pub stopping: CancellationToken,
@@ -65,6 +66,7 @@ impl Station {
             missed: Notify::new(),
             tasks: TaskTracker::new(),
             running: AtomicUsize::new(0),
+            malformed: AtomicU64::new(0),
             refusals,
             stopping: CancellationToken::new(),
             abandoned: CancellationToken::new(),
@@ -82,6 +84,15 @@ impl Station {
 
     pub(super) fn running(&self) -> usize {
         self.running.load(Ordering::Acquire)
+    }
+
+    pub(super) fn malformed(&self) -> u64 {
+        self.malformed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_malformed(&self) {
+        self.malformed.fetch_add(1, Ordering::Relaxed);
+        METERS.malformed();
     }
 
     /// Leave to run a handler, where not as many run as may.

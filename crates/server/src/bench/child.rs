@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use tokio::process::Command;
 
-use super::process::{Output, Process};
+use super::process::{self, Output, Process};
 
 pub struct Child {
     process: Process,
@@ -88,7 +87,7 @@ pub struct Memory {
 impl Child {
     /// On the engines that are named, else on a file in `dir`.
     pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = process::ourselves()?;
         command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
         match &engines.store {
             Some(url) => command.arg(url),
@@ -97,11 +96,7 @@ impl Child {
         if let Some(url) = &engines.bus {
             command.args(["--bus", url, "--bus-prefix", &engines.bus_prefix]);
         }
-        // The defaults are measured, whatever is set around here.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
-            command.env_remove(name);
-        }
-        command.env_remove("PORT").env("LOG_LEVEL", "warn").current_dir(dir);
+        command.current_dir(dir);
         let (mut url, mut shards) = (None, None);
         let ready = |line: &str| {
             match line.trim().split_once(char::is_whitespace)? {

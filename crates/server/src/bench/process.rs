@@ -72,6 +72,16 @@ impl Process {
     }
 }
 
+/// Our own program. The defaults are measured, whatever is set around here.
+pub fn ourselves() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("our own program cannot be found")?);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("PORT").env("LOG_LEVEL", "warn");
+    Ok(command)
+}
+
 async fn first<T>(said: &mut Said, mut ready: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
     while let Some(line) = said.next_line().await? {
         if let Some(found) = ready(&line) {

@@ -27,6 +27,12 @@ pub fn percentile(sorted_us: &[u32], percent: f64) -> f64 {
     sorted_us.get(rank.clamp(1, sorted_us.len().max(1)) - 1).map_or(f64::NAN, |us| f64::from(*us) / 1_000.0)
 }
 
+/// Of an even number the upper of the two in the middle.
+pub fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +43,12 @@ mod tests {
         assert_eq!([50.0, 99.0, 100.0].map(|percent| percentile(&samples, percent)), [50.0, 99.0, 100.0]);
         assert_eq!(percentile(&[5_000], 50.0), 5.0);
         assert!(percentile(&[], 50.0).is_nan());
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median(&mut [9.0, 1.0, 5.0]), 5.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 9.0]), 4.0);
+        assert!(median(&mut []).is_nan());
     }
 }

@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tokio::process::Command;
 
 use super::KEY;
-use crate::bench::process::{Output, Process};
+use crate::bench::process::{Output, Process, ourselves};
 use crate::cli::Usage;
 
 /// Another process may take a port between its being found free and its being used.
@@ -63,14 +63,4 @@ pub async fn answerer(kind: &str, address: &str) -> Result<Process> {
     command.args(["bench", "answer", kind, address]);
     let ready = |line: &str| (line == "ready").then_some(());
     Ok(Process::start("the one who answers", command, Output::Standard, ready).await?.0)
-}
-
-fn ourselves() -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("our own program cannot be found")?);
-    // The defaults are measured, whatever is set around here.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
-        command.env_remove(name);
-    }
-    command.env("LOG_LEVEL", "warn");
-    Ok(command)
 }

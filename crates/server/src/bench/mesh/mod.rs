@@ -26,7 +26,7 @@ use self::floor::Floor;
 use self::nats::Nats;
 use super::process::Process;
 use super::report::Report;
-use super::run::Run;
+use super::run::{Run, median};
 use crate::cli;
 use crate::stop::Stop;
 
@@ -214,19 +214,19 @@ fn tell(report: &mut Report, in_flight: usize, ways: &[Arc<Way>], all: &[Rounds]
         report.add(
             format!("{name}PerSecond{in_flight}"),
             &format!("{label}, {in_flight} in flight"),
-            median(found.per_second.clone()),
+            median(&mut found.per_second.clone()),
             "/s",
         );
-        report.add(format!("{name}P50Ms{in_flight}"), "  its p50", median(found.p50_ms.clone()), "ms");
-        report.add(format!("{name}P99Ms{in_flight}"), "  its p99", median(found.p99_ms.clone()), "ms");
+        report.add(format!("{name}P50Ms{in_flight}"), "  its p50", median(&mut found.p50_ms.clone()), "ms");
+        report.add(format!("{name}P99Ms{in_flight}"), "  its p99", median(&mut found.p99_ms.clone()), "ms");
     }
     let [floor, mesh, peers @ ..] = all else { return };
-    let throughput = median(ratios(&mesh.per_second, &floor.per_second));
+    let throughput = median(&mut ratios(&mesh.per_second, &floor.per_second));
     report.add(format!("perSecondOfFloor{in_flight}"), "mesh / floor, round trips a second", throughput, "×");
-    let p50 = median(ratios(&mesh.p50_ms, &floor.p50_ms));
+    let p50 = median(&mut ratios(&mesh.p50_ms, &floor.p50_ms));
     report.add(format!("p50OfFloor{in_flight}"), "mesh / floor, p50", p50, "×");
     if let [nats, ..] = peers {
-        let throughput = median(ratios(&mesh.per_second, &nats.per_second));
+        let throughput = median(&mut ratios(&mesh.per_second, &nats.per_second));
         report.add(format!("perSecondOfNats{in_flight}"), "mesh / NATS, round trips a second", throughput, "×");
     }
 }
@@ -236,24 +236,12 @@ fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let (below, above) = (values.len().checked_sub(1).map(|last| last / 2), values.len() / 2);
-    match (below.and_then(|at| values.get(at)), values.get(above)) {
-        (Some(below), Some(above)) => (below + above) / 2.0,
-        _ => f64::NAN,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
-        assert!(median(Vec::new()).is_nan());
+    fn ratios_are_of_one_round() {
         assert_eq!(ratios(&[1.0, 6.0], &[2.0, 3.0]), [0.5, 2.0]);
     }
 }

@@ -36,8 +36,8 @@ const WARM_UP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Args)]
 pub struct MeshArgs {
-    /// Measure by this Redis instead of one of our own
-    #[arg(long, value_name = "URL")]
+    /// Measure by this Redis instead of one of our own; redis://…, without TLS or Sentinels
+    #[arg(long, value_name = "URL", value_parser = plain_url)]
     redis: Option<String>,
     /// Rounds [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -51,6 +51,11 @@ pub struct MeshArgs {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What is measured beside the mesh is bare: it speaks to the one server that is named.
+fn plain_url(text: &str) -> Result<String, &'static str> {
+    if text.starts_with("redis://") { Ok(text.to_owned()) } else { Err("expected redis://…") }
 }
 
 #[derive(Debug, Args)]

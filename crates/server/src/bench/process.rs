@@ -2,7 +2,7 @@
 //!
 //! It dies with us, and whatever it says after it is ready is read and dropped, so that it never waits for a reader.
 
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -60,15 +60,21 @@ impl Process {
         self.pid
     }
 
-    pub async fn stop(mut self) -> Result<()> {
+    /// Tells it to end, and has it end well.
+    pub async fn stop(self) -> Result<()> {
         let what = self.what;
-        kill_process(self.pid, Signal::TERM)?;
-        let ended = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await;
-        let status = ended.with_context(|| format!("{what} did not stop"))??;
+        let status = self.end().await?;
         if !status.success() {
             bail!("{what} ended with {status}");
         }
         Ok(())
+    }
+
+    /// The same for programs of others, whose codes mean what they please.
+    pub async fn end(mut self) -> Result<ExitStatus> {
+        kill_process(self.pid, Signal::TERM)?;
+        let ended = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("{} did not stop", self.what))??)
     }
 }
 

@@ -159,7 +159,7 @@ pub async fn run(args: MeshArgs) -> Result<()> {
     mesh.stop().await;
     // Whoever was started last needs those before it.
     while let Some(process) = processes.pop() {
-        process.stop().await?;
+        process.end().await?;
     }
     measured?;
     report.print()

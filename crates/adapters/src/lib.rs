@@ -10,3 +10,5 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zmq")]
+pub mod zmq;

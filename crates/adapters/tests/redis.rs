@@ -94,7 +94,7 @@ mod keys {
         while read < queues.len() {
             let batch = multiplex.next().await.expect("next");
             read += batch.len();
-            let done: Vec<_> = batch.iter().map(|(queue, entries)| (queue.clone(), ids(entries))).collect();
+            let done: Vec<_> = batch.iter().map(|(queue, entries)| (queue.clone(), ids_read(entries))).collect();
             multiplex.ack(&done).await.expect("ack");
         }
         assert!(probe.keys("convoke.job.*").await.is_empty());
@@ -221,8 +221,8 @@ mod keys {
         }
         probe.ask(&["PUBLISH", &channels().bell(), &format!(r#"{{"jobs":["{}"]}}"#, job(1))]).await;
         let read = multiplex.next().await.expect("next");
-        assert_eq!((read[0].0.as_str(), texts(&read[0].1)), (channels().logs(job(1)).as_str(), vec!["line"]));
-        multiplex.ack(&[(status(2), ids(&read[0].1))]).await.expect("passed over");
+        assert_eq!((&read[0].0, texts_read(&read[0].1)), (&channels().logs(job(1)), vec!["line"]));
+        multiplex.ack(&[(status(2), ids_read(&read[0].1))]).await.expect("passed over");
         let refused = multiplex.add(&["convoke.job.assigned".into()]).await;
         assert!(matches!(refused, Err(convoke_core::Error::Invalid(_))), "{refused:?}");
     }

@@ -55,7 +55,7 @@ async fn after_redis_was_restarted_empty_all_go_on() {
     let ((taken, read), ()) = within_reason("both", async { tokio::join!(waiting, restarting) }).await;
     assert_eq!(texts(&taken.expect("the group is made again")), ["new"]);
     let read = read.expect("next");
-    assert_eq!((read[0].0.as_str(), texts(&read[0].1)), (status(1).as_str(), vec!["new"]));
+    assert_eq!((read[0].0.as_str(), texts_read(&read[0].1)), (status(1).as_str(), vec!["new"]));
     let heard = within_reason("a message", subscription.next()).await.expect("no error").expect("a message");
     assert_eq!(heard.body, body("again"));
     consumer.ack(&ids(&lost)).await.expect("what is no more is passed over");
@@ -75,7 +75,7 @@ async fn what_came_while_the_bells_were_lost_is_read_without_them() {
     probe.ask(&["XADD", &status(1), "*", "data", "silent"]).await;
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     let read = within_reason("the second", multiplex.next()).await.expect("next");
-    assert_eq!(texts(&read[0].1), ["silent"]);
+    assert_eq!(texts_read(&read[0].1), ["silent"]);
 }
 
 #[tokio::test]
@@ -105,8 +105,8 @@ async fn killed_connections_lose_nothing_that_was_acknowledged() {
         let mut seen = BTreeSet::new();
         while seen.len() < COUNT {
             for (queue, entries) in within_reason("an entry", multiplex.next()).await.expect("next") {
-                seen.extend(texts(&entries).into_iter().map(|text| text.parse::<usize>().expect("a number")));
-                let done = [(queue, ids(&entries))];
+                seen.extend(texts_read(&entries).into_iter().map(|text| text.parse::<usize>().expect("a number")));
+                let done = [(queue, ids_read(&entries))];
                 persist("ack", async || multiplex.ack(&done).await).await;
             }
         }

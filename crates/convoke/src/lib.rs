@@ -33,6 +33,8 @@ mod error;
 mod handle;
 mod job;
 pub mod mesh;
+#[cfg(feature = "zmq")]
+mod shard_worker;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -55,8 +57,12 @@ pub use error::{Error, Result};
 pub use handle::Handle;
 pub use job::Job;
 pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
+#[cfg(feature = "zmq")]
+pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
 pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
+pub use convoke_core::shards::{Shard, Version as ShardVersion};
 pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};
+pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

@@ -3,3 +3,4 @@
 pub mod election;
 pub mod jobs;
 pub mod mesh;
+pub mod shards;

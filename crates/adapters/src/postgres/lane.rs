@@ -49,15 +49,16 @@ pub(super) struct Lane<W: Work> {
 }
 
 impl<W: Work> Lane<W> {
-    /// Its tasks end when the lane is dropped, after what was asked for.
-    pub(super) fn start(server: &Server, flush: Flush, connections: usize, work: W) -> Self {
+    /// Connects. Its tasks end when the lane is dropped, after what was asked for.
+    pub(super) async fn start(server: &Server, flush: Flush, connections: usize, work: W) -> Result<Self> {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
         for _ in 0..connections {
-            let desk = Desk { server: server.clone(), flush, work: Arc::clone(&work), hot: None };
+            let hot = patiently(Kind::Read, server.hot(flush)).await.map_err(|failure| failure.told("store"))?;
+            let desk = Desk { server: server.clone(), flush, work: Arc::clone(&work), hot: Some(hot) };
             tokio::spawn(desk.serve(Arc::clone(&waiting)));
         }
-        Lane { calls }
+        Ok(Lane { calls })
     }
 
     pub(super) async fn call(&self, items: Vec<W::Item>) -> Result<Vec<W::Answer>> {

@@ -33,11 +33,11 @@ impl PostgresLeases {
     pub async fn connect(url: &str) -> Result<Self> {
         let server = Server::new("leases.url", url)?;
         migrate(&server).await?;
-        Self::of(&server)
+        Self::of(&server).await
     }
 
-    pub(super) fn of(server: &Server) -> Result<Self> {
-        let mut ways = server.pool(CONNECTIONS, Flush::Now)?;
+    pub(super) async fn of(server: &Server) -> Result<Self> {
+        let mut ways = server.pool(CONNECTIONS, Flush::Now).await?;
         ways.what = "leases";
         Ok(PostgresLeases { ways })
     }

@@ -10,7 +10,7 @@
 //! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
 //! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.
 //!
-//! Connections are prepared once and keep settings of their session: a pooler in between must keep a session to a client.
+//! All connections are opened at the start, and there are never more. They are prepared once and keep settings of their session: a pooler in between must keep a session to a client.
 //!
 //! A server that is away is answered with `Unavailable`, one that went away in the middle of a commit with `Unknown`;
 //! everything connects again by itself.
@@ -79,14 +79,14 @@ impl PostgresStore {
         let names = Arc::new(Names::default());
         let named = || Arc::clone(&names);
         let engine = Engine {
-            pool: server.pool(POOL, Flush::Now)?,
-            bookkeepers: server.pool(BOOKKEEPERS, Flush::Later)?,
-            inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert),
-            careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert),
-            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::new(named())),
-            records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }),
-            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }),
-            leases: PostgresLeases::of(&server)?,
+            pool: server.pool(POOL, Flush::Now).await?,
+            bookkeepers: server.pool(BOOKKEEPERS, Flush::Later).await?,
+            inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert).await?,
+            careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert).await?,
+            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::new(named())).await?,
+            records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }).await?,
+            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }).await?,
+            leases: PostgresLeases::of(&server).await?,
             names,
         };
         Ok(PostgresStore { engine: Arc::new(engine) })

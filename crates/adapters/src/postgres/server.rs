@@ -72,7 +72,8 @@ impl Server {
         Ok(Server { address, tls, field })
     }
 
-    pub(super) fn pool(&self, size: usize, flush: Flush) -> Result<Ways> {
+    /// A pool of open connections: what a node needs of the server does not depend on what it does.
+    pub(super) async fn pool(&self, size: usize, flush: Flush) -> Result<Ways> {
         let settings = [&STEADY[..], &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()]].concat();
         let manager = Manager::from_config(
             self.address.session("convoke", &settings),
@@ -81,7 +82,13 @@ impl Server {
         );
         let pool = Pool::builder(manager).max_size(size).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|error| Error::unavailable("store", error.to_string()))?;
-        Ok(Ways { pool, what: if self.field.starts_with("leases") { "leases" } else { "store" } })
+        let ways = Ways { pool, what: if self.field.starts_with("leases") { "leases" } else { "store" } };
+        let mut lent = Vec::with_capacity(size);
+        for _ in 0..size {
+            lent.push(ways.lend().await?);
+        }
+        lent.into_iter().for_each(|lent| lent.give_back(&Ok(())));
+        Ok(ways)
     }
 
     /// The first connection: says of an error what a person can do about it.

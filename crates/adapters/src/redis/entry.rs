@@ -4,7 +4,7 @@
 //! nobody can read, and so is set aside as every message that cannot be read.
 
 use bytes::Bytes;
-use convoke_core::ports::Delivery;
+use convoke_core::ports::{Delivery, Entry};
 use redis::Value;
 
 pub(super) const FIELD: &str = "data";
@@ -37,7 +37,7 @@ pub(super) fn valid_ids(ids: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// `[id, [field, value, …]]`. `None` where it was deleted, or is no entry at all.
-pub(super) fn delivery(value: Value, deliveries: u32) -> Option<Delivery> {
+fn entry(value: Value) -> Option<Entry> {
     let Value::Array(parts) = value else { return None };
     let mut parts = parts.into_iter();
     let id = text(parts.next()?)?;
@@ -46,16 +46,26 @@ pub(super) fn delivery(value: Value, deliveries: u32) -> Option<Delivery> {
         Value::Map(fields) => data(fields.into_iter().flat_map(|(name, value)| [name, value])),
         _ => return None,
     };
-    Some(Delivery { id, body, deliveries })
+    Some(Entry { id, body })
+}
+
+pub(super) fn delivery(value: Value, deliveries: u32) -> Option<Delivery> {
+    entry(value).map(|Entry { id, body }| Delivery { id, body, deliveries })
+}
+
+/// All entries of a list.
+pub(super) fn entries(value: Value) -> Option<Vec<Entry>> {
+    match value {
+        Value::Nil => Some(Vec::new()),
+        Value::Array(entries) => Some(entries.into_iter().filter_map(entry).collect()),
+        _ => None,
+    }
 }
 
 /// All entries of a list, each given for the first time.
 pub(super) fn deliveries(value: Value) -> Option<Vec<Delivery>> {
-    match value {
-        Value::Nil => Some(Vec::new()),
-        Value::Array(entries) => Some(entries.into_iter().filter_map(|entry| delivery(entry, 1)).collect()),
-        _ => None,
-    }
+    let first = |Entry { id, body }| Delivery { id, body, deliveries: 1 };
+    Some(entries(value)?.into_iter().map(first).collect())
 }
 
 /// The entries of the only stream in an answer of XREADGROUP.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use convoke_adapters::redis::RedisBus;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Delivery};
+use convoke_core::ports::{Bus, Delivery, Entry};
 use convoke_core::{JobId, Result};
 use parking_lot::Mutex;
 use redis::Value;
@@ -46,6 +46,14 @@ pub fn texts(deliveries: &[Delivery]) -> Vec<&str> {
 
 pub fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(|delivery| delivery.id.clone()).collect()
+}
+
+pub fn texts_read(entries: &[Entry]) -> Vec<&str> {
+    entries.iter().map(|entry| std::str::from_utf8(&entry.body).expect("text was sent")).collect()
+}
+
+pub fn ids_read(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| entry.id.clone()).collect()
 }
 
 pub async fn push(bus: &dyn Bus, queue: &str, bodies: &[&str]) {

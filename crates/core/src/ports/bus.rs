@@ -60,8 +60,15 @@ pub trait Subscription: Send {
 pub struct Delivery {
     pub id: String,
     pub body: Bytes,
-    /// 1 for the first time. A multiplex may not know of other multiplexes: what another was given before is 1 or more.
+    /// 1 for the first time.
     pub deliveries: u32,
+}
+
+/// An entry that a multiplex read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub id: String,
+    pub body: Bytes,
 }
 
 #[async_trait]
@@ -78,8 +85,8 @@ pub trait Consumer: Send + Sync {
 }
 
 /// A reader of many queues that have one reader each: the channels of jobs (`Channels::status`, `Channels::logs`). A name
-/// that is no job's may be refused as `Invalid`. It needs no group, and a queue that it reads has none. Where several read a
-/// queue each is given every entry that none has acknowledged.
+/// that is no job's may be refused as `Invalid`. Reading leaves no trace: there are no groups and no counts, and where several
+/// read a queue each is given every entry that none has acknowledged.
 #[async_trait]
 pub trait Multiplex: Send + Sync {
     /// Starts to read these queues; what they hold already arrives too, within moments, also what was given before to a
@@ -87,7 +94,7 @@ pub trait Multiplex: Send + Sync {
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
     /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
-    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>>;
-    /// Done with these entries of each queue: they do not come again. A queue that is empty then leaves nothing behind.
+    async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>>;
+    /// Done with these entries of each queue: they are gone, for all. A queue that is empty then leaves nothing behind.
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;
 }

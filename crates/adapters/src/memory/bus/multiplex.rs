@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use convoke_core::Result;
-use convoke_core::ports::{Delivery, Multiplex};
+use convoke_core::ports::{Entry, Multiplex};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -42,7 +42,7 @@ impl MemoryMultiplex {
         MemoryMultiplex { queues, number, bell }
     }
 
-    fn next_now(&self) -> Vec<(String, Vec<Delivery>)> {
+    fn next_now(&self) -> Vec<(String, Vec<Entry>)> {
         let mut locked = self.queues.lock();
         let queues = &mut *locked;
         let Some(ready) = queues.multiplexes.get_mut(&self.number) else { return Vec::new() };
@@ -51,13 +51,13 @@ impl MemoryMultiplex {
             let Some(name) = ready.queues.pop_front() else { break };
             // A name may be of a queue that was removed or closed since: then there is nothing to read.
             let Some(queue) = queues.by_name.get_mut(&name) else { continue };
-            let (deliveries, more) = queue.read(self.number, room);
+            let (entries, more) = queue.read(self.number, room);
             if more {
                 ready.queues.push_front(name.clone());
             }
-            room -= deliveries.len();
-            if !deliveries.is_empty() {
-                given.push((name.as_ref().to_owned(), deliveries));
+            room -= entries.len();
+            if !entries.is_empty() {
+                given.push((name.as_ref().to_owned(), entries));
             }
         }
         if !ready.queues.is_empty() {
@@ -112,7 +112,7 @@ impl Multiplex for MemoryMultiplex {
         Ok(())
     }
 
-    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>> {
+    async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>> {
         loop {
             let given = self.next_now();
             if !given.is_empty() {

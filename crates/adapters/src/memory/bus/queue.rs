@@ -1,7 +1,7 @@
 //! One queue: its entries, the groups that share them out, and the multiplexes that read it.
 //!
-//! An entry is kept until every group that is there has acknowledged it, the multiplexes together counting as one; where
-//! there is no group it is kept until one comes. Entries are numbered without gaps, so that each is found by its place.
+//! An entry is kept until every group that is there has acknowledged it, or a multiplex has; where there is neither it is
+//! kept until one comes. Entries are numbered without gaps, so that each is found by its place.
 //! The queue's own number is part of every entry's id: the acknowledgement of an entry that was closed away cannot hit one
 //! that came later.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::ports::Delivery;
+use convoke_core::ports::{Delivery, Entry};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ pub(super) struct Queue {
     /// Slots that are not done.
     live: u64,
     groups: Vec<Group>,
-    readers: Option<Vec<Reader>>,
+    readers: Vec<Reader>,
 }
 
 struct Slot {
@@ -30,10 +30,6 @@ struct Slot {
     /// How many groups have not acknowledged it.
     owed: u32,
     done: bool,
-    /// How often a multiplex was given it.
-    reads: u32,
-    /// A multiplex has acknowledged it.
-    read: bool,
 }
 
 pub(super) struct Group {
@@ -79,12 +75,11 @@ impl Group {
 
 impl Queue {
     pub(super) fn new(number: u64) -> Self {
-        Queue { number, first: 0, slots: VecDeque::new(), live: 0, groups: Vec::new(), readers: None }
+        Queue { number, first: 0, slots: VecDeque::new(), live: 0, groups: Vec::new(), readers: Vec::new() }
     }
 
     pub(super) fn push(&mut self, body: Bytes) {
-        let owed = self.groups.len() as u32 + u32::from(self.readers.is_some());
-        self.slots.push_back(Slot { body, owed, done: false, reads: 0, read: false });
+        self.slots.push_back(Slot { body, owed: self.groups.len() as u32, done: false });
         self.live += 1;
         self.groups.iter_mut().for_each(|group| group.waiting += 1);
     }
@@ -102,8 +97,7 @@ impl Queue {
     }
 
     pub(super) fn has_members(&self) -> bool {
-        self.groups.iter().any(|group| !group.members.is_empty())
-            || self.readers.as_ref().is_some_and(|readers| !readers.is_empty())
+        self.groups.iter().any(|group| !group.members.is_empty()) || !self.readers.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -112,7 +106,7 @@ impl Queue {
 
     /// With one group at most, a new queue that the group joins again looks the same as the old one.
     pub(super) fn is_idle(&self) -> bool {
-        self.live == 0 && self.groups.len() + usize::from(self.readers.is_some()) <= 1 && !self.has_members()
+        self.live == 0 && self.groups.len() <= 1 && !self.has_members()
     }
 
     /// Forgets all entries, under a new number; those who read it stay.
@@ -126,7 +120,7 @@ impl Queue {
             group.waiting = 0;
             group.pending.clear();
         }
-        for reader in self.readers.iter_mut().flatten() {
+        for reader in &mut self.readers {
             reader.next = 0;
         }
     }
@@ -136,7 +130,7 @@ impl Queue {
         let place = match self.groups.iter().position(|known| &*known.name == group) {
             Some(place) => place,
             None => {
-                self.owe_one_more();
+                self.slots.iter_mut().filter(|slot| !slot.done).for_each(|slot| slot.owed += 1);
                 self.groups.push(Group {
                     name: group.into(),
                     next: self.first,
@@ -150,10 +144,6 @@ impl Queue {
         };
         self.groups[place].members.insert(consumer);
         self.groups[place].bell.clone()
-    }
-
-    fn owe_one_more(&mut self) {
-        self.slots.iter_mut().filter(|slot| !slot.done).for_each(|slot| slot.owed += 1);
     }
 
     /// Ends a membership. `left`: what it was given can be taken over at once; else its consumer has vanished, and
@@ -225,11 +215,19 @@ impl Queue {
             return;
         };
         slot.owed = slot.owed.saturating_sub(1);
-        if slot.owed == 0 && !slot.done {
-            slot.done = true;
-            slot.body = Bytes::new();
-            self.live -= 1;
+        if slot.owed == 0 {
+            self.finish(seq);
         }
+    }
+
+    /// False where it is done already.
+    fn finish(&mut self, seq: u64) -> bool {
+        let slot = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize));
+        let Some(slot) = slot.filter(|slot| !slot.done) else { return false };
+        slot.done = true;
+        slot.body = Bytes::new();
+        self.live -= 1;
+        true
     }
 
     fn trim(&mut self) {
@@ -241,31 +239,24 @@ impl Queue {
 
     /// Lets a multiplex read it, from the first entry on. False where it does already.
     pub(super) fn add_reader(&mut self, multiplex: u64) -> bool {
-        if self.readers.is_none() {
-            self.owe_one_more();
-        }
-        let next = self.first;
-        let readers = self.readers.get_or_insert_default();
-        if readers.iter().any(|reader| reader.multiplex == multiplex) {
+        if self.readers.iter().any(|reader| reader.multiplex == multiplex) {
             return false;
         }
-        readers.push(Reader { multiplex, next, listed: false });
+        self.readers.push(Reader { multiplex, next: self.first, listed: false });
         true
     }
 
     pub(super) fn remove_reader(&mut self, multiplex: u64) {
-        if let Some(readers) = &mut self.readers {
-            readers.retain(|reader| reader.multiplex != multiplex);
-        }
+        self.readers.retain(|reader| reader.multiplex != multiplex);
     }
 
     pub(super) fn has_unlisted_reader(&self) -> bool {
-        self.live > 0 && self.readers.as_ref().is_some_and(|readers| readers.iter().any(|reader| !reader.listed))
+        self.live > 0 && self.readers.iter().any(|reader| !reader.listed)
     }
 
     /// Marks its readers as having it on their lists; gives those that did not.
     pub(super) fn list_readers(&mut self) -> Vec<u64> {
-        let unlisted = self.readers.iter_mut().flatten().filter(|reader| !reader.listed);
+        let unlisted = self.readers.iter_mut().filter(|reader| !reader.listed);
         unlisted
             .map(|reader| {
                 reader.listed = true;
@@ -275,33 +266,33 @@ impl Queue {
     }
 
     /// What a multiplex has not been given yet, at most `max`; and whether there is more.
-    pub(super) fn read(&mut self, multiplex: u64, max: usize) -> (Vec<Delivery>, bool) {
-        let reader = self.readers.iter_mut().flatten().find(|reader| reader.multiplex == multiplex);
+    pub(super) fn read(&mut self, multiplex: u64, max: usize) -> (Vec<Entry>, bool) {
+        let reader = self.readers.iter_mut().find(|reader| reader.multiplex == multiplex);
         let Some(reader) = reader.filter(|reader| reader.listed) else { return (Vec::new(), false) };
         let mut given = Vec::new();
         reader.next = reader.next.max(self.first);
         while given.len() < max {
-            let Some(slot) = self.slots.get_mut((reader.next - self.first) as usize) else { break };
+            let Some(slot) = self.slots.get((reader.next - self.first) as usize) else { break };
             let seq = reader.next;
             reader.next += 1;
-            if slot.done || slot.read {
-                continue;
+            if !slot.done {
+                given.push(Entry { id: entry_id(self.number, seq), body: slot.body.clone() });
             }
-            slot.reads += 1;
-            given.push(Delivery { id: entry_id(self.number, seq), body: slot.body.clone(), deliveries: slot.reads });
         }
         let more = reader.next - self.first < self.slots.len() as u64;
         reader.listed = more;
         (given, more)
     }
 
-    /// A multiplex is done with these entries: for all multiplexes.
+    /// A multiplex is done with these entries: they are gone for everybody.
     pub(super) fn ack_read(&mut self, ids: &[String]) {
         let number = self.number;
         for seq in ids.iter().filter_map(|id| entry_seq(number, id)) {
-            let slot = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize));
-            if slot.is_some_and(|slot| slot.reads > 0 && !std::mem::replace(&mut slot.read, true)) {
-                self.settle(seq);
+            if self.finish(seq) {
+                for group in &mut self.groups {
+                    let was_given = group.pending.remove(&seq).is_some();
+                    group.waiting -= u64::from(!was_given && seq >= group.next);
+                }
             }
         }
         self.trim();

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use convoke_core::error::Invalid;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::wire::Bell;
-use convoke_core::ports::{Delivery, Multiplex};
+use convoke_core::ports::{Entry, Multiplex};
 use convoke_core::{Error, Result};
 use futures_util::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ const ACK_IDS_MAX: usize = 2_000;
 const RETRY_PAUSE_MS: std::ops::Range<u64> = 100..400;
 
 /// What a round brought: of each of its channels.
-type Found = Result<Vec<Vec<Delivery>>>;
+type Found = Result<Vec<Vec<Entry>>>;
 
 pub(super) struct RedisMultiplex {
     line: Line,
@@ -113,7 +113,7 @@ impl RedisMultiplex {
     }
 
     /// What there is to be read now. `None` where nothing is.
-    async fn next_now(&self) -> Result<Option<Vec<(String, Vec<Delivery>)>>> {
+    async fn next_now(&self) -> Result<Option<Vec<(String, Vec<Entry>)>>> {
         let mut read = self.read.lock().await;
         if read.is_none() {
             let Some(round) = self.desk.readings.lock().next_round(Instant::now()) else { return Ok(None) };
@@ -148,11 +148,11 @@ async fn read_round(line: Line, round: Round) -> (Round, Found) {
     (round, found)
 }
 
-fn entries(line: &Line, answer: Value) -> Result<Vec<Delivery>> {
+fn entries(line: &Line, answer: Value) -> Result<Vec<Entry>> {
     match answer.extract_error() {
         Ok(value) => {
             let complaint = senseless(line.what(), &value);
-            entry::deliveries(value).ok_or(complaint)
+            entry::entries(value).ok_or(complaint)
         }
         Err(error) => match failure(line.what(), Intent::Ask, error) {
             // A key of that name that is no stream has nothing to read; it must not keep the others from being read.
@@ -181,7 +181,7 @@ impl Multiplex for RedisMultiplex {
         Ok(())
     }
 
-    async fn next(&self) -> Result<Vec<(String, Vec<Delivery>)>> {
+    async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>> {
         loop {
             match self.next_now().await {
                 Ok(Some(given)) if !given.is_empty() => return Ok(given),

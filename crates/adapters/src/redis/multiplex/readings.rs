@@ -14,7 +14,7 @@ use std::time::Duration;
 use convoke_core::JobId;
 use convoke_core::jobs::channels::JobChannel;
 use convoke_core::jobs::wire::Bell;
-use convoke_core::ports::Delivery;
+use convoke_core::ports::Entry;
 use tokio::time::Instant;
 
 use super::parked::Parked;
@@ -185,13 +185,13 @@ impl Readings {
     }
 
     /// What a round brought, in the order of its orders. Leaves out what is not read any more.
-    pub(super) fn give(&mut self, round: Round, found: Vec<Vec<Delivery>>) -> Vec<(String, Vec<Delivery>)> {
+    pub(super) fn give(&mut self, round: Round, found: Vec<Vec<Entry>>) -> Vec<(String, Vec<Entry>)> {
         let mut given = Vec::with_capacity(found.len());
-        for (order, mut deliveries) in round.orders.into_iter().zip(found) {
+        for (order, mut entries) in round.orders.into_iter().zip(found) {
             let Some(reading) = self.of(order.ticket) else { continue };
-            let is_full = deliveries.len() >= round.entries_max;
-            let mut ids = Vec::with_capacity(deliveries.len());
-            deliveries.retain(|delivery| match EntryId::parse(&delivery.id) {
+            let is_full = entries.len() >= round.entries_max;
+            let mut ids = Vec::with_capacity(entries.len());
+            entries.retain(|entry| match EntryId::parse(&entry.id) {
                 Some(id) if !reading.given.contains(&id) => {
                     ids.push(id);
                     true
@@ -202,8 +202,8 @@ impl Readings {
             if is_full {
                 self.make_ready(order.ticket.0);
             }
-            if !deliveries.is_empty() {
-                given.push((order.name, deliveries));
+            if !entries.is_empty() {
+                given.push((order.name, entries));
             }
         }
         given

@@ -13,15 +13,12 @@ use tracing::info;
 use super::offers::give_away;
 use crate::jobs::node::Node;
 
-/// Below this a difference is noise: runs come and go between two heartbeats.
-const DIFFERENCE_MIN: u64 = 8;
-
 /// How many runs a node with `own` should give away, the others having `others`: the busiest half of the difference to the
 /// idlest, where it has more than `ratio` times as many.
 fn surplus(own: u64, others: &[u64], ratio: f64) -> u64 {
     let (Some(idlest), Some(busiest)) = (others.iter().min(), others.iter().max()) else { return 0 };
     let overloaded = own >= *busiest && own as f64 > *idlest as f64 * ratio;
-    if overloaded && own - idlest >= DIFFERENCE_MIN { (own - idlest) / 2 } else { 0 }
+    if overloaded { (own - idlest) / 2 } else { 0 }
 }
 
 /// Looks once a heartbeat, until `leave`.
@@ -67,8 +64,8 @@ mod tests {
         assert_eq!(surplus(60, &[20, 100], 2.0), 0, "not the busiest");
         assert_eq!(surplus(40, &[20], 2.0), 0, "twice is not more than twice");
         assert_eq!(surplus(41, &[20], 2.0), 10);
-        assert_eq!(surplus(7, &[0], 2.0), 0, "not worth moving");
-        assert_eq!(surplus(8, &[0], 2.0), 4);
+        assert_eq!(surplus(2, &[0], 2.0), 1);
+        assert_eq!(surplus(1, &[0], 2.0), 0, "a half is none");
         assert_eq!(surplus(100, &[], 2.0), 0, "nobody to give to");
     }
 }

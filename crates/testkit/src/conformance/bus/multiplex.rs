@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use convoke_core::ports::{Bus, Delivery, Multiplex};
+use convoke_core::ports::{Bus, Entry, Multiplex};
 
 use super::stage::*;
 
@@ -11,12 +11,20 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| channel(name)).collect()
 }
 
+fn texts(entries: &[Entry]) -> Vec<&str> {
+    entries.iter().map(|entry| std::str::from_utf8(&entry.body).expect("text was sent")).collect()
+}
+
+fn ids(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| entry.id.clone()).collect()
+}
+
 /// Reads until there are `count` entries: what came of each queue, in order.
-async fn read(multiplex: &dyn Multiplex, count: usize) -> BTreeMap<String, Vec<Delivery>> {
-    let mut came = BTreeMap::<String, Vec<Delivery>>::new();
+async fn read(multiplex: &dyn Multiplex, count: usize) -> BTreeMap<String, Vec<Entry>> {
+    let mut came = BTreeMap::<String, Vec<Entry>>::new();
     while came.values().map(Vec::len).sum::<usize>() < count {
-        for (queue, deliveries) in soon(multiplex.next()).await {
-            came.entry(queue).or_default().extend(deliveries);
+        for (queue, entries) in soon(multiplex.next()).await {
+            came.entry(queue).or_default().extend(entries);
         }
     }
     came
@@ -30,7 +38,6 @@ pub async fn it_reads_what_is_added_and_nothing_else(bus: &dyn Bus, _advance: im
     let came = read(&*multiplex, 3).await;
     assert_eq!(texts(&came[&channel("a")]), ["1", "4"], "in order");
     assert_eq!(texts(&came[&channel("b")]), ["2"]);
-    assert!(came.values().flatten().all(|delivery| delivery.deliveries == 1));
     assert_silent(multiplex.next()).await;
 }
 
@@ -88,7 +95,6 @@ pub async fn what_was_acknowledged_does_not_come_again(bus: &dyn Bus, _advance: 
     let again = read(&*second, 1).await.remove(&channel("a")).expect("of a");
     assert_eq!(texts(&again), ["2"], "what was not comes again");
     assert_eq!(again[0].id, came[1].id);
-    assert!((1..=2).contains(&again[0].deliveries), "{}", again[0].deliveries);
     second.ack(&[(channel("a"), ids(&again))]).await.expect("ack");
     assert_silent(second.next()).await;
     push(bus, &channel("a"), &["4"]).await;
@@ -168,9 +174,9 @@ pub async fn ten_thousand_queues_are_read_by_one(bus: &dyn Bus, _advance: impl A
     }
     let came = read(&*multiplex, 20_000).await;
     assert_eq!(came.len(), 10_000);
-    for (queue, deliveries) in &came {
-        assert_eq!(texts(deliveries), ["1", "2"], "{queue}");
-        multiplex.ack(&[(queue.to_owned(), ids(deliveries))]).await.expect("ack");
+    for (queue, entries) in &came {
+        assert_eq!(texts(entries), ["1", "2"], "{queue}");
+        multiplex.ack(&[(queue.to_owned(), ids(entries))]).await.expect("ack");
     }
     multiplex.remove(&queues).await.expect("remove");
     bus.close(&queues).await.expect("close");

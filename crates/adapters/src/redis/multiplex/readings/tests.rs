@@ -11,8 +11,8 @@ fn bell(jobs: &[u128]) -> Bell {
     Bell { v: V1, jobs: jobs.iter().map(|n| channel(*n).0).collect(), logs: Some(Vec::new()) }
 }
 
-fn delivery(id: &str) -> Delivery {
-    Delivery { id: id.into(), body: Bytes::new(), deliveries: 1 }
+fn entry(id: &str) -> Entry {
+    Entry { id: id.into(), body: Bytes::new() }
 }
 
 fn names(round: &Option<Round>) -> Vec<&str> {
@@ -94,16 +94,16 @@ fn a_channel_is_read_on_from_what_is_not_acknowledged() {
     readings.ring(&bell(&[1]), now);
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, None);
-    assert_eq!(readings.give(round, vec![vec![delivery("5-0"), delivery("5-1")]])[0].1.len(), 2);
+    assert_eq!(readings.give(round, vec![vec![entry("5-0"), entry("5-1")]])[0].1.len(), 2);
     readings.ring(&bell(&[1]), now);
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, EntryId::parse("5-1"));
-    assert!(readings.give(round, vec![vec![delivery("5-1")]]).is_empty(), "nothing is given twice");
+    assert!(readings.give(round, vec![vec![entry("5-1")]]).is_empty(), "nothing is given twice");
     readings.settle(&channel(1), &["5-0", "5-1"]);
     readings.ring(&bell(&[1]), now);
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, None, "its next entry may have any id");
-    assert_eq!(readings.give(round, vec![vec![delivery("5-0")]]).len(), 1);
+    assert_eq!(readings.give(round, vec![vec![entry("5-0")]]).len(), 1);
 }
 
 #[test]
@@ -115,12 +115,12 @@ fn what_was_removed_meanwhile_is_not_given_and_comes_again_when_it_is_added_agai
     let round = readings.next_round(now).expect("a round");
     readings.remove(&channel(1));
     readings.add(channel(1), "one", now);
-    assert!(readings.give(round, vec![vec![delivery("5-0")]]).is_empty(), "of another time");
+    assert!(readings.give(round, vec![vec![entry("5-0")]]).is_empty(), "of another time");
     readings.ring(&bell(&[1]), now);
     let round = readings.next_round(now).expect("a round");
     readings.put_back(round);
     let round = readings.next_round(now).expect("what failed is tried again");
-    assert_eq!(readings.give(round, vec![vec![delivery("5-0")]]).len(), 1);
+    assert_eq!(readings.give(round, vec![vec![entry("5-0")]]).len(), 1);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_round_is_bounded_and_what_is_left_is_read_next() {
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders.len(), CHANNELS_MAX);
     let entries_max = round.entries_max;
-    let full: Vec<Delivery> = (0..entries_max).map(|n| delivery(&format!("1-{n}"))).collect();
+    let full: Vec<Entry> = (0..entries_max).map(|n| entry(&format!("1-{n}"))).collect();
     let first = round.orders[0].name.clone();
     readings
         .give(round, std::iter::once(full).chain(std::iter::repeat_with(Vec::new).take(CHANNELS_MAX - 1)).collect());

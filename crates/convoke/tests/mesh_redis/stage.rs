@@ -58,7 +58,9 @@ pub async fn start(server: &RedisServer) -> Mesh {
 /// A connection of the test's own, to do what a stranger would.
 pub async fn probe(server: &RedisServer) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).expect("a URL");
-    client.get_multiplexed_async_connection().await.expect("connects")
+    // It waits as long as it takes: a busy machine is no failure.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("connects")
 }
 
 /// Breaks every connection but the probe's own.

@@ -94,7 +94,7 @@ async fn call_ourselves(
         received: Instant::now(),
         epoch: options.epoch,
         trace: next_step(),
-        cancelled: station.stopping.clone(),
+        station: station.clone(),
     };
     let answer = serving::serve_local(station, request_type, data.as_str().to_owned(), context).await;
     match answer {

@@ -1,5 +1,6 @@
 //! What a handler knows of the call that it answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::Epoch;
@@ -7,14 +8,16 @@ use convoke_core::mesh::{InstanceId, TraceParent};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-#[derive(Debug, Clone)]
+use super::station::Station;
+
+#[derive(Clone)]
 pub struct Context {
     pub(super) caller: InstanceId,
     pub(super) timeout: Duration,
     pub(super) received: Instant,
     pub(super) epoch: Option<Epoch>,
     pub(super) trace: Option<TraceParent>,
-    pub(super) cancelled: CancellationToken,
+    pub(super) station: Arc<Station>,
 }
 
 impl Context {
@@ -45,6 +48,6 @@ impl Context {
 
     /// Cancelled when the instance stops: the handler is given a grace period, and then dropped.
     pub fn cancelled(&self) -> &CancellationToken {
-        &self.cancelled
+        &self.station.stopping
     }
 }

@@ -25,15 +25,15 @@ pub struct Demand {
     pub epoch: Option<EpochFloor>,
 }
 
-#[derive(Clone)]
 pub(super) struct Handler {
+    pub request_type: Arc<str>,
     pub demand: Demand,
-    pub answer: Arc<Answer>,
+    pub answer: Box<Answer>,
 }
 
 #[derive(Default)]
 pub struct Handlers {
-    by_type: RwLock<HashMap<Box<str>, Handler>>,
+    by_type: RwLock<HashMap<Box<str>, Arc<Handler>>>,
     ears: RwLock<HashMap<Box<str>, Arc<Ear>>>,
 }
 
@@ -43,8 +43,8 @@ impl Handlers {
     where
         F: Fn(Context, String) -> HandlerFuture + Send + Sync + 'static,
     {
-        let handler = Handler { demand, answer: Arc::new(answer) };
-        self.by_type.write().insert(request_type.into(), handler);
+        let handler = Handler { request_type: request_type.into(), demand, answer: Box::new(answer) };
+        self.by_type.write().insert(request_type.into(), Arc::new(handler));
     }
 
     /// Hears broadcasts of a type, from whom and with what data.
@@ -55,7 +55,7 @@ impl Handlers {
         self.ears.write().insert(broadcast_type.into(), Arc::new(ear));
     }
 
-    pub(super) fn find(&self, request_type: &str) -> Option<Handler> {
+    pub(super) fn find(&self, request_type: &str) -> Option<Arc<Handler>> {
         self.by_type.read().get(request_type).cloned()
     }
 

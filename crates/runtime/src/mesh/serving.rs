@@ -40,7 +40,7 @@ pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
         received: Instant::now(),
         epoch: request.epoch,
         trace: request.trace,
-        cancelled: station.stopping.clone(),
+        station: station.clone(),
     };
     let (handler, permit) = match admit(station, &request.kind, request.data, &context) {
         Ok(admitted) => admitted,
@@ -50,7 +50,6 @@ pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
         station: station.clone(),
         id: request.id.into_owned(),
         caller: request.sender,
-        request_type: request.kind.into_owned(),
         timeout,
         _permit: permit,
     };
@@ -99,7 +98,7 @@ fn admit(
     request_type: &str,
     data: &str,
     context: &Context,
-) -> Result<(Handler, Permit), Fault> {
+) -> Result<(Arc<Handler>, Permit), Fault> {
     if station.stopping.is_cancelled() {
         return Err(Fault::Stopped);
     }
@@ -122,23 +121,22 @@ struct Work {
     station: Arc<Station>,
     id: String,
     caller: InstanceId,
-    request_type: String,
     timeout: Duration,
     _permit: Permit,
 }
 
 impl Work {
-    async fn run(self, handler: Handler, context: Context, data: String) {
+    async fn run(self, handler: Arc<Handler>, context: Context, data: String) {
         let outcome = tokio::select! {
             // The handler first: one that is done at once costs no timer.
             biased;
-            outcome = guarded(handler, context, data) => checked(outcome),
+            outcome = guarded(handler.clone(), context, data) => checked(outcome),
             () = self.send_heartbeats() => Err(Fault::Stopped),
             () = self.station.abandoned.cancelled() => Err(Fault::Stopped),
         };
         let reply = match outcome {
             Ok(data) => encode_reply(&self.id, data.as_raw()),
-            Err(fault) => encode_refusal(&self.id, &fault.to_error(&self.request_type)),
+            Err(fault) => encode_refusal(&self.id, &fault.to_error(&handler.request_type)),
         };
         self.send_reply(reply.into()).await;
     }
@@ -178,7 +176,7 @@ impl Work {
 }
 
 /// What a handler makes of a request, also where it panics.
-async fn guarded(handler: Handler, context: Context, data: String) -> Result<Json, Fault> {
+async fn guarded(handler: Arc<Handler>, context: Context, data: String) -> Result<Json, Fault> {
     let trace = context.trace;
     let work = AssertUnwindSafe(async move { (handler.answer)(context, data).await }).catch_unwind();
     let outcome = match trace {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use convoke::connect::{self, ZmqCredentials, ZmqKeys};
+use convoke::connect::{ZmqCredentials, ZmqKeys};
+use convoke::{ShardChange, ShardWorker};
 use convoke_core::shards::Shard;
 use convoke_core::{Error, ServiceName, WorkerId, duration};
-use convoke_runtime::shards::{Change, ShardWorker, WorkerOptions};
 use serde_json::{Value, json};
 
 use super::output::{age, fields, line, list, render, text, titled};
@@ -178,14 +178,17 @@ fn keys(json: bool) -> Result<()> {
 async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
     logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
     let mut stop = Stop::listen()?;
-    let dealer = connect::shard_dealer(credentials(&args)?);
-    let addresses = args.coordinator.split(',').map(|address| address.trim().to_owned()).collect();
-    let options = WorkerOptions {
-        handoff: args.handoff,
-        heartbeat_interval: args.heartbeat_interval,
-        ..WorkerOptions::new(args.service.as_str(), args.worker_id.as_str(), args.shards)
-    };
-    let worker = ShardWorker::connect(dealer, addresses, options).await.map_err(usage)?;
+    let (service, worker_id) = (args.service.as_str(), args.worker_id.as_str());
+    let mut worker = ShardWorker::builder(&args.coordinator, service, worker_id, args.shards)
+        .handoff(args.handoff)
+        .credentials(credentials(&args)?);
+    if let Some(interval) = args.heartbeat_interval {
+        worker = worker.heartbeat_interval(interval);
+    }
+    let worker = worker.connect().await.map_err(|error| match error {
+        convoke::Error::Coordinator(error) => usage(error),
+        error => error.into(),
+    })?;
     let mut changes = worker.changes();
     let (leaving, left) = (worker.clone(), tokio::sync::oneshot::channel());
     tokio::spawn(async move {
@@ -204,12 +207,12 @@ async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
     Ok(())
 }
 
-fn as_json(change: &Change) -> String {
-    let Change { added, removed, shards, version, .. } = change;
+fn as_json(change: &ShardChange) -> String {
+    let ShardChange { added, removed, shards, version, .. } = change;
     json!({ "version": version, "shards": shards, "added": added, "removed": removed }).to_string()
 }
 
-fn in_words(change: &Change) -> String {
+fn in_words(change: &ShardChange) -> String {
     let mut parts = vec![format!("version {}: {} shards", change.version, change.shards.len())];
     for (sign, moved) in [("+", &change.added), ("-", &change.removed)] {
         if !moved.is_empty() {

@@ -4,7 +4,10 @@
 //! ten thousand of them. What they were told and what the coordinator shows must agree.
 
 mod crowd;
+mod interface;
 mod node_crowd;
 mod node_worker;
 mod stage;
+mod takeover;
 mod ten_thousand;
+mod two_phase;

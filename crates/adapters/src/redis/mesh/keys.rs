@@ -1,6 +1,11 @@
 //! The names that a mesh has in Redis: those of the existing system, whose instances may be in the same mesh.
 
+use std::fmt::Write;
+
 use convoke_core::mesh::InstanceId;
+
+/// As many digits as a number may have.
+const NUMBER_BYTES_MAX: usize = 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
@@ -27,7 +32,10 @@ impl Keys {
     }
 
     pub(super) fn channel(&self, id: InstanceId) -> String {
-        format!("{}{id}", self.channel_prefix)
+        let mut channel = String::with_capacity(self.channel_prefix.len() + NUMBER_BYTES_MAX);
+        channel.push_str(&self.channel_prefix);
+        write!(channel, "{id}").expect("a string takes everything");
+        channel
     }
 }
 

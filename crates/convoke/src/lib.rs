@@ -1,4 +1,4 @@
-//! What an application depends on to enqueue jobs and to run them.
+//! What an application depends on to enqueue jobs and to run them, and to call its other instances ([`mesh`]).
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -32,6 +32,7 @@ mod enqueue;
 mod error;
 mod handle;
 mod job;
+pub mod mesh;
 #[cfg(feature = "zmq")]
 mod shard_worker;
 mod signals;
@@ -55,11 +56,13 @@ pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
 pub use handle::Handle;
 pub use job::Job;
+pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
 pub use convoke_core::shards::{Shard, Version as ShardVersion};
-pub use convoke_core::{ExecutionId, JobId, QueueName};
+pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};
 pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

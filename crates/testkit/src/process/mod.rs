@@ -31,7 +31,7 @@ pub use javascript::Javascript;
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
 pub use postgres::{Durability, Postgres, SharedPostgres};
-pub use program::{Program, Signal, skip_loudly};
+pub use program::{Launch, Program, Signal, skip_loudly};
 pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};

@@ -32,6 +32,8 @@ use super::wire::{Meter, Requests};
 const BUSY_TRIES: u32 = 4;
 /// The first pause between them; each is twice as long as the one before, less a random part.
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
+/// Servers that are busy need so long.
+const PATIENCE_MIN: Duration = Duration::from_secs(2);
 /// A renewal that finds another state where its own was looks once more.
 const RENEW_TRIES: u32 = 2;
 
@@ -94,9 +96,9 @@ impl S3Leases {
     }
 
     /// Brings what is known up to date.
-    async fn look(&self, path: &Path, known: &mut Knowledge) -> Result<()> {
+    async fn look(&self, path: &Path, known: &mut Knowledge, wait: Duration) -> Result<()> {
         let etag = known.sighting.as_ref().map(|sighting| sighting.etag.as_str());
-        match self.objects.read(path, etag).await? {
+        match self.objects.read(path, etag, wait).await? {
             Found::Unchanged => {}
             Found::Missing => known.saw_nothing(),
             Found::Body { etag, body } => {
@@ -135,7 +137,7 @@ impl S3Leases {
                 }
                 Ok(Written::Busy) => return Err(Error::unavailable(WHAT, "other writes are in progress")),
                 Err(unknown @ Error::Unknown { .. }) => {
-                    return self.read_back(path, known, &before, state, anchor).await.unwrap_or(Err(unknown));
+                    return self.read_back(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
                 }
                 Err(error) => return Err(error),
             }
@@ -151,8 +153,9 @@ impl S3Leases {
         before: &Option<String>,
         state: State,
         anchor: Instant,
+        wait: Duration,
     ) -> Option<Result<Instant>> {
-        self.look(path, known).await.ok()?;
+        self.look(path, known, wait).await.ok()?;
         let found = known.sighting.as_ref()?;
         if found.state.write_id == state.write_id {
             let etag = found.etag.clone();
@@ -165,7 +168,8 @@ impl S3Leases {
     /// The highest epoch that a namespace without a state may have had. s3db.js deletes its state when it is old, and leaves
     /// its checkpoint.
     async fn lost_epoch(&self, namespace: &Namespace) -> Result<u64> {
-        let Found::Body { body, .. } = self.objects.read(&namespace.folder.checkpoint()?, None).await? else {
+        let Found::Body { body, .. } = self.objects.read(&namespace.folder.checkpoint()?, None, REQUEST_WAIT).await?
+        else {
             return Ok(0);
         };
         let checkpoint = serde_json::from_slice(&body).unwrap_or_default();
@@ -194,6 +198,12 @@ fn json(document: &impl Serialize) -> Result<Vec<u8>> {
 /// Nothing expires at once: that would be no lease at all.
 fn clamp(ttl: Duration) -> Duration {
     ttl.clamp(Duration::from_millis(1), TTL_MAX)
+}
+
+/// How long a write of a lease, or reading it back, is waited for: both are over before a lease of usual length is. Of a
+/// very short one nothing is lost by asking on: its holder counts from before it asked.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 3).max(PATIENCE_MIN)
 }
 
 fn new_write_id() -> String {
@@ -247,7 +257,7 @@ impl Leases for S3Leases {
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         let namespace = self.namespace(namespace)?;
         let mut known = namespace.knowledge.lock().await;
-        self.look(&namespace.folder.state()?, &mut known).await?;
+        self.look(&namespace.folder.state()?, &mut known, REQUEST_WAIT).await?;
         let now = Instant::now();
         Ok(known.present(now).map(|sighting| sighting.lease(now)))
     }
@@ -262,7 +272,7 @@ impl Leases for S3Leases {
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
         if known.sighting.is_none() || known.present(Instant::now()).is_some() {
-            self.look(&path, &mut known).await?;
+            self.look(&path, &mut known, REQUEST_WAIT).await?;
         }
         let is_first = known.sighting.is_none();
         if let Some(present) = known.present(Instant::now())
@@ -279,7 +289,7 @@ impl Leases for S3Leases {
             return Err(Error::unavailable(WHAT, format!("{path} has the highest epoch that there is")));
         }
         let state = State::elected(candidate, &self.pod, epoch, self.now_ms(), ttl, &new_write_id());
-        let anchor = self.replace(&path, &mut known, state, ttl / 2).await?;
+        let anchor = self.replace(&path, &mut known, state, patience(ttl)).await?;
         drop(known);
         if is_first && let Err(error) = self.describe(&namespace, candidate).await {
             tracing::debug!(%error, "metadata.json could not be written");
@@ -293,19 +303,19 @@ impl Leases for S3Leases {
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
-            self.look(&path, &mut known).await?;
+            self.look(&path, &mut known, patience(ttl)).await?;
         }
         for attempt in 1..=RENEW_TRIES {
             let present = known.present(Instant::now()).filter(|sighting| sighting.is_term(holder, epoch));
             let Some(present) = present else { return Err(Error::Fenced { what: "renew" }) };
             let state = present.state.clone().renewed(self.now_ms(), ttl, &new_write_id());
-            match self.replace(&path, &mut known, state, ttl / 2).await {
+            match self.replace(&path, &mut known, state, patience(ttl)).await {
                 Ok(anchor) => {
                     let remaining = ttl.saturating_sub(anchor.elapsed());
                     return Ok(Lease { holder: holder.to_owned(), epoch, remaining });
                 }
                 // An earlier renewal that was given up may have arrived after all: then the term is still its own.
-                Err(Error::Conflict(_)) if attempt < RENEW_TRIES => self.look(&path, &mut known).await?,
+                Err(Error::Conflict(_)) if attempt < RENEW_TRIES => self.look(&path, &mut known, patience(ttl)).await?,
                 Err(Error::Conflict(_)) => break,
                 Err(error) => return Err(error),
             }
@@ -318,7 +328,7 @@ impl Leases for S3Leases {
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
-            self.look(&path, &mut known).await?;
+            self.look(&path, &mut known, REQUEST_WAIT).await?;
         }
         for _ in 1..=RENEW_TRIES {
             let term = known.sighting.as_ref().filter(|sighting| sighting.is_term(holder, epoch));
@@ -327,7 +337,7 @@ impl Leases for S3Leases {
             let state = term.state.clone().resigned(self.now_ms(), &new_write_id());
             match self.replace(&path, &mut known, state, REQUEST_WAIT).await {
                 Ok(_) => return Ok(()),
-                Err(Error::Conflict(_)) => self.look(&path, &mut known).await?,
+                Err(Error::Conflict(_)) => self.look(&path, &mut known, REQUEST_WAIT).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -336,7 +346,7 @@ impl Leases for S3Leases {
 
     /// That there is no such file is an answer; that there is no such bucket is none.
     async fn ping(&self) -> Result<()> {
-        self.objects.read(&Folder::new(&self.prefix, "default")?.metadata()?, None).await?;
+        self.objects.read(&Folder::new(&self.prefix, "default")?.metadata()?, None, REQUEST_WAIT).await?;
         Ok(())
     }
 }

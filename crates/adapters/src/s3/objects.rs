@@ -64,7 +64,7 @@ impl Objects {
     }
 
     /// Reads a file, or finds that it is as it was.
-    pub async fn read(&self, path: &Path, known: Option<&str>) -> Result<Found> {
+    pub async fn read(&self, path: &Path, known: Option<&str>, wait: Duration) -> Result<Found> {
         let options = GetOptions { if_none_match: known.map(str::to_owned), ..GetOptions::default() };
         let reading = async {
             let answer = self.store.get_opts(path, options).await?;
@@ -74,7 +74,7 @@ impl Objects {
             let etag = answer.meta.e_tag.clone().unwrap_or_default();
             Ok(Ok(Found::Body { etag, body: answer.bytes().await? }))
         };
-        match within(REQUEST_WAIT, reading).await {
+        match within(wait.min(REQUEST_WAIT), reading).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(bytes)) => Err(Error::unavailable(WHAT, format!("{path} has {bytes} bytes: it is none of ours"))),
             Err(Failure::Answer(object_store::Error::NotModified { .. })) => Ok(Found::Unchanged),

@@ -201,11 +201,14 @@ async fn read_request(client: &mut TcpStream) -> Result<(HttpRequest, Vec<u8>)> 
     Ok((HttpRequest { method, path, is_conditional }, sent))
 }
 
+/// The answer, which says that it is the connection's last: servers do not always.
 async fn forward(target: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
     let mut server = TcpStream::connect(target).await?;
     server.write_all(request).await?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer).await?;
+    let line_end = find(&answer, b"\r\n").map_or(answer.len(), |end| end + 2);
+    answer.splice(line_end..line_end, *b"connection: close\r\n");
     Ok(answer)
 }
 

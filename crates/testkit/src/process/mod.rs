@@ -19,6 +19,7 @@ mod proxy;
 mod puppet;
 mod redis;
 mod s3;
+mod s3_worker;
 mod sse;
 
 pub use bus_worker::BusWorker;
@@ -36,4 +37,5 @@ pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use s3::{IfMatch, S3Bucket, S3Server};
+pub use s3_worker::{S3Worker, S3WorkerSettings};
 pub use sse::{Sse, SseEvent};

@@ -118,7 +118,7 @@ impl S3Leases {
         let write_id = state.write_id.clone().unwrap_or_default();
         let before = known.sighting.as_ref().map(|sighting| sighting.etag.clone());
         let condition = before.as_deref().map_or(Condition::Absent, Condition::Matches);
-        known.will_write(&write_id);
+        known.will_write(&write_id, Instant::now());
         let mut pause = BUSY_PAUSE;
         for attempt in 1..=BUSY_TRIES {
             let anchor = Instant::now();

@@ -47,14 +47,23 @@ pub(super) struct Knowledge {
     pub sighting: Option<Sighting>,
     /// The highest epoch ever seen here: the file may be lost, and what comes after it must be higher still.
     pub highest: u64,
-    unsure: VecDeque<String>,
+    /// Writes of unknown outcome, each with when it was begun.
+    unsure: VecDeque<(String, Instant)>,
 }
 
 impl Knowledge {
-    /// The file was read, and is not what it was.
+    /// The file was read, and is not what it was. What this process wrote itself holds from when it began to write it: others
+    /// may have seen it since.
     pub fn saw(&mut self, etag: String, state: State, now: Instant) {
         self.highest = self.highest.max(state.epoch);
-        self.sighting = Some(Sighting { etag, state, since: now });
+        let since = self.begun(&state).unwrap_or(now);
+        self.sighting = Some(Sighting { etag, state, since });
+    }
+
+    /// When the write that made this state was begun, where it is one of unknown outcome.
+    fn begun(&self, state: &State) -> Option<Instant> {
+        let write_id = state.write_id.as_ref()?;
+        self.unsure.iter().find(|(unsure, _)| unsure == write_id).map(|(_, begun)| *begun)
     }
 
     /// The file is not there.
@@ -63,16 +72,16 @@ impl Knowledge {
     }
 
     /// About to be written: until its outcome is known it may be there at any time.
-    pub fn will_write(&mut self, write_id: &str) {
+    pub fn will_write(&mut self, write_id: &str, now: Instant) {
         if self.unsure.len() == UNSURE_MAX {
             self.unsure.pop_front();
         }
-        self.unsure.push_back(write_id.to_owned());
+        self.unsure.push_back((write_id.to_owned(), now));
     }
 
     /// It is there, and its caller is told so. `anchor` is from before it was sent.
     pub fn wrote(&mut self, etag: String, state: State, anchor: Instant) {
-        self.unsure.retain(|write_id| Some(write_id) != state.write_id.as_ref());
+        self.unsure.retain(|(write_id, _)| Some(write_id) != state.write_id.as_ref());
         self.saw(etag, state, anchor);
     }
 
@@ -85,11 +94,8 @@ impl Knowledge {
     /// write arrived after it had been given up. A term that this or an earlier process was given is not claimable.
     pub fn is_claimable(&self, candidate: &str) -> bool {
         self.sighting.as_ref().is_some_and(|sighting| {
-            let of_nobody = match &sighting.state.write_id {
-                None => true,
-                Some(write_id) => self.unsure.contains(write_id),
-            };
-            sighting.state.leader_id == candidate && of_nobody
+            let state = &sighting.state;
+            state.leader_id == candidate && (state.write_id.is_none() || self.begun(state).is_some())
         })
     }
 }
@@ -118,6 +124,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_write_that_arrives_late_holds_from_when_it_was_begun() {
+        let mut known = Knowledge::default();
+        let begun = Instant::now();
+        known.will_write("late", begun);
+        known.saw("1".into(), state("a", 1, 0, "late"), begun + TTL / 3);
+        let lease = known.present(begun + TTL / 3).expect("it leads").lease(begun + TTL / 3);
+        assert_eq!(lease.remaining, TTL - TTL / 3, "others may have seen it before");
+        assert!(known.present(begun + TTL).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_highest_epoch_outlives_the_file() {
         let mut known = Knowledge::default();
         known.saw("1".into(), state("a", 9, 0, "w"), Instant::now());
@@ -132,10 +149,10 @@ mod tests {
         let now = Instant::now();
         known.saw("1".into(), state("a", 1, 0, "of another process"), now);
         assert!(!known.is_claimable("a"));
-        known.will_write("late");
+        known.will_write("late", now);
         known.saw("2".into(), state("a", 2, 0, "late"), now);
         assert!(known.is_claimable("a") && !known.is_claimable("b"));
-        known.will_write("sure");
+        known.will_write("sure", now);
         known.wrote("3".into(), state("a", 3, 0, "sure"), now);
         assert!(!known.is_claimable("a"), "its caller was told");
         let by_others = State { write_id: None, ..state("a", 4, 0, "") };
@@ -147,9 +164,9 @@ mod tests {
     fn no_more_than_a_few_writes_are_remembered() {
         let mut known = Knowledge::default();
         for n in 0..1_000 {
-            known.will_write(&n.to_string());
+            known.will_write(&n.to_string(), Instant::now());
         }
         assert_eq!(known.unsure.len(), UNSURE_MAX);
-        assert_eq!(known.unsure.back().map(String::as_str), Some("999"));
+        assert_eq!(known.unsure.back().map(|(write_id, _)| write_id.as_str()), Some("999"));
     }
 }

@@ -12,3 +12,5 @@ pub mod redis;
 pub mod s3;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zmq")]
+pub mod zmq;

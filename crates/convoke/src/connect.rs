@@ -15,9 +15,15 @@ use convoke_adapters::redis::{RedisBus, RedisLeases};
 use convoke_adapters::s3::S3Leases;
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+#[cfg(feature = "zmq")]
+pub use convoke_adapters::zmq::{ZmqCredentials, ZmqKeys, ZmqSecurity};
+#[cfg(feature = "zmq")]
+use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::ports::{Bus, Clock, Leases, Store};
+#[cfg(feature = "zmq")]
+use convoke_core::ports::{DealerConnecting, RouterBinding};
 use convoke_core::{Invalid, Result};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
 use convoke_runtime::jobs::{BusClient, Ports};
@@ -76,6 +82,23 @@ fn gateway(url: &str, token: Option<String>) -> Result<GatewayLink> {
         Some(("redis" | "rediss", _)) => Err(unsupported("url", url, "an http:// or https:// address")),
         _ => Ok(GatewayLink::new(http(url, token)?)),
     }
+}
+
+/// Where a shard coordinator listens, and who may speak to it.
+#[cfg(feature = "zmq")]
+pub fn shard_router(bind: &str, security: ZmqSecurity) -> Result<Arc<dyn RouterBinding>> {
+    Ok(Arc::new(ZmqRouter::new(bind)?.security(security)))
+}
+
+/// A shard worker's way to its coordinator.
+#[cfg(feature = "zmq")]
+pub fn shard_dealer(credentials: ZmqCredentials) -> Arc<dyn DealerConnecting> {
+    Arc::new(ZmqDealer::new().credentials(credentials))
+}
+
+/// Whether what is kept there ends with the process.
+pub fn is_in_memory(url: &str) -> bool {
+    matches!(Address::parse("url", url), Ok(Address::Memory))
 }
 
 /// Wall time.

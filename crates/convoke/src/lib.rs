@@ -32,6 +32,8 @@ mod enqueue;
 mod error;
 mod handle;
 mod job;
+#[cfg(feature = "zmq")]
+mod shard_worker;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -53,7 +55,11 @@ pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
 pub use handle::Handle;
 pub use job::Job;
+#[cfg(feature = "zmq")]
+pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::shards::{Shard, Version as ShardVersion};
 pub use convoke_core::{ExecutionId, JobId, QueueName};
+pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

@@ -117,6 +117,10 @@ name_id!(
     /// A schedule.
     ScheduleName, "name"
 );
+name_id!(
+    /// A service whose shards are spread over its workers.
+    ServiceName, "serviceName"
+);
 
 fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
@@ -198,8 +202,9 @@ mod tests {
             QueueName::new("").expect_err("empty").field,
             JobType::new("").expect_err("empty").field,
             ScheduleName::new("").expect_err("empty").field,
+            ServiceName::new("").expect_err("empty").field,
         ];
-        assert_eq!(fields, ["nodeId", "workerId", "queue", "type", "name"]);
+        assert_eq!(fields, ["nodeId", "workerId", "queue", "type", "name", "serviceName"]);
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub mod jobs;
 pub mod json;
 pub mod limits;
 pub mod ports;
+pub mod shards;
 
 pub use error::{Error, Invalid, Result};
-pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 pub use json::Json;

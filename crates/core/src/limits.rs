@@ -16,3 +16,10 @@ pub const WORKER_CONCURRENCY_MAX: u32 = 100_000;
 pub const WORKER_QUEUES_MAX: usize = 1_000;
 pub const POLL_JOBS_MAX: usize = 10_000;
 pub const REPORT_EVENTS_MAX: usize = 20_000;
+/// Shards of one service; also how many a worker may report.
+pub const SHARDS_MAX: u32 = 100_000;
+pub const SHARD_SERVICES_MAX: usize = 10_000;
+/// Workers of all services together.
+pub const SHARD_WORKERS_MAX: usize = 200_000;
+/// Shards of all services together.
+pub const SHARDS_TOTAL_MAX: usize = 4_000_000;

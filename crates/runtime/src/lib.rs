@@ -2,3 +2,4 @@
 
 pub mod election;
 pub mod jobs;
+pub mod shards;

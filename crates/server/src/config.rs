@@ -9,6 +9,7 @@ mod check;
 mod environment;
 mod load;
 mod sections;
+mod shards;
 
 pub use environment::Surroundings;
 pub use load::{Flags, Load};
@@ -83,6 +84,11 @@ impl Config {
         shown.store.url = without_password(&shown.store.url);
         shown.bus.url = without_password(&shown.bus.url);
         shown.leases.url = shown.leases.url.as_deref().map(without_password);
+        for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
+            if *secret != "off" {
+                *secret = "***".into();
+            }
+        }
         Ok(toml::to_string(&shown)?)
     }
 }
@@ -116,6 +122,8 @@ mod tests {
         let mut config = Config::default();
         config.http.tokens.push(Token { token: "hush-hush".into(), role: Role::Admin });
         config.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
+        config.shards.plain = "ann:hush-hush".into();
+        config.shards.curve = "hush-hush".into();
         let text = config.to_toml().expect("serialises");
         assert!(!text.contains("hush-hush"), "{text}");
         let read: Config = toml::from_str(&text).expect("parses");

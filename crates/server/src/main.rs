@@ -9,6 +9,7 @@ mod gateway;
 mod http;
 mod logs;
 mod serve;
+mod shards;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +21,7 @@ const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::typed(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    allow_many_files();
     let mut runtime = if cli.wants_all_cores() {
         tokio::runtime::Builder::new_multi_thread()
     } else {
@@ -44,6 +46,13 @@ fn main() -> ExitCode {
             ExitCode::from(if error.is::<Usage>() { WRONG_USAGE } else { FAILED })
         }
     }
+}
+
+/// A shell's default is too few for ten thousand workers. What the operator allows at most is asked for; less will do too.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

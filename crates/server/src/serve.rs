@@ -20,8 +20,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Usage, line};
-use crate::config::{Config, Flags, Load, Shards, Surroundings, without_password};
+use crate::config::{Config, Flags, Load, Surroundings, without_password};
 use crate::http::{self, Access, AppState, Info};
+use crate::shards::{self, Shards};
 use crate::{demo, logs};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,6 +32,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
   convoke serve
   convoke serve --store sqlite:/var/lib/convoke/jobs.db --http 127.0.0.1:8080
   convoke serve --demo --store memory:
+  convoke serve --store memory: --shards tcp://0.0.0.0:5555
 
 A flag beats the environment (CONVOKE_STORE__URL), the environment beats the file, the file beats the default.")]
 pub struct ServeArgs {
@@ -43,10 +45,10 @@ pub struct ServeArgs {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:3000]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Where jobs are kept: sqlite:FILE or memory: [default: sqlite:convoke.db]
+    /// Where jobs are kept: sqlite:FILE, postgres://… or memory: [default: sqlite:convoke.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How nodes hear of each other: memory: [default: memory:]
+    /// How nodes hear of each other: redis://… or memory: [default: memory:]
     #[arg(long, value_name = "URL")]
     bus: Option<String>,
     /// Before every channel's name [default: convoke]
@@ -55,7 +57,7 @@ pub struct ServeArgs {
     /// Where leadership is decided [default: the store]
     #[arg(long, value_name = "URL")]
     leases: Option<String>,
-    /// Where the shard coordinator listens, or off
+    /// Where the shard coordinator listens, or off [default: tcp://127.0.0.1:5555]
     #[arg(long, value_name = "tcp://HOST:PORT|off")]
     shards: Option<String>,
     /// Listen beyond loopback without tokens
@@ -98,19 +100,13 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
     if args.print_config {
         return Ok(line(config.to_toml()?.trim_end())?);
     }
-    if args.shards.as_deref().is_some_and(|shards| shards != "off") {
-        bail!(Usage("--shards: the shard coordinator is not in this version; leave it out or say off".into()));
-    }
     let surroundings = Surroundings::read(&load.variables).map_err(anyhow::Error::msg)?;
     logs::start(&surroundings, verbose);
     tracing::debug!(configuration = config.to_toml()?, "starting");
-    if config.shards.bind != Shards::default().bind && config.shards.bind != "off" {
-        tracing::warn!(bind = config.shards.bind, "the shard coordinator is not in this version: nobody listens there");
-    }
     // Before anything that takes time, so that a signal during the start is not lost.
     let mut stop = Stop::listen()?;
     let started = tokio::select! {
-        started = Server::start(&config, &surroundings) => started?,
+        started = Server::start(&config, &surroundings, load.sets("shards.bind")) => started?,
         () = stop.asked() => return Ok(()),
     };
     started.run(&config, args.demo, stop).await
@@ -120,14 +116,15 @@ struct Server {
     listener: TcpListener,
     address: SocketAddr,
     coordinator: Coordinator,
+    shards: Option<Shards>,
     access: Access,
     info: Info,
     metrics: PrometheusHandle,
 }
 
 impl Server {
-    async fn start(config: &Config, surroundings: &Surroundings) -> Result<Server> {
-        let addresses = resolve(&config.http.bind).await?;
+    async fn start(config: &Config, surroundings: &Surroundings, wants_shards: bool) -> Result<Server> {
+        let addresses = resolve("http.bind", &config.http.bind).await?;
         let access = access(config, &addresses)?;
         let listener = listen(&config.http.bind, &addresses).await?;
         let address = listener.local_addr()?;
@@ -156,20 +153,27 @@ impl Server {
                 None => "the store's".into(),
             },
         };
-        let coordinator = Coordinator::start(node, ports, config.settings()).await?;
-        Ok(Server { listener, address, coordinator, access, info, metrics })
+        let (shards, duty) = match config.shards.listens() {
+            Some(bind) => {
+                let (shards, duty) = shards::prepare(config, bind, wants_shards, &ports).await?;
+                (Some(shards), Some(duty))
+            }
+            None => (None, None),
+        };
+        let coordinator = Coordinator::start_with(node, ports, config.settings(), duty.into_iter().collect()).await?;
+        Ok(Server { listener, address, coordinator, shards, access, info, metrics })
     }
 
     async fn run(self, config: &Config, with_demo: bool, mut stop: Stop) -> Result<()> {
-        let Server { listener, address, coordinator, access, info, metrics } = self;
+        let Server { listener, address, coordinator, shards, access, info, metrics } = self;
         let closing = CancellationToken::new();
-        let state = AppState::new(coordinator.clone(), access, info.clone(), metrics);
+        let state = AppState::new(coordinator.clone(), shards.clone(), access, info.clone(), metrics);
         let mut serving = tokio::spawn(http::serve(listener, state, closing.clone().cancelled_owned()));
         let demo = tokio::select! {
             ended = &mut serving => return ended.context("the HTTP server panicked")?,
             () = stop.asked() => None,
-            () = coordinator.ready() => {
-                announce(address, &info, &coordinator)?;
+            listening = Shards::ready(shards.as_ref(), &coordinator) => {
+                announce(address, &info, &coordinator, &listening?)?;
                 with_demo.then(|| demo::start(&coordinator))
             }
         };
@@ -214,11 +218,11 @@ fn usage(error: convoke_core::Error) -> anyhow::Error {
 }
 
 /// Every address that the name stands for, so that access is decided by where it will be heard.
-async fn resolve(bind: &str) -> Result<Vec<SocketAddr>> {
+pub async fn resolve(key: &str, bind: &str) -> Result<Vec<SocketAddr>> {
     let found = tokio::net::lookup_host(bind).await;
-    let addresses: Vec<_> = found.with_context(|| format!("http.bind {bind:?} does not resolve"))?.collect();
+    let addresses: Vec<_> = found.with_context(|| format!("{key} {bind:?} does not resolve"))?.collect();
     if addresses.is_empty() {
-        bail!("http.bind {bind:?} does not resolve to an address");
+        bail!("{key} {bind:?} does not resolve to an address");
     }
     Ok(addresses)
 }
@@ -274,11 +278,12 @@ fn recorder() -> Result<PrometheusHandle> {
 }
 
 /// Says where everything is. Standard output, once, when all of it works: whoever starts us may wait for it.
-fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator) -> Result<()> {
+fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator, shards: &str) -> Result<()> {
     let api = format!("http://{address}");
     let text = format!(
         "convoke {VERSION} is ready\n  api        {api}\n  docs       {api}/docs\n  dashboard  {api}/\n  \
-         metrics    {api}/metrics\n  store      {}\n  bus        {}\n  leases     {}\n  node       {}",
+         metrics    {api}/metrics\n  shards     {shards}\n  store      {}\n  bus        {}\n  leases     {}\n  \
+         node       {}",
         info.store,
         info.bus,
         info.leases,

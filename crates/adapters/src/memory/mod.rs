@@ -6,9 +6,11 @@
 mod bus;
 mod clock;
 mod leases;
+mod router;
 mod store;
 
 pub use bus::MemoryBus;
 pub use clock::{SettableClock, SystemClock};
 pub use leases::MemoryLeases;
+pub use router::{MemoryBinding, MemoryRouting};
 pub use store::MemoryStore;

@@ -15,7 +15,8 @@ mod read;
 pub(crate) use read::those_known;
 
 use super::lifecycle::Status;
-use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
+use crate::shards::Version;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -80,6 +81,15 @@ pub enum Happening {
         /// Of `started` and `retried`: how often it has been offered.
         #[serde(skip_serializing_if = "Option::is_none")]
         tries: Option<NonZeroU32>,
+    },
+    /// `shards:rebalanced`: shards of a service are meant for other workers than before.
+    ShardsRebalanced { service: ServiceName, version: Version, moved: u64 },
+    /// `shards:joined`, `shards:left`, `shards:dead`: a worker of a service.
+    ShardWorker {
+        #[serde(skip)]
+        change: WorkerChange,
+        service: ServiceName,
+        worker_id: WorkerId,
     },
     /// `lagged`: more happened on the node than could be told; at least so much.
     Lagged { missed: u64 },
@@ -149,6 +159,10 @@ impl Event {
             Happening::Handoff { change: HandoffChange::Acked, .. } => "handoff:acked",
             Happening::Handoff { change: HandoffChange::Retried, .. } => "handoff:retried",
             Happening::Handoff { change: HandoffChange::Orphaned, .. } => "handoff:orphaned",
+            Happening::ShardsRebalanced { .. } => "shards:rebalanced",
+            Happening::ShardWorker { change: WorkerChange::Joined, .. } => "shards:joined",
+            Happening::ShardWorker { change: WorkerChange::Left, .. } => "shards:left",
+            Happening::ShardWorker { change: WorkerChange::Dead, .. } => "shards:dead",
             Happening::Lagged { .. } => "lagged",
         }
     }

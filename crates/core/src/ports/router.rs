@@ -72,6 +72,10 @@ pub trait DealerConnecting: Send + Sync {
 pub trait Dealer: Send {
     /// Does not wait for the coordinator; fails with `Unavailable` where too much waits already.
     async fn send(&mut self, message: Bytes) -> Result<()>;
-    /// The next message. Safe to cancel.
+    /// The next message. Safe to cancel. A coordinator that turned the worker away for who it is, is an error that
+    /// `is_denied`; the socket tries again when it is next used.
     async fn receive(&mut self) -> Result<Vec<Bytes>>;
+    /// Closes it once what was sent before has gone out, or a short while after where it cannot: the last word of a worker
+    /// that leaves. Merely dropped, it may be lost.
+    async fn close(self: Box<Self>) {}
 }

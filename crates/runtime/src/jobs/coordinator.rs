@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use super::node::{Node, Ports};
 use super::settings::Settings;
 use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
-use crate::election::{Campaign, Leadership};
+use crate::election::{Campaign, Duty, Leadership};
 
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
@@ -50,6 +50,16 @@ pub struct Check {
 impl Coordinator {
     /// Joins the cluster and begins to work. Ready once it knows who leads.
     pub async fn start(id: NodeId, ports: Ports, settings: Settings) -> Result<Coordinator> {
+        Coordinator::start_with(id, ports, settings, Vec::new()).await
+    }
+
+    /// The same with more to do for the one that leads.
+    pub async fn start_with(
+        id: NodeId,
+        ports: Ports,
+        settings: Settings,
+        duties: Vec<Arc<dyn Duty>>,
+    ) -> Result<Coordinator> {
         settings.check()?;
         telemetry::describe();
         let (view, leadership) = watch::channel(Leadership::default());
@@ -69,12 +79,12 @@ impl Coordinator {
             stop: CancellationToken::new(),
         };
         let coordinator = Coordinator { inner: Arc::new(inner) };
-        coordinator.spawn_duties(view);
+        coordinator.spawn_duties(view, duties.into());
         coordinator.node().tell(Happening::Node { change: NodeChange::Joined, node_id: coordinator.node_id().clone() });
         Ok(coordinator)
     }
 
-    fn spawn_duties(&self, view: watch::Sender<Leadership>) {
+    fn spawn_duties(&self, view: watch::Sender<Leadership>, others: Arc<[Arc<dyn Duty>]>) {
         let Inner { node, tasks, resign, leave, competing, stop } = &*self.inner;
         competing.spawn(follower::consume_assignments(node.clone(), leave.clone()));
         competing.spawn(follower::consume_enqueues(node.clone(), leave.clone()));
@@ -107,7 +117,7 @@ impl Coordinator {
             fit,
         };
         let (leading, resign) = (node.clone(), resign.clone());
-        tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term)));
+        tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term, others.clone())));
     }
 
     pub(super) fn node(&self) -> &Node {

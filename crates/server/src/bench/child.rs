@@ -13,14 +13,16 @@ use tokio::process::Command;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Child {
+pub struct Child {
     process: tokio::process::Child,
     pid: Pid,
     url: String,
+    /// Where it listens for shard workers, as far as it does.
+    pub shards: Option<String>,
 }
 
 /// What our own servers run on.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Engines {
     /// Store of our own servers [default: a SQLite file that goes with the run]
     #[arg(long, value_name = "URL", conflicts_with = "server")]
@@ -48,7 +50,7 @@ impl Children {
     pub async fn start(dir: &Path, engines: &Engines) -> Result<Children> {
         let mut children = Children::default();
         for _ in 0..engines.nodes {
-            children.0.push(Child::start(dir, engines).await?);
+            children.0.push(Child::start(dir, engines, "off").await?);
         }
         Ok(children)
     }
@@ -90,9 +92,9 @@ pub struct Memory {
 
 impl Child {
     /// On the engines that are named, else on a file in `dir`.
-    pub async fn start(dir: &Path, engines: &Engines) -> Result<Child> {
+    pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--http", "127.0.0.1:0", "--store"]);
+        command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
         match &engines.store {
             Some(url) => command.arg(url),
             None => command.arg(format!("sqlite:{}", dir.join("bench.db").display())),
@@ -110,15 +112,20 @@ impl Child {
         let stdout = process.stdout.take().context("the server has no output")?;
         let ready = async {
             let mut lines = BufReader::new(stdout).lines();
+            let (mut url, mut shards) = (None, None);
             while let Some(line) = lines.next_line().await? {
-                if let Some(url) = line.trim().strip_prefix("api ") {
-                    return Ok(url.trim().to_owned());
+                match line.trim().split_once(char::is_whitespace) {
+                    Some(("api", text)) => url = Some(text.trim().to_owned()),
+                    Some(("shards", text)) => shards = Some(text.trim().to_owned()),
+                    Some(("node", _)) => return Ok((url.context("the server does not say where it is")?, shards)),
+                    _ => {}
                 }
             }
             bail!("the server ended before it was ready")
         };
-        let url = tokio::time::timeout(READY_TIMEOUT, ready).await.context("the server did not get ready")??;
-        Ok(Child { process, pid, url })
+        let (url, shards) =
+            tokio::time::timeout(READY_TIMEOUT, ready).await.context("the server did not get ready")??;
+        Ok(Child { process, pid, url, shards })
     }
 
     pub fn memory(&self) -> Result<Memory> {

@@ -17,13 +17,14 @@ struct Figure {
 }
 
 pub struct Report {
+    bench: &'static str,
     figures: Vec<Figure>,
     json: bool,
     bar: Option<ProgressBar>,
 }
 
 impl Report {
-    pub fn new(json: bool) -> Self {
+    pub fn new(bench: &'static str, json: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             let style = ProgressStyle::with_template("{spinner} [{elapsed}] {msg}");
@@ -31,7 +32,7 @@ impl Report {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Report { figures: Vec::new(), json, bar }
+        Report { bench, figures: Vec::new(), json, bar }
     }
 
     /// Says what is being measured now.
@@ -66,7 +67,7 @@ impl Report {
     fn to_json(&self) -> Value {
         let figures: Map<String, Value> =
             self.figures.iter().map(|figure| (figure.key.clone(), json!(round(figure.value)))).collect();
-        json!({ "bench": "jobs", "version": env!("CARGO_PKG_VERSION"), "figures": figures })
+        json!({ "bench": self.bench, "version": env!("CARGO_PKG_VERSION"), "figures": figures })
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn figures_come_by_their_keys() {
-        let mut report = Report { figures: Vec::new(), json: true, bar: None };
+        let mut report = Report { bench: "jobs", figures: Vec::new(), json: true, bar: None };
         report.add("singlePerSecond", "enqueue", 12_345.678, "/s");
         report.add("startP99Ms", "p99", 3.456_78, "ms");
         assert_eq!(report.to_json()["figures"], json!({"singlePerSecond":12_346.0,"startP99Ms":3.457}));

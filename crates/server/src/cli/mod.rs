@@ -1,6 +1,6 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve` and `bench` is a thin client of the HTTP API: it checks what can be checked without a server,
+//! Every command but `serve`, `bench`, `worker run` and `shards join` is a thin client of the HTTP API: it checks what can be checked without a server,
 //! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
 //! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
 //! failed, 2 when the command line itself was wrong.
@@ -14,6 +14,7 @@ mod output;
 mod queue;
 mod remote;
 mod schedule;
+mod shards;
 mod worker;
 
 use std::ffi::OsString;
@@ -59,6 +60,8 @@ pub enum Command {
     Worker(worker::WorkerArgs),
     /// Look at the nodes of the cluster
     Cluster(cluster::ClusterArgs),
+    /// Who owns which part of a service; be a worker of one
+    Shards(shards::ShardsArgs),
     /// Measure throughput and latency on this machine
     Bench(BenchArgs),
 }
@@ -81,6 +84,7 @@ impl Cli {
             Some(Command::Dead(args)) => dead::run(args, verbose).await?,
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }
         Ok(ExitCode::SUCCESS)

@@ -119,7 +119,9 @@ fn a_wrong_command_line_is_refused_before_anything_is_asked() {
         ("dead purge --all --queue q", ErrorKind::ArgumentConflict),
         ("worker run --exec true", ErrorKind::MissingRequiredArgument),
         ("worker run --queue q", ErrorKind::MissingRequiredArgument),
-        ("shards status", ErrorKind::InvalidSubcommand),
+        ("shards join s --shards 10", ErrorKind::MissingRequiredArgument),
+        ("shards join s --worker-id a --shards -1", ErrorKind::UnknownArgument),
+        ("shards join s --worker-id a --shards 1 --curve-secret-key x", ErrorKind::MissingRequiredArgument),
         ("--demo job list", ErrorKind::ArgumentConflict),
     ] {
         let error = parse(line).expect_err(line);

@@ -35,15 +35,7 @@ impl Config {
         if prefix.is_empty() || prefix.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(Invalid::new("bus.prefix", format!("expected a word without spaces, got {prefix:?}")));
         }
-        for (key, value) in [("shards.plain", &self.shards.plain), ("shards.curve", &self.shards.curve)] {
-            if value.is_empty() {
-                return Err(Invalid::new(key, "expected \"off\" or a value, got an empty one"));
-            }
-        }
-        if self.shards.strategy != "contiguous" {
-            let message = format!("expected \"contiguous\", got {:?}", self.shards.strategy);
-            return Err(Invalid::new("shards.strategy", message));
-        }
+        self.shards.security()?;
         let bind = &self.shards.bind;
         let listens = bind.strip_prefix("tcp://").map(host_and_port);
         if bind != "off" && !matches!(listens, Some(Ok(_))) {

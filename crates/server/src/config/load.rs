@@ -69,6 +69,13 @@ impl Load {
         Ok(config)
     }
 
+    /// Whether somebody asked for what `key` is.
+    pub fn sets(&self, key: &str) -> bool {
+        let inherited =
+            environment::inherited(&self.variables, "").is_ok_and(|set| Value::from(set).find(key).is_some());
+        inherited || !self.origin(key).is_empty()
+    }
+
     fn file(&self) -> Result<Option<PathBuf>> {
         if let Some(path) = &self.file {
             // Opened here, so that the message is about the file and not about a key that is missing.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::Jitter;
 use convoke_core::jobs::schedule::{Missed, Overlap};
+use convoke_core::shards::Strategy;
 use convoke_core::{duration, limits};
 use serde::{Deserialize, Serialize};
 
@@ -160,9 +161,14 @@ sections! {
         heartbeat_timeout: Duration = seconds(15),
         #[serde(with = "duration")]
         check_interval: Duration = seconds(5),
-        strategy: String = "contiguous".into(),
+        /// `contiguous`, `sticky` or `rendezvous`.
+        strategy: Strategy = Strategy::default(),
+        /// Who may connect, as `user:password,user:password`, or `off`.
         plain: String = "off".into(),
+        /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
         curve: String = "off".into(),
+        /// The public keys of the workers that may connect, with commas between, or `any`.
+        curve_clients: String = "any".into(),
     }
     Worker {
         #[serde(with = "duration")]

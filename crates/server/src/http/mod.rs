@@ -18,6 +18,7 @@ pub mod openapi;
 mod queues;
 mod schedules;
 mod serve;
+mod shards;
 mod strict;
 mod system;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::shards::Shards;
 pub use access::{Access, Role};
 use error::ApiError;
 pub use serve::serve;
@@ -59,6 +61,8 @@ pub struct AppState(Arc<Shared>);
 
 pub struct Shared {
     pub coordinator: Coordinator,
+    /// None where it is switched off.
+    pub shards: Option<Shards>,
     pub access: Access,
     pub info: Info,
     pub metrics: PrometheusHandle,
@@ -70,9 +74,16 @@ pub struct Shared {
 }
 
 impl AppState {
-    pub fn new(coordinator: Coordinator, access: Access, info: Info, metrics: PrometheusHandle) -> Self {
+    pub fn new(
+        coordinator: Coordinator,
+        shards: Option<Shards>,
+        access: Access,
+        info: Info,
+        metrics: PrometheusHandle,
+    ) -> Self {
         AppState(Arc::new(Shared {
             coordinator,
+            shards,
             access,
             info,
             metrics,
@@ -124,6 +135,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(queues::routes())
         .merge(dead_letters::routes())
         .merge(cluster::routes())
+        .merge(shards::routes())
         .merge(events::routes())
         .merge(crate::gateway::routes())
 }

@@ -43,7 +43,11 @@ struct Check {
     (status = 503, description = "One does not: which, and why", body = doc::Health),
 ))]
 async fn health(State(state): State<AppState>) -> Response {
-    let checks = state.coordinator.health().await;
+    let mut checks = state.coordinator.health().await;
+    if let Some(shards) = &state.shards {
+        let detail = shards.health().err();
+        checks.push(convoke_runtime::jobs::Check { component: "Shards", is_healthy: detail.is_none(), detail });
+    }
     let healthy = checks.iter().all(|check| check.is_healthy);
     let checks = checks
         .into_iter()

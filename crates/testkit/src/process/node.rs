@@ -120,6 +120,11 @@ impl NodeBuilder {
             args.extend(["--http".into(), "127.0.0.1:0".into()]);
         }
         args.extend(["--store".into(), self.store_url().into()]);
+        // Many servers run at once here, and all would listen at the same default address.
+        let says_where = |name: &str| name == "CONVOKE_SHARDS__BIND" || name.starts_with("SHARD_COORDINATOR_");
+        if !self.args.iter().any(|arg| arg == "--shards") && !self.env.iter().any(|(name, _)| says_where(name)) {
+            args.extend(["--shards".into(), "off".into()]);
+        }
         args.extend(self.args.iter().map(Into::into));
         let id = self.args.iter().skip_while(|arg| *arg != "--node-id").nth(1);
         Launch {

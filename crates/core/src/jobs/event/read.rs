@@ -35,6 +35,9 @@ struct Flat {
     from_node: Option<NodeId>,
     new_owner: Option<NodeId>,
     tries: Option<NonZeroU32>,
+    service: Option<ServiceName>,
+    version: Option<Version>,
+    moved: Option<u64>,
     missed: Option<u64>,
 }
 
@@ -74,6 +77,14 @@ impl Flat {
                 from_node: self.from_node?,
                 new_owner: self.new_owner,
                 tries: self.tries,
+            },
+            ("shards", "rebalanced") => {
+                Happening::ShardsRebalanced { service: self.service?, version: self.version?, moved: self.moved? }
+            }
+            ("shards", change) => Happening::ShardWorker {
+                change: worker_change(change)?,
+                service: self.service?,
+                worker_id: self.worker_id?,
             },
             ("lagged", "") => Happening::Lagged { missed: self.missed? },
             _ => return None,

@@ -151,3 +151,20 @@ fn a_handoff_event_has_only_the_fields_of_its_stage() {
         assert_eq!(json(what), expected);
     }
 }
+
+#[test]
+fn a_rebalance_says_how_much_moved_and_a_worker_of_a_service_is_named_with_it() {
+    let service = ServiceName::new("prices").expect("a name");
+    let what = Happening::ShardsRebalanced { service: service.clone(), version: Version(9), moved: 4 };
+    let expected =
+        r#"{"event":"shards:rebalanced","at":"2026-03-01T12:00:00Z","service":"prices","version":9,"moved":4}"#;
+    assert_eq!(json(what), expected);
+    for (change, name) in [(WorkerChange::Joined, "joined"), (WorkerChange::Left, "left"), (WorkerChange::Dead, "dead")]
+    {
+        let worker_id = WorkerId::new("w-1").expect("a name");
+        let what = Happening::ShardWorker { change, service: service.clone(), worker_id };
+        let expected =
+            format!(r#"{{"event":"shards:{name}","at":"2026-03-01T12:00:00Z","service":"prices","workerId":"w-1"}}"#);
+        assert_eq!(json(what), expected);
+    }
+}

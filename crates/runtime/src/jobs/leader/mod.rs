@@ -31,15 +31,20 @@ pub use bus_workers::BusWorkers;
 
 use super::node::Node;
 use super::telemetry;
-use crate::election::Term;
+use crate::election::{Duty, Tell, Term};
 
 /// How often a duty looks without being told to.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Leads for one term.
-pub async fn lead(node: Arc<Node>, term: Term) {
+/// Leads for one term. `others` are the duties that have nothing to do with jobs.
+pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     let began_at = node.now();
     let mut duties = JoinSet::new();
+    for duty in others.iter().cloned() {
+        let (term, telling) = (term.clone(), node.clone());
+        let tell: Tell = Arc::new(move |what| telling.tell(what));
+        duties.spawn(async move { duty.lead(term, tell).await });
+    }
     duties.spawn(dispatcher::run(node.clone(), term.clone()));
     duties.spawn(promoter::run(node.clone(), term.clone()));
     duties.spawn(scheduler::run(node.clone(), term.clone()));

@@ -253,3 +253,39 @@ pub struct Beaten {
 pub struct Leave {
     pub worker_id: String,
 }
+
+#[derive(ToSchema)]
+pub struct ShardServices {
+    /// The node that coordinates shards: the leader
+    pub coordinator: Option<String>,
+    /// Where this node listens for workers; none where another does
+    #[schema(example = "tcp://127.0.0.1:5555")]
+    pub listening: Option<String>,
+    pub services: Vec<ShardService>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ShardService {
+    pub service: String,
+    pub max_shard_count: u32,
+    /// Rises with every change of who has what
+    pub version: u64,
+    #[schema(example = "contiguous")]
+    pub strategy: String,
+    pub workers: Vec<ShardWorker>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ShardWorker {
+    pub worker_id: String,
+    pub shards: Vec<u32>,
+    /// What it was asked to let go of and has not yet
+    pub revoking: Option<Vec<u32>>,
+    /// Whether it beats
+    pub active: bool,
+    /// Whether it is asked to let go of a shard before another gets it
+    pub handoff: bool,
+    pub last_heartbeat_at: Timestamp,
+}

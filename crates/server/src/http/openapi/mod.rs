@@ -44,6 +44,7 @@ pub use schemas::*;
         (name = "dead letters", description = "Jobs whose attempts are used up"),
         (name = "worker gateway", description = "How a worker in any language gets work and says what became of it"),
         (name = "cluster", description = "Workers, nodes, who leads"),
+        (name = "shards", description = "Which worker owns which part of a service"),
         (name = "events", description = "What happens, as it happens"),
         (name = "system", description = "Probes and metrics"),
     )

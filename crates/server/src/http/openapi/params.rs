@@ -41,6 +41,13 @@ pub struct NodePath {
 }
 
 #[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct ServicePath {
+    /// The service's name
+    pub service: String,
+}
+
+#[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitParams {
     /// Wait so long for the job to end, at most `5m`

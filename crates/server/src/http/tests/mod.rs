@@ -74,7 +74,7 @@ impl World {
             leases: "memory:".into(),
         };
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState::new(coordinator.clone(), access, info, metrics);
+        let state = AppState::new(coordinator.clone(), None, access, info, metrics);
         World { coordinator, front: Front::new(state.clone()), state }
     }
 

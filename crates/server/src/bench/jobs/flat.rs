@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::JobsArgs;
-use super::child::Children;
 use super::enqueue;
-use super::report::Report;
 use super::wire::Target;
 use super::workers::Workers;
+use crate::bench::child::Children;
+use crate::bench::report::Report;
 
 const FEW: u64 = 10_000;
 const STUCK_AFTER: Duration = Duration::from_secs(120);

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::JobsArgs;
 use super::enqueue::{self, repeat};
-use super::report::Report;
 use super::wire::Target;
+use crate::bench::report::Report;
 
 const ASKED: u64 = 200;
 /// Pages to leaf through before the page that counts as deep.

@@ -1,0 +1,172 @@
+//! A worker's DEALER.
+//!
+//! It connects by itself and again when the connection is lost, each at its own pace, so that a fleet whose coordinator
+//! came back does not come all at once. What is sent in the meantime waits, up to a limit, and goes out late or is lost
+//! with a connection that did not get through its handshake: a worker repeats its words, and their reader expects old ones. A coordinator that turns the worker away is not tried again by the library; the dealer says so
+//! and opens a new connection when it is next asked for anything, without what waited on the old one.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::error::{Error, Result};
+use convoke_core::ports::router::{Dealer, DealerConnecting};
+use omq_tokio::{
+    DisconnectReason, Endpoint, Message, MonitorEvent, MonitorRecvError, MonitorStream, Options, ReconnectPolicy,
+    Socket, SocketType, TrySendError,
+};
+use rand::Rng;
+
+use super::{ZmqCredentials, ZmqLimits, context, endpoint};
+
+/// The shortest and the longest pause before connecting again; each dealer takes its own within half and one and a half.
+const RECONNECT_MIN: Duration = Duration::from_millis(100);
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Events of its connection that a dealer may not have read; only the last matters.
+const EVENTS_MAX: usize = 8;
+
+/// Connects workers, all with the same credentials.
+#[derive(Debug, Clone, Default)]
+pub struct ZmqDealer {
+    credentials: ZmqCredentials,
+    limits: ZmqLimits,
+    routing_id: Option<Bytes>,
+}
+
+impl ZmqDealer {
+    pub fn new() -> ZmqDealer {
+        ZmqDealer::default()
+    }
+
+    pub fn credentials(mut self, credentials: ZmqCredentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    pub fn limits(mut self, limits: ZmqLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The address that answers go to, 1 to 255 bytes that do not begin with zero. Made up by the coordinator where none is
+    /// given, which is better: an id that is given can be taken by another.
+    pub fn routing_id(mut self, id: impl Into<Bytes>) -> Self {
+        self.routing_id = Some(id.into());
+        self
+    }
+
+    fn options(&self) -> Result<Options> {
+        self.credentials.check()?;
+        let mut random = rand::rng();
+        let mut around = |pause: Duration| pause.mul_f64(random.random_range(0.5..1.5));
+        let reconnect = ReconnectPolicy::Exponential { min: around(RECONNECT_MIN), max: around(RECONNECT_MAX) };
+        let mut options =
+            self.limits.options().reconnect(reconnect).linger(self.limits.linger).monitor_capacity(EVENTS_MAX);
+        if let Some(id) = &self.routing_id {
+            options = options.identity(id.clone());
+        }
+        let options = self.credentials.secure(options);
+        let invalid = |error: omq_tokio::Error| convoke_core::error::Invalid::new("routingId", error.to_string());
+        options.validate().map_err(invalid)?;
+        Ok(options)
+    }
+}
+
+#[async_trait]
+impl DealerConnecting for ZmqDealer {
+    async fn connect(&self, address: &str) -> Result<Box<dyn Dealer>> {
+        let endpoint = endpoint::parse(address)?;
+        let options = self.options()?;
+        let line = Line::open(&endpoint, &options).await?;
+        Ok(Box::new(ConnectedDealer { endpoint, options, line, refused: false }))
+    }
+}
+
+struct ConnectedDealer {
+    endpoint: Endpoint,
+    options: Options,
+    line: Line,
+    /// The line is dead until it is opened again.
+    refused: bool,
+}
+
+/// A socket, and what the library tells of its connection.
+struct Line {
+    socket: Socket,
+    events: MonitorStream,
+}
+
+impl Line {
+    async fn open(endpoint: &Endpoint, options: &Options) -> Result<Line> {
+        let socket = context::dealers().socket(SocketType::Dealer, options.clone());
+        let events = socket.monitor();
+        socket.connect(endpoint.clone()).await.map_err(unavailable)?;
+        Ok(Line { socket, events })
+    }
+}
+
+fn unavailable(error: omq_tokio::Error) -> Error {
+    Error::unavailable("the shard coordinator", error)
+}
+
+#[async_trait]
+impl Dealer for ConnectedDealer {
+    async fn send(&mut self, message: Bytes) -> Result<()> {
+        self.reopen_refused().await?;
+        match self.line.socket.try_send(Message::single(message)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => {
+                Err(Error::unavailable("the shard coordinator", "too many messages wait for it already"))
+            }
+            Err(TrySendError::Closed) => Err(unavailable(omq_tokio::Error::Closed)),
+            Err(TrySendError::Error(error)) => Err(unavailable(error)),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Vec<Bytes>> {
+        self.reopen_refused().await?;
+        let Line { socket, events } = &mut self.line;
+        tokio::select! {
+            biased;
+            message = socket.recv() => {
+                let mut message = message.map_err(unavailable)?;
+                Ok(std::iter::from_fn(|| message.pop_front()).collect())
+            }
+            reason = refusal(events) => {
+                self.refused = true;
+                Err(Error::denied(format!("{} turned the worker away: {reason}", self.endpoint)))
+            }
+        }
+    }
+
+    async fn close(self: Box<Self>) {
+        // It waits for the linger of the options at most, and there is nobody left to tell that a word was lost.
+        let _ = self.line.socket.close().await;
+    }
+}
+
+impl ConnectedDealer {
+    async fn reopen_refused(&mut self) -> Result<()> {
+        if self.refused {
+            self.line = Line::open(&self.endpoint, &self.options).await?;
+            self.refused = false;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the library gives up. Safe to cancel.
+async fn refusal(events: &mut MonitorStream) -> String {
+    loop {
+        match events.recv().await {
+            Ok(MonitorEvent::ConnectStopped { reason: DisconnectReason::HandshakeRefused(refusal), .. }) => {
+                return refusal.to_string();
+            }
+            Ok(MonitorEvent::ConnectStopped { reason, .. }) => return format!("{reason:?}"),
+            Ok(_) | Err(MonitorRecvError::Lagged(_)) => {}
+            // The socket is closed, which receiving on it tells better.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Counts what the library refused, from what it tells of its connections.
+//!
+//! It tells the last few thousand events and forgets the rest, so that a flood is counted as far as it was told and never
+//! fills memory. The counting ends with the socket.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use convoke_core::ports::router::Refusals;
+use omq_tokio::{DisconnectReason, MonitorEvent, MonitorRecvError, MonitorStream};
+use tracing::debug;
+
+/// Events that wait to be counted.
+pub(super) const EVENTS_MAX: usize = 4096;
+
+/// How the library begins its complaint about a message over the limit; it has no other way to tell.
+const TOO_LARGE: &str = "message too large";
+
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    handshakes: AtomicU64,
+    oversized: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn read(&self) -> Refusals {
+        Refusals {
+            handshakes: self.handshakes.load(Ordering::Relaxed),
+            oversized: self.oversized.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count(&self, event: &MonitorEvent) {
+        match event {
+            MonitorEvent::HandshakeFailed { peer_ident, reason, .. } => {
+                debug!(peer = %peer_ident, %reason, "a connection did not get through the handshake");
+                self.handshakes.fetch_add(1, Ordering::Relaxed);
+            }
+            MonitorEvent::Disconnected { peer, reason: DisconnectReason::Error(reason), .. } => {
+                debug!(peer = ?peer.peer_address, %reason, "a connection was cut off");
+                if reason.contains(TOO_LARGE) {
+                    self.oversized.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) async fn count(mut events: MonitorStream, tally: Arc<Tally>) {
+    loop {
+        match events.recv().await {
+            Ok(event) => tally.count(&event),
+            Err(MonitorRecvError::Lagged(missed)) => {
+                debug!(missed, "more happened to connections than could be counted")
+            }
+            Err(_) => return,
+        }
+    }
+}

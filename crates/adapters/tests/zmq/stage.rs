@@ -1,0 +1,138 @@
+//! A router, dealers, and a connection that speaks ZMTP by hand.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
+use convoke_core::ports::router::{Dealer, DealerConnecting, Peer, Received, Router, RouterBinding, Sent};
+use convoke_testkit::process::{PATIENCE, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Any free port of this machine's own address.
+pub const ANYWHERE: &str = "tcp://127.0.0.1:0";
+
+pub async fn within<T>(what: &str, waited: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+pub async fn bind() -> Box<dyn Router> {
+    bind_with(ZmqLimits::default()).await
+}
+
+pub async fn bind_with(limits: ZmqLimits) -> Box<dyn Router> {
+    let router = ZmqRouter::new(ANYWHERE).expect("an address").limits(limits);
+    router.bind().await.expect("a free port")
+}
+
+pub async fn connect(router: &dyn Router) -> Box<dyn Dealer> {
+    ZmqDealer::new().connect(router.address()).await.expect("an address")
+}
+
+pub async fn connect_as(router: &dyn Router, id: &'static str) -> Box<dyn Dealer> {
+    ZmqDealer::new().routing_id(id).connect(router.address()).await.expect("an address")
+}
+
+/// The next message of the router.
+pub async fn heard(router: &mut dyn Router) -> Received {
+    let mut batch = within("a message", router.receive(1)).await.expect("an open socket");
+    assert_eq!(batch.len(), 1);
+    batch.remove(0)
+}
+
+/// Sends to one peer.
+pub async fn answer(router: &mut dyn Router, to: &Peer, message: impl Into<Bytes>) -> Sent {
+    router.send(vec![(to.clone(), message.into())]).await[0]
+}
+
+/// How often a worker that hears nothing says its word again.
+const REPEAT: Duration = Duration::from_millis(200);
+
+/// A dealer that comes now is heard and answered. What waited on a connection that failed is lost, so it repeats itself.
+pub async fn serves(router: &mut dyn Router) {
+    let mut dealer = connect(router).await;
+    let word = Bytes::from_static(b"are you there?");
+    let from = within("an honest worker's word", async {
+        loop {
+            dealer.send(word.clone()).await.expect("room");
+            while let Ok(received) = timeout(REPEAT, router.receive(1)).await {
+                let received = received.expect("an open socket").remove(0);
+                if received.frames == [word.clone()] {
+                    return received.from;
+                }
+            }
+        }
+    })
+    .await;
+    assert_eq!(answer(router, &from, "yes").await, Sent::Queued);
+    assert_eq!(within("its answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"yes")]);
+}
+
+pub async fn refused(router: &dyn Router, what: &str, at_least: u64) {
+    eventually(what, async || (router.refusals().handshakes >= at_least).then_some(())).await;
+}
+
+/// Where nobody listens yet.
+pub fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    format!("tcp://{}", listener.local_addr().expect("it has one"))
+}
+
+/// A TCP connection to the router's port.
+pub async fn raw(router: &dyn Router) -> TcpStream {
+    let address = router.address().strip_prefix("tcp://").expect("a TCP address");
+    TcpStream::connect(address).await.expect("the port is open")
+}
+
+/// Waits until the other side has closed, whatever it says before.
+pub async fn closed(stream: &mut TcpStream) {
+    let mut said = [0; 1024];
+    within("the connection's end", async { while matches!(stream.read(&mut said).await, Ok(1..)) {} }).await;
+}
+
+/// The first 64 bytes of ZMTP 3.0 with no security.
+pub fn greeting() -> Vec<u8> {
+    let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0];
+    bytes.extend(b"NULL");
+    bytes.resize(64, 0);
+    bytes
+}
+
+/// One frame: its flags (1 more, 4 command), then its body.
+pub fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = match u8::try_from(body.len()) {
+        Ok(short) => vec![flags, short],
+        Err(_) => [&[flags | 2][..], &(body.len() as u64).to_be_bytes()].concat(),
+    };
+    bytes.extend(body);
+    bytes
+}
+
+/// `READY` of a dealer with that routing id.
+pub fn ready(id: &str) -> Vec<u8> {
+    let mut body = b"\x05READY".to_vec();
+    for (name, value) in [("Socket-Type", "DEALER"), ("Identity", id)] {
+        body.push(u8::try_from(name.len()).expect("a short name"));
+        body.extend(name.as_bytes());
+        body.extend(u32::try_from(value.len()).expect("a short value").to_be_bytes());
+        body.extend(value.as_bytes());
+    }
+    frame(4, &body)
+}
+
+/// A peer by hand that has come through the handshake and has said `hello`.
+pub async fn by_hand(router: &mut dyn Router, id: &str) -> (TcpStream, Peer) {
+    let mut stream = raw(router).await;
+    let hello = frame(0, b"hello");
+    stream.write_all(&[greeting(), ready(id), hello].concat()).await.expect("it is read");
+    let received = heard(router).await;
+    assert_eq!(received.frames, [Bytes::from_static(b"hello")]);
+    (stream, received.from)
+}
+
+/// Short enough that a test can wait for them.
+pub fn impatient() -> ZmqLimits {
+    ZmqLimits { handshake_timeout: Duration::from_millis(300), ..ZmqLimits::default() }
+}

@@ -1,0 +1,341 @@
+//! The coordinator of shards: a state machine without a clock or a socket.
+//!
+//! Messages and ticks go in with the time since the term began; what is to be sent and told comes out. A change (a worker
+//! comes, goes, dies, is back, lets go, another shard count) does not move anything by itself: it makes the service due
+//! for one rebalance after a short delay, so that a burst of changes costs one, and only workers whose part changed are
+//! told. A heartbeat is answered at once with what is granted now.
+//!
+//! A predecessor is not asked: its workers are. After a takeover nothing is granted anew for one heartbeat timeout. What
+//! workers report in that time is theirs if nobody else has it; whoever says nothing has fenced itself by the end. A
+//! first term has no predecessor, unless a worker that nobody knows reports shards: then the same wait begins for its service.
+//!
+//! All that peers can make it remember is bounded by [`Limits`]; what is over them is refused with an error.
+
+mod member;
+mod service;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use view::{ServiceFigures, ServiceView, WorkerView};
+
+use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report};
+use super::{Strategy, Version};
+use crate::ids::{ServiceName, WorkerId};
+use crate::limits::{SHARD_SERVICES_MAX, SHARD_WORKERS_MAX, SHARDS_TOTAL_MAX};
+use crate::ports::router::Peer;
+use member::Member;
+use service::{Service, Terms};
+
+/// How many heartbeat timeouts a silent worker is remembered for.
+const FORGOTTEN_AFTER_TIMEOUTS: u32 = 10;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// After how long a silence a worker is taken for dead.
+    pub heartbeat_timeout: Duration,
+    /// How often that is looked at.
+    pub check_interval: Duration,
+    pub strategy: Strategy,
+    /// How long a service must be quiet before it is rebalanced.
+    pub settle: Duration,
+    /// How long a change waits at most.
+    pub settle_max: Duration,
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            heartbeat_timeout: Duration::from_secs(15),
+            check_interval: Duration::from_secs(5),
+            strategy: Strategy::default(),
+            settle: Duration::from_millis(20),
+            settle_max: Duration::from_millis(100),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What peers can make a coordinator remember.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub services_max: usize,
+    /// Of all services together.
+    pub workers_max: usize,
+    /// Of all services together.
+    pub shards_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { services_max: SHARD_SERVICES_MAX, workers_max: SHARD_WORKERS_MAX, shards_max: SHARDS_TOTAL_MAX }
+    }
+}
+
+/// Whether there was a coordinator before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The first term there ever was, as far as is known.
+    Fresh,
+    /// Workers may hold what a predecessor granted.
+    Takeover,
+}
+
+/// What a step of the coordinator leads to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    pub sends: Vec<(Peer, Bytes)>,
+    pub events: Vec<ShardEvent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShardEvent {
+    Rebalanced {
+        service: ServiceName,
+        version: Version,
+        /// Shards that are meant for another worker than before.
+        moved: usize,
+    },
+    Joined {
+        service: ServiceName,
+        worker: WorkerId,
+    },
+    Left {
+        service: ServiceName,
+        worker: WorkerId,
+    },
+    Dead {
+        service: ServiceName,
+        worker: WorkerId,
+    },
+}
+
+pub struct Coordinator {
+    settings: Settings,
+    start: Start,
+    first: Version,
+    /// No service begins at or below it: one that was forgotten may come back.
+    floor: Version,
+    services: BTreeMap<ServiceName, Service>,
+    /// Those that are due for a rebalance.
+    dirty: BTreeSet<ServiceName>,
+    workers: usize,
+    shards: usize,
+    next_check: Duration,
+    is_exhausted: bool,
+}
+
+impl Coordinator {
+    /// A coordinator for one term, whose versions are all above `first`. Time is counted from here.
+    pub fn new(settings: Settings, start: Start, first: Version) -> Self {
+        Coordinator {
+            next_check: settings.check_interval,
+            settings,
+            start,
+            first,
+            floor: first,
+            services: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            workers: 0,
+            shards: 0,
+            is_exhausted: false,
+        }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether the term has used up its versions: it should end, and the next one take over.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub fn next_deadline(&self) -> Duration {
+        let due = self.dirty.iter().filter_map(|name| self.services.get(name)?.due_at());
+        due.min().map_or(self.next_check, |due| due.min(self.next_check))
+    }
+
+    /// Takes a message of the peer `from`.
+    pub fn hear(&mut self, from: &Peer, message: Message, now: Duration, output: &mut Output) {
+        match message {
+            Message::Register(report) => self.take_report(from, report, true, now, output),
+            Message::Heartbeat(report) => self.take_report(from, report, false, now, output),
+            Message::Leave(leave) => self.take_leave(from, leave, now, output),
+            Message::Released(released) => self.take_released(released, now),
+        }
+    }
+
+    fn take_report(&mut self, from: &Peer, report: Report, registers: bool, now: Duration, output: &mut Output) {
+        if let Err(refusal) = self.make_room(&report) {
+            output.sends.push((from.clone(), Answer::Error(refusal).encode()));
+            return;
+        }
+        let (floor, terms) = (self.floor, self.terms());
+        let name = report.service_name.clone();
+        let service = self.services.entry(name.clone()).or_insert_with(|| Service::new(floor, terms.hold_until(now)));
+        if service.shard_count != report.max_shard_count {
+            self.shards = self.shards - service.shard_count as usize + report.max_shard_count as usize;
+            service.shard_count = report.max_shard_count;
+            service.disturb(now, &terms);
+        }
+        let worker = report.worker_id.clone();
+        let member = service.members.entry(worker.clone()).or_insert_with(|| {
+            self.workers += 1;
+            Member::new(from.clone())
+        });
+        let is_latest = member.heard(from, &report, now);
+        let is_new = !std::mem::replace(&mut member.is_active, true);
+        if is_new {
+            service.disturb(now, &terms);
+            output.events.push(ShardEvent::Joined { service: name.clone(), worker: worker.clone() });
+        }
+        service.lift(report.version);
+        if let Some(shards) = report.assigned_shards.as_ref().filter(|_| is_latest) {
+            if is_new && !shards.is_empty() && now < terms.heartbeat_timeout {
+                service.hold(terms.heartbeat_timeout);
+            }
+            service.adopt(&worker, shards, report.version.unwrap_or_default());
+        }
+        // The original worker takes the first answer to its register for good: it waits for one that is worth it.
+        let waits = registers && service.due_at().is_some() && (report.beat.is_none() || !service.is_held());
+        service.answer(&worker, waits, report.beat, &terms, output);
+        if service.due_at().is_some() {
+            self.dirty.insert(name);
+        }
+    }
+
+    /// Refuses what would be too much.
+    fn make_room(&self, report: &Report) -> Result<(), Refusal> {
+        let Limits { services_max, workers_max, shards_max } = self.settings.limits;
+        let refuse = |what: &str, max: usize| {
+            Err(Refusal::new(
+                Refusal::LIMIT,
+                format!("the coordinator has {max} {what} already, which is all it takes"),
+            ))
+        };
+        let service = self.services.get(&report.service_name);
+        if service.is_none() && self.services.len() >= services_max {
+            return refuse("services", services_max);
+        }
+        let is_known = service.is_some_and(|service| service.members.contains_key(&report.worker_id));
+        if !is_known && self.workers >= workers_max {
+            return refuse("workers", workers_max);
+        }
+        let count = service.map_or(0, |service| service.shard_count);
+        let shards = self.shards - count as usize + report.max_shard_count as usize;
+        if report.max_shard_count > count && shards > shards_max {
+            let message = format!(
+                "maxShardCount: expected at most {shards_max} shards in all services together, got {shards} with {} here",
+                report.max_shard_count
+            );
+            return Err(Refusal::new(Refusal::LIMIT, message));
+        }
+        Ok(())
+    }
+
+    fn take_leave(&mut self, from: &Peer, leave: Leave, now: Duration, output: &mut Output) {
+        let terms = self.terms();
+        let mut version = self.floor;
+        if let Some(service) = self.services.get_mut(&leave.service_name) {
+            version = service.version;
+            if let Some(member) = service.members.get_mut(&leave.worker_id) {
+                let is_overtaken = leave.version.is_some_and(|seen| seen < member.granted_at);
+                let is_of_former_life = leave.beat.is_some_and(|beat| beat < member.beat);
+                if is_overtaken || is_of_former_life {
+                    service.answer(&leave.worker_id, false, None, &terms, output);
+                    return;
+                }
+                service.members.remove(&leave.worker_id);
+                self.workers -= 1;
+                service.disturb(now, &terms);
+                self.dirty.insert(leave.service_name.clone());
+                output.events.push(ShardEvent::Left { service: leave.service_name, worker: leave.worker_id });
+            }
+        }
+        // So that it knows that it was heard.
+        let farewell = Answer::Assignment(Assignment { version, ..Assignment::default() });
+        output.sends.push((from.clone(), farewell.encode()));
+    }
+
+    fn take_released(&mut self, released: Released, now: Duration) {
+        let terms = self.terms();
+        let Some(service) = self.services.get_mut(&released.service_name) else { return };
+        let Some(member) = service.members.get_mut(&released.worker_id) else { return };
+        if member.let_go(&released.shards, released.version) {
+            service.disturb(now, &terms);
+            self.dirty.insert(released.service_name);
+        }
+    }
+
+    /// Does what is due: rebalances, and looks for workers that are silent.
+    pub fn tick(&mut self, now: Duration, output: &mut Output) {
+        if now >= self.next_check {
+            self.next_check = now + self.settings.check_interval;
+            self.look_for_the_dead(now, output);
+        }
+        let terms = self.terms();
+        let is_due = |name: &ServiceName, services: &BTreeMap<ServiceName, Service>| {
+            services.get(name).is_none_or(|service| service.due_at().is_none_or(|due| due <= now))
+        };
+        let due: Vec<ServiceName> = self.dirty.iter().filter(|name| is_due(name, &self.services)).cloned().collect();
+        for name in due {
+            self.dirty.remove(&name);
+            let Some(service) = self.services.get_mut(&name) else { continue };
+            service.rebalance(&name, &terms, output);
+            self.is_exhausted |= service.version.0 >= terms.versions_end.0 && !service.is_lifted;
+            if service.members.is_empty() {
+                self.forget(&name);
+            }
+        }
+    }
+
+    fn look_for_the_dead(&mut self, now: Duration, output: &mut Output) {
+        let forgotten_after = self.settings.heartbeat_timeout * FORGOTTEN_AFTER_TIMEOUTS;
+        for (name, service) in &mut self.services {
+            let before = service.members.len();
+            let mut died = false;
+            service.members.retain(|worker, member| {
+                let silent_for = now.saturating_sub(member.last_beat);
+                if member.is_active && silent_for >= self.settings.heartbeat_timeout {
+                    member.die();
+                    died = true;
+                    output.events.push(ShardEvent::Dead { service: name.clone(), worker: worker.clone() });
+                }
+                silent_for < forgotten_after
+            });
+            let forgotten = before - service.members.len();
+            self.workers -= forgotten;
+            if died || (forgotten > 0 && service.members.is_empty()) {
+                // Nothing comes after that would be worth waiting for: whoever was as silent was found too.
+                service.disturb_at_once(now);
+                self.dirty.insert(name.clone());
+            }
+        }
+    }
+
+    fn forget(&mut self, name: &ServiceName) {
+        if let Some(service) = self.services.remove(name) {
+            self.shards -= service.shard_count as usize;
+            self.floor = self.floor.max(service.version);
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            strategy: self.settings.strategy,
+            heartbeat_timeout: self.settings.heartbeat_timeout,
+            settle: self.settings.settle,
+            settle_max: self.settings.settle_max,
+            takes_over: self.start == Start::Takeover,
+            versions_end: Version(self.first.0.saturating_add(Version::PER_TERM - 1)).min(Version::MAX),
+        }
+    }
+}

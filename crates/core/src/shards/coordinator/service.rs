@@ -1,0 +1,274 @@
+//! One service: its workers, and what each of them has.
+//!
+//! What is granted changes in three places: a rebalance, an adoption while the service is held, and a death or a farewell,
+//! which only take away. The first two take a new version for it, so that under one version a shard has one holder; under
+//! none is a shard granted that a worker is still asked to let go of.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::member::{Member, Revoking};
+use super::{Output, ShardEvent};
+use crate::ids::{ServiceName, WorkerId};
+use crate::shards::strategy::NOBODY;
+use crate::shards::{Shard, Strategy, Version, wire};
+
+/// What holds for all services, at one moment.
+pub struct Terms {
+    pub strategy: Strategy,
+    pub heartbeat_timeout: Duration,
+    pub settle: Duration,
+    pub settle_max: Duration,
+    pub takes_over: bool,
+    /// The last version of the term.
+    pub versions_end: Version,
+}
+
+impl Terms {
+    /// Until when a service that first shows itself now waits for the workers of a predecessor.
+    pub fn hold_until(&self, now: Duration) -> Option<Duration> {
+        (self.takes_over && now < self.heartbeat_timeout).then_some(self.heartbeat_timeout)
+    }
+}
+
+pub struct Service {
+    pub shard_count: u32,
+    pub version: Version,
+    /// A worker had seen a higher version than this term would have reached.
+    pub is_lifted: bool,
+    /// In order of their ids, which is the order of `contiguous`.
+    pub members: BTreeMap<WorkerId, Member>,
+    disturbed: Option<Disturbed>,
+    held: Option<Held>,
+}
+
+/// Due for a rebalance.
+struct Disturbed {
+    since: Duration,
+    due: Duration,
+}
+
+/// Nothing is granted anew: workers say what they have from a predecessor.
+struct Held {
+    until: Duration,
+    /// Who has what so far, and by which version.
+    claims: BTreeMap<Shard, (WorkerId, Version)>,
+}
+
+impl Service {
+    pub fn new(version: Version, hold_until: Option<Duration>) -> Self {
+        let mut service = Service {
+            shard_count: 0,
+            version,
+            is_lifted: false,
+            members: BTreeMap::new(),
+            disturbed: None,
+            held: None,
+        };
+        if let Some(until) = hold_until {
+            service.hold(until);
+        }
+        service
+    }
+
+    /// Something changed: a rebalance is due once it is quiet.
+    pub fn disturb(&mut self, now: Duration, terms: &Terms) {
+        let since = self.disturbed.as_ref().map_or(now, |disturbed| disturbed.since);
+        self.disturbed = Some(Disturbed { since, due: (now + terms.settle).min(since + terms.settle_max) });
+    }
+
+    /// Something changed that waited long enough already.
+    pub fn disturb_at_once(&mut self, now: Duration) {
+        self.disturbed = Some(Disturbed { since: now, due: now });
+    }
+
+    /// When it is to be rebalanced, if at all.
+    pub fn due_at(&self) -> Option<Duration> {
+        let due = self.disturbed.as_ref()?.due;
+        Some(self.held.as_ref().map_or(due, |held| held.until.max(due)))
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Waits for what workers report. What was granted before counts as if it had been reported with the highest version.
+    pub fn hold(&mut self, until: Duration) {
+        if self.held.is_some() {
+            return;
+        }
+        let mut claims = BTreeMap::new();
+        for (worker, member) in &self.members {
+            let held = member.granted.iter().copied().chain(member.revoking.iter().map(|it| it.shard));
+            claims.extend(held.map(|shard| (shard, (worker.clone(), Version::MAX))));
+        }
+        self.held = Some(Held { until, claims });
+    }
+
+    /// Begins above a version that a worker has seen, unless it is absurd.
+    pub fn lift(&mut self, seen: Option<Version>) {
+        if let Some(seen) = seen.filter(|seen| *seen > self.version && *seen <= Version::BELIEVED_MAX) {
+            self.version = seen.next();
+            self.is_lifted = true;
+        }
+    }
+
+    /// While the service is held, lets a worker keep what it reports: what nobody else has, and what another reported
+    /// with a lower version, since that one has only not heard yet that it moved. A worker that lets go when it is asked
+    /// cannot be in that place, and keeps what it has. What a worker no longer reports it has let go of.
+    pub fn adopt(&mut self, worker: &WorkerId, shards: &[Shard], seen: Version) {
+        let Some(held) = &mut self.held else { return };
+        let mut reported: Vec<Shard> = shards.iter().copied().filter(|shard| *shard < self.shard_count).collect();
+        reported.sort_unstable();
+        reported.dedup();
+        let (mut owned, mut lost) = (Vec::new(), BTreeMap::<WorkerId, Vec<Shard>>::new());
+        for shard in reported.iter().copied() {
+            match held.claims.get(&shard) {
+                None => {}
+                Some((holder, _)) if holder == worker => {}
+                Some((holder, by)) if *by < seen && self.members.get(holder).is_some_and(|holder| !holder.handoff) => {
+                    lost.entry(holder.clone()).or_default().push(shard);
+                }
+                Some(_) => continue,
+            }
+            owned.push(shard);
+        }
+        let Some(member) = self.members.get_mut(worker) else { return };
+        for shard in member.granted.iter().filter(|shard| reported.binary_search(shard).is_err()) {
+            match held.claims.get(shard) {
+                // Granted before the service was held: the worker may not know yet.
+                Some((_, by)) if *by == Version::MAX => owned.push(*shard),
+                _ => drop(held.claims.remove(shard)),
+            }
+        }
+        for shard in &owned {
+            let claim = held.claims.entry(*shard).or_insert_with(|| (worker.clone(), seen));
+            if claim.1 != Version::MAX {
+                *claim = (worker.clone(), seen);
+            }
+        }
+        owned.sort_unstable();
+        if owned[..] == member.granted[..] {
+            return;
+        }
+        self.version = self.version.next();
+        member.target = owned.into();
+        member.grant(member.target.clone(), self.version);
+        for (loser, lost) in lost {
+            let Some(loser) = self.members.get_mut(&loser) else { continue };
+            let is_kept = |shard: &Shard| lost.binary_search(shard).is_err();
+            loser.target = loser.granted.iter().copied().filter(is_kept).collect();
+            loser.grant(loser.target.clone(), self.version);
+            loser.owed.get_or_insert(None);
+        }
+    }
+
+    /// Tells a worker what it has and what it is still asked for; or, where it waits, with the next rebalance.
+    pub fn answer(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
+        let Some(member) = self.members.get_mut(worker) else { return };
+        if waits {
+            member.owed = Some(beat);
+            return;
+        }
+        let assignment = member.assignment(self.version, terms.heartbeat_timeout);
+        output.sends.push((member.peer.clone(), wire::answering(&assignment, beat)));
+        output.sends.extend(member.revocation(self.version).map(|revocation| (member.peer.clone(), revocation)));
+    }
+
+    /// Gives each live worker what the strategy means for it, as far as nobody still holds it, and tells those for whom
+    /// something changed: first those who lose, then those who gain.
+    pub fn rebalance(&mut self, name: &ServiceName, terms: &Terms, output: &mut Output) {
+        (self.disturbed, self.held) = (None, None);
+        if self.version >= Version::MAX {
+            // There is no further version under which anything could be granted.
+            return;
+        }
+        let next = self.version.next();
+        let mut ids = Vec::new();
+        let mut members = Vec::new();
+        for (id, member) in self.members.iter_mut().filter(|(_, member)| member.is_active) {
+            ids.push(id);
+            members.push(member);
+        }
+        let (parts, moved) = divide(self.shard_count as usize, &ids, &members, terms.strategy);
+        let mut told = Vec::new();
+        let mut changed = false;
+        for (member, part) in members.into_iter().zip(parts) {
+            let loses = !part.revoked.is_empty() || part.granted.len() < member.granted.len();
+            let is_changed = loses || part.granted != member.granted[..];
+            member.target = part.target.into();
+            if is_changed {
+                let since = |shard| Revoking { shard, since: next };
+                member.revoking.extend(part.revoked.into_iter().map(since));
+                member.revoking.sort_unstable_by_key(|it| it.shard);
+                member.grant(part.granted.into(), next);
+                changed = true;
+            }
+            if is_changed || member.owed.is_some() {
+                told.push((!loses, is_changed, member));
+            }
+        }
+        if changed || moved > 0 {
+            self.version = next;
+            output.events.push(ShardEvent::Rebalanced { service: name.clone(), version: next, moved });
+        }
+        told.sort_by_key(|(gains, ..)| *gains);
+        for (_, is_changed, member) in told {
+            let assignment = member.assignment(self.version, terms.heartbeat_timeout);
+            let beat = member.owed.take().flatten();
+            output.sends.push((member.peer.clone(), wire::answering(&assignment, beat)));
+            let revocation = member.revocation(self.version).filter(|_| is_changed);
+            output.sends.extend(revocation.map(|revocation| (member.peer.clone(), revocation)));
+        }
+    }
+}
+
+/// What a rebalance means for one worker.
+#[derive(Default)]
+struct Part {
+    target: Vec<Shard>,
+    granted: Vec<Shard>,
+    /// What it has, is to let go of, and was not asked for yet.
+    revoked: Vec<Shard>,
+}
+
+/// In place of a holder: it was asked to let go.
+const LETTING_GO: u32 = 1 << 31;
+
+/// What each of the live workers gets; and how many shards are meant for another one than before.
+fn divide(shards: usize, ids: &[&WorkerId], members: &[&mut Member], strategy: Strategy) -> (Vec<Part>, usize) {
+    let (mut current, mut holders) = (vec![NOBODY; shards], vec![NOBODY; shards]);
+    let mut parts: Vec<Part> = members.iter().map(|_| Part::default()).collect();
+    for (place, member) in members.iter().enumerate() {
+        let set = |list: &mut Vec<u32>, shard: Shard, value: u32| list.get_mut(shard as usize).map(|it| *it = value);
+        for shard in member.target.iter() {
+            set(&mut current, *shard, place as u32);
+        }
+        for shard in member.granted.iter() {
+            let is_left = set(&mut holders, *shard, place as u32).is_some();
+            if !is_left && member.handoff {
+                // The service has fewer shards now.
+                parts[place].revoked.push(*shard);
+            }
+        }
+        for revoking in &member.revoking {
+            set(&mut holders, revoking.shard, place as u32 | LETTING_GO);
+        }
+    }
+    let plan = strategy.plan(ids, &current);
+    let mut moved = 0;
+    for (shard, (owner, holder)) in plan.iter().zip(&holders).enumerate() {
+        let (shard, owner, holder) = (shard as Shard, *owner, *holder);
+        moved += usize::from(owner != current[shard as usize]);
+        let Some(part) = parts.get_mut(owner as usize) else { continue };
+        part.target.push(shard);
+        if holder == NOBODY || holder == owner {
+            part.granted.push(shard);
+        } else if holder & LETTING_GO == 0 {
+            let is_waited_for = members[holder as usize].handoff;
+            let to = if is_waited_for { &mut parts[holder as usize].revoked } else { &mut part.granted };
+            to.push(shard);
+        }
+    }
+    (parts, moved)
+}

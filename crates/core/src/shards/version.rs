@@ -1,0 +1,67 @@
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Epoch;
+
+/// The number of an assignment: the fence of a shard. Rises with every change of what is granted in a service.
+///
+/// It stays below 2^53, so that every reader of JSON sees it whole. Each term of leadership has [`Version::PER_TERM`] of
+/// them for itself, which is what makes the versions of a later term higher without anything being written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// Whole in a double.
+    pub const MAX: Version = Version((1 << 53) - 1);
+    /// A worker that reports a higher one is not believed: what is left above it is for those who were.
+    pub const BELIEVED_MAX: Version = Version((1 << 53) - (1 << 32));
+    /// Changes that a service may see in one term. After that the term should end: the next has room again.
+    pub const PER_TERM: u64 = 1 << 22;
+    /// 2020-01-01: counted from here, seconds with room for a term each last until 2088.
+    const SECONDS_FROM: i64 = 1_577_836_800;
+
+    /// Where the versions of a term begin whose epochs outlive the process.
+    pub fn of_term(epoch: Epoch) -> Version {
+        Version(epoch.0.saturating_mul(Self::PER_TERM)).min(Self::BELIEVED_MAX)
+    }
+
+    /// Where they begin when epochs start from one again with every process: the time of its start takes their place.
+    pub fn of_moment(epoch: Epoch, now: Timestamp) -> Version {
+        let seconds = u64::try_from(now.as_second() - Self::SECONDS_FROM).unwrap_or(0);
+        Self::of_term(epoch).max(Self::of_term(Epoch(seconds)))
+    }
+
+    pub fn next(self) -> Version {
+        Version(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_term_begins_above_all_of_an_earlier_one() {
+        let (third, fourth) = (Version::of_term(Epoch(3)), Version::of_term(Epoch(4)));
+        assert!(fourth.0 - third.0 >= Version::PER_TERM);
+        assert!(Version::of_term(Epoch(u64::MAX)) <= Version::BELIEVED_MAX);
+    }
+
+    #[test]
+    fn without_lasting_epochs_a_later_start_begins_above() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let (before, after) = (at("2026-05-01T00:00:00Z"), at("2026-05-01T00:00:01Z"));
+        assert!(Version::of_moment(Epoch(1), after).0 - Version::of_moment(Epoch(1), before).0 >= Version::PER_TERM);
+        assert!(Version::of_moment(Epoch(1), at("2085-01-01T00:00:00Z")) < Version::BELIEVED_MAX);
+        assert_eq!(Version::of_moment(Epoch(7), at("1970-01-01T00:00:00Z")), Version::of_term(Epoch(7)));
+    }
+}

@@ -1,0 +1,212 @@
+//! The coordinator of shards, for as long as this node leads.
+//!
+//! Messages come in batches and their answers go out in batches; between them the rules are asked, under a lock that
+//! whoever looks at the coordinator takes too. The socket is opened when the term begins and closed when it ends, or when
+//! the lease is no longer certain: a process that was paused finds out before it answers anybody. Nothing is written
+//! down: the next leader learns from the workers what they have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::ports::Clock;
+use convoke_core::ports::router::{Received, Router, RouterBinding};
+use convoke_core::shards::Version;
+use convoke_core::shards::coordinator::{Coordinator, Output, Settings, ShardEvent, Start};
+use convoke_core::shards::wire::{self, Answer};
+use convoke_core::{Epoch, Error};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::telemetry::{self, Tally};
+use super::view::{Running, ShardsState, ShardsView};
+use crate::election::{Duty, Tell, Term};
+
+/// Messages that are worked on at once.
+const BATCH_MAX: usize = 1_024;
+/// Answers that are sent at once; a batch of questions about large assignments goes out in parts.
+const SEND_BYTES_MAX: usize = 8 << 20;
+const BIND_AGAIN_MIN: Duration = Duration::from_millis(50);
+const BIND_AGAIN_MAX: Duration = Duration::from_secs(2);
+/// After a failure of the socket.
+const BROKEN_PAUSE: Duration = Duration::from_millis(200);
+
+/// Coordinates shards while this node leads.
+pub struct ShardsDuty {
+    binding: Arc<dyn RouterBinding>,
+    settings: Settings,
+    epochs_last: bool,
+    view: ShardsView,
+}
+
+impl ShardsDuty {
+    /// `epochs_last` says whether epochs outlive the process, as in any store but memory.
+    pub fn new(binding: Arc<dyn RouterBinding>, settings: Settings, epochs_last: bool, clock: Arc<dyn Clock>) -> Self {
+        telemetry::describe();
+        ShardsDuty { binding, settings, epochs_last, view: ShardsView::new(clock) }
+    }
+
+    /// What it does, for whoever asks.
+    pub fn view(&self) -> ShardsView {
+        self.view.clone()
+    }
+
+    /// Opens the socket; tries again until it can, or the term is over.
+    async fn bind(&self, term: &Term) -> Option<Box<dyn Router>> {
+        let mut pause = BIND_AGAIN_MIN;
+        while !term.is_over() {
+            match self.binding.bind().await {
+                Ok(router) => return Some(router),
+                Err(error) => {
+                    // A predecessor on this machine may need a moment to let go of it.
+                    let is_first = pause == BIND_AGAIN_MIN;
+                    if is_first || !matches!(error, Error::Conflict(_)) {
+                        warn!(%error, "cannot listen for shard workers; tries again");
+                    }
+                    self.view.show(ShardsState::Refused(error.to_string()));
+                }
+            }
+            if !term.sleep(pause).await {
+                return None;
+            }
+            pause = (pause * 2).min(BIND_AGAIN_MAX);
+        }
+        None
+    }
+
+    fn coordinator(&self, epoch: Epoch) -> Coordinator {
+        let start = if epoch > Epoch(1) { Start::Takeover } else { Start::Fresh };
+        let first = if self.epochs_last { Version::of_term(epoch) } else { Version::of_moment(epoch, self.view.now()) };
+        Coordinator::new(self.settings.clone(), start, first)
+    }
+}
+
+#[async_trait]
+impl Duty for ShardsDuty {
+    async fn lead(&self, term: Term, tell: Tell) {
+        let mut tally = Tally::default();
+        if let Some(router) = self.bind(&term).await {
+            let address = router.address().to_owned();
+            info!(address, "listens for shard workers");
+            // Also after a failure of the socket the books are kept: workers find them as they left them.
+            self.view.begin(self.coordinator(term.fence().epoch()));
+            self.view.show(ShardsState::Listening(address));
+            Sitting { duty: self, term: &term, tell: &tell, tally: &mut tally }.run(router).await;
+        }
+        self.view.end();
+        tally.clear();
+    }
+}
+
+/// One term at the socket.
+struct Sitting<'a> {
+    duty: &'a ShardsDuty,
+    term: &'a Term,
+    tell: &'a Tell,
+    tally: &'a mut Tally,
+}
+
+impl Sitting<'_> {
+    async fn run(mut self, mut router: Box<dyn Router>) {
+        while !self.term.is_over() {
+            let Some(deadline) = self.duty.view.with(|running| running.began + running.coordinator.next_deadline())
+            else {
+                return;
+            };
+            let received = tokio::select! {
+                biased;
+                () = self.term.ended() => return,
+                received = router.receive(BATCH_MAX) => received,
+                () = tokio::time::sleep_until(deadline) => Ok(Vec::new()),
+            };
+            // Whoever was paused meanwhile must not answer for a term that may be another's.
+            if self.term.is_over() {
+                return;
+            }
+            match received {
+                Ok(received) => self.work(&mut *router, received).await,
+                Err(error) => {
+                    warn!(%error, "cannot hear shard workers");
+                    self.tally.error("socket");
+                    if !self.term.sleep(BROKEN_PAUSE).await {
+                        return;
+                    }
+                }
+            }
+            self.tally.publish(router.refusals());
+        }
+    }
+
+    async fn work(&mut self, router: &mut dyn Router, received: Vec<Received>) {
+        let mut received = received.into_iter();
+        loop {
+            let mut output = Output::default();
+            let view = &self.duty.view;
+            let Some(is_exhausted) = view.with(|running| {
+                take(running, &mut received, &mut output, self.tally);
+                running.coordinator.is_exhausted()
+            }) else {
+                return;
+            };
+            let is_last = received.len() == 0;
+            for event in output.events {
+                (self.tell)(happening(event));
+            }
+            if !output.sends.is_empty() {
+                let outcomes = router.send(output.sends).await;
+                self.tally.sent(&outcomes);
+            }
+            if is_exhausted {
+                warn!("this term has used up its versions of shard assignments: the next one takes over");
+                self.term.end();
+            }
+            if is_last || self.term.is_over() {
+                return;
+            }
+        }
+    }
+}
+
+/// Lets the rules work on messages until all are taken or there is enough to send, and on what is due.
+fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, output: &mut Output, tally: &mut Tally) {
+    let now = Instant::now() - running.began;
+    let (mut counted, mut bytes) = (0, 0);
+    while bytes < SEND_BYTES_MAX {
+        let Some(Received { from, frames }) = received.next() else { break };
+        match wire::message(&frames) {
+            Ok(message) => {
+                tally.message(message.kind());
+                running.coordinator.hear(&from, message, now, output);
+            }
+            Err(refusal) => {
+                tally.error(&refusal.code);
+                output.sends.push((from, Answer::Error(refusal).encode()));
+            }
+        }
+        bytes += output.sends[counted..].iter().map(|(_, text)| text.len()).sum::<usize>();
+        counted = output.sends.len();
+    }
+    let was_due = running.coordinator.next_deadline() <= now;
+    if was_due {
+        running.coordinator.tick(now, output);
+    }
+    for event in &output.events {
+        tally.event(event, &running.coordinator, now);
+    }
+    if was_due && output.events.is_empty() {
+        tally.measure_all(&running.coordinator, now);
+    }
+}
+
+fn happening(event: ShardEvent) -> Happening {
+    let worker = |change, service, worker_id| Happening::ShardWorker { change, service, worker_id };
+    match event {
+        ShardEvent::Rebalanced { service, version, moved } => {
+            Happening::ShardsRebalanced { service, version, moved: moved as u64 }
+        }
+        ShardEvent::Joined { service, worker: id } => worker(WorkerChange::Joined, service, id),
+        ShardEvent::Left { service, worker: id } => worker(WorkerChange::Left, service, id),
+        ShardEvent::Dead { service, worker: id } => worker(WorkerChange::Dead, service, id),
+    }
+}

@@ -1,0 +1,18 @@
+//! Shards: the duty of coordinating them, which the leader has, and the worker that an application runs.
+//!
+//! [`ShardsDuty`] binds the coordinator's socket when a term begins and drives the rules over it until the term is over;
+//! a standby does not listen, so that workers find the one that leads or nobody. [`ShardsView`] shows what it does to
+//! whoever asks meanwhile. [`ShardWorker`] is the other end.
+
+mod changes;
+mod duty;
+mod telemetry;
+mod view;
+mod worker;
+
+pub use changes::Changes;
+pub use duty::ShardsDuty;
+pub use view::{ServiceStatus, ShardsState, ShardsView, WorkerStatus};
+pub use worker::{ShardWorker, WorkerOptions};
+
+pub use convoke_core::shards::worker::Change;

@@ -1,0 +1,134 @@
+//! What the coordinator of shards does, for whoever asks while it runs.
+
+use std::sync::Arc;
+
+use convoke_core::duration::DURATION_MAX;
+use convoke_core::ports::Clock;
+use convoke_core::shards::coordinator::{Coordinator, ServiceView, WorkerView};
+use convoke_core::shards::{Shard, Strategy, Version};
+use convoke_core::{ServiceName, WorkerId};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Whether this node coordinates shards.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ShardsState {
+    /// Another one leads, or nobody does.
+    #[default]
+    Standby,
+    /// It listens there.
+    Listening(String),
+    /// It leads and tries to listen, but cannot.
+    Refused(String),
+}
+
+/// `GET /v1/shards/{service}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceStatus {
+    pub service: ServiceName,
+    pub max_shard_count: u32,
+    pub version: Version,
+    pub strategy: Strategy,
+    /// In order of their ids.
+    pub workers: Vec<WorkerStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerStatus {
+    pub worker_id: WorkerId,
+    pub shards: Arc<[Shard]>,
+    /// What it was asked to let go of and has not yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub revoking: Vec<Shard>,
+    pub active: bool,
+    pub handoff: bool,
+    pub last_heartbeat_at: Timestamp,
+}
+
+/// A handle to look at the coordinator while it runs. Empty on a standby. Cheap to clone.
+#[derive(Clone)]
+pub struct ShardsView {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    running: Mutex<Option<Running>>,
+    state: watch::Sender<ShardsState>,
+}
+
+/// The coordinator of the present term.
+pub(super) struct Running {
+    pub coordinator: Coordinator,
+    pub began: Instant,
+}
+
+impl ShardsView {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let state = watch::Sender::default();
+        ShardsView { inner: Arc::new(Inner { clock, running: Mutex::new(None), state }) }
+    }
+
+    pub fn state(&self) -> ShardsState {
+        self.inner.state.borrow().clone()
+    }
+
+    /// To wait until it listens, or cannot.
+    pub fn watch(&self) -> watch::Receiver<ShardsState> {
+        self.inner.state.subscribe()
+    }
+
+    /// All services, in order of their names.
+    pub fn services(&self) -> Vec<ServiceStatus> {
+        let running = self.inner.running.lock();
+        running
+            .as_ref()
+            .map(|running| running.coordinator.views().map(|view| self.status(running, view)).collect())
+            .unwrap_or_default()
+    }
+
+    pub fn service(&self, name: &ServiceName) -> Option<ServiceStatus> {
+        let running = self.inner.running.lock();
+        let running = running.as_ref()?;
+        Some(self.status(running, running.coordinator.view(name)?))
+    }
+
+    fn status(&self, running: &Running, view: ServiceView) -> ServiceStatus {
+        let (elapsed, now) = (running.began.elapsed(), self.now());
+        let worker = |worker: WorkerView| {
+            let WorkerView { worker_id, shards, revoking, active, handoff, last_heartbeat } = worker;
+            let age = elapsed.saturating_sub(last_heartbeat).min(DURATION_MAX);
+            WorkerStatus { worker_id, shards, revoking, active, handoff, last_heartbeat_at: now - age }
+        };
+        let ServiceView { service, max_shard_count, version, strategy, workers } = view;
+        let workers = workers.into_iter().map(worker).collect();
+        ServiceStatus { service, max_shard_count, version, strategy, workers }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    pub(super) fn show(&self, state: ShardsState) {
+        self.inner.state.send_if_modified(|shown| std::mem::replace(shown, state.clone()) != state);
+    }
+
+    pub(super) fn begin(&self, coordinator: Coordinator) {
+        *self.inner.running.lock() = Some(Running { coordinator, began: Instant::now() });
+    }
+
+    pub(super) fn end(&self) {
+        *self.inner.running.lock() = None;
+        self.show(ShardsState::Standby);
+    }
+
+    /// Does something with the coordinator that runs. Holds up those who look: it must be short.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Running) -> T) -> Option<T> {
+        self.inner.running.lock().as_mut().map(act)
+    }
+}

@@ -1,0 +1,332 @@
+//! A worker of a sharded service: drives its rules over a socket.
+//!
+//! One task owns the connection; the rules sit behind a lock that the application's questions take too. A connection that
+//! brings nothing for half of a timeout is replaced, by one to the next address where there are several: only the
+//! coordinator that leads listens. That the worker is gone or fenced is judged by the rules alone, so that a connection
+//! that hangs cannot keep a shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::limits::SHARDS_MAX;
+use convoke_core::ports::router::{Dealer, DealerConnecting};
+use convoke_core::shards::wire::{self, Answer, Message};
+use convoke_core::shards::worker::{Profile, Worker};
+use convoke_core::shards::{Shard, Version};
+use convoke_core::{Invalid, Result, ServiceName, WorkerId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{debug, warn};
+
+use super::changes::Changes;
+
+/// After an address could not be connected to, or a connection failed.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Messages that wait for a connection; the rest is said again in any case.
+const OUTBOX_MAX: usize = 1_024;
+
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    pub service: String,
+    pub worker_id: String,
+    /// Of the whole service.
+    pub max_shards: u32,
+    /// To be asked to let go of a shard, and waited for.
+    pub handoff: bool,
+    /// A third of the coordinator's timeout unless told.
+    pub heartbeat_interval: Option<Duration>,
+    /// How long [`ShardWorker::leave`] waits for the application to let go, and to be heard.
+    pub leave_grace: Duration,
+}
+
+impl WorkerOptions {
+    pub fn new(service: impl Into<String>, worker_id: impl Into<String>, max_shards: u32) -> Self {
+        WorkerOptions {
+            service: service.into(),
+            worker_id: worker_id.into(),
+            max_shards,
+            handoff: false,
+            heartbeat_interval: None,
+            leave_grace: Duration::from_secs(25),
+        }
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        if self.max_shards > SHARDS_MAX {
+            let message = format!("expected a number from 0 to {SHARDS_MAX}, got {}", self.max_shards);
+            return Err(Invalid::new("maxShardCount", message).into());
+        }
+        if self.heartbeat_interval.is_some_and(|interval| interval.is_zero()) {
+            return Err(Invalid::new("heartbeatInterval", "expected more than nothing, got 0s").into());
+        }
+        Ok(Profile {
+            service: ServiceName::new(&self.service)?,
+            worker: WorkerId::new(&self.worker_id)?,
+            max_shards: self.max_shards,
+            handoff: self.handoff,
+            heartbeat_interval: self.heartbeat_interval,
+        })
+    }
+}
+
+/// A worker of a sharded service. Cheap to clone; the last clone that is dropped ends it without a farewell.
+#[derive(Clone)]
+pub struct ShardWorker {
+    shared: Arc<Shared>,
+    leave_grace: Duration,
+    /// Ends the task with the last handle.
+    _stop: Arc<DropGuard>,
+}
+
+/// What the task, the handles and the stream of changes share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    began: Instant,
+    /// Rings when the rules have something to say or to do.
+    pub(super) work: Notify,
+    /// Rings when something may have changed for the application.
+    pub(super) news: Notify,
+    pub(super) stop: CancellationToken,
+}
+
+pub(super) struct State {
+    pub worker: Worker,
+    outbox: Vec<Message>,
+    /// The number of the stream of changes that counts; those before it are over.
+    pub stream: u64,
+    /// Whether anybody acknowledges changes.
+    pub is_followed: bool,
+}
+
+impl ShardWorker {
+    /// Starts to register at the first address that answers. Does not wait for a coordinator; fails where an address is none.
+    pub async fn connect(
+        connecting: Arc<dyn DealerConnecting>,
+        addresses: Vec<String>,
+        options: WorkerOptions,
+    ) -> Result<ShardWorker> {
+        let profile = options.profile()?;
+        let mut first = None;
+        for (place, address) in addresses.iter().enumerate() {
+            match connecting.connect(address).await {
+                Ok(dealer) if place == 0 => first = Some(dealer),
+                Ok(_) => {}
+                Err(error) if error.is_transient() => debug!(address, %error, "cannot connect yet"),
+                Err(error) => return Err(error),
+            }
+        }
+        if addresses.is_empty() {
+            return Err(Invalid::new("url", "expected an address such as tcp://127.0.0.1:5555, got none").into());
+        }
+        // Beats of a later life have higher numbers: micro-seconds fit a double until 2255.
+        let first_beat = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
+        let worker = Worker::new(profile, first_beat, Duration::ZERO);
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { worker, outbox: Vec::new(), stream: 0, is_followed: false }),
+            began: Instant::now(),
+            work: Notify::new(),
+            news: Notify::new(),
+            stop: stop.clone(),
+        });
+        tokio::spawn(Connection { shared: shared.clone(), connecting, addresses, place: 0 }.run(first));
+        Ok(ShardWorker { shared, leave_grace: options.leave_grace, _stop: Arc::new(stop.drop_guard()) })
+    }
+
+    /// What it owns now, in order. Nothing while it is not certain that the coordinator thinks it alive.
+    pub fn shards(&self) -> Vec<Shard> {
+        self.shared.with(|state, now| state.worker.shards(now).to_vec())
+    }
+
+    /// Whether it owns a shard at this moment: worth asking before each piece of work.
+    pub fn owns(&self, shard: Shard) -> bool {
+        self.shared.with(|state, now| state.worker.owns(shard, now))
+    }
+
+    /// Of the latest assignment: the fence to write with.
+    pub fn version(&self) -> Version {
+        self.shared.with(|state, _| state.worker.version())
+    }
+
+    /// Whether a coordinator has answered lately.
+    pub fn is_connected(&self) -> bool {
+        self.shared.with(|state, now| state.worker.is_certain(now))
+    }
+
+    /// What changes, from all that is owned now on. There is one such stream: another call ends the one before.
+    ///
+    /// A change counts as done when the next one is asked for (or the stream is dropped). With handoff a shard that was
+    /// removed is kept from its next owner until then: stop the work on it before. Without a stream nobody is waited for.
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.shared.clone())
+    }
+
+    /// Waits until a coordinator has answered.
+    pub async fn ready(&self) {
+        self.shared.wait_until(|state, now| state.worker.is_certain(now)).await;
+    }
+
+    /// Leaves: its shards are removed by a last change, and go to others as soon as that is done. Waits for that, and
+    /// until the coordinator has heard; false where either took too long. Afterwards the stream of changes is over.
+    pub async fn leave(&self) -> bool {
+        self.shared.with(|state, _| state.worker.leave());
+        self.shared.news.notify_waiters();
+        self.shared.work.notify_one();
+        let gone = self.shared.wait_until(|state, _| state.worker.is_gone());
+        let was_heard = tokio::time::timeout(self.leave_grace, gone).await.is_ok();
+        self.shared.stop.cancel();
+        self.shared.news.notify_waiters();
+        was_heard
+    }
+}
+
+impl Shared {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, Duration) -> T) -> T {
+        act(&mut self.state.lock(), self.began.elapsed())
+    }
+
+    /// Lets the rules speak, and sees to it that it is sent.
+    pub(super) fn say(&self, state: &mut State, act: impl FnOnce(&mut Worker, &mut Vec<Message>)) {
+        let State { worker, outbox, .. } = state;
+        act(worker, outbox);
+        if !outbox.is_empty() {
+            outbox.truncate(OUTBOX_MAX);
+            self.work.notify_one();
+        }
+    }
+
+    async fn wait_until(&self, is: impl Fn(&State, Duration) -> bool) {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            if self.with(|state, now| is(state, now)) || self.stop.is_cancelled() {
+                return;
+            }
+            news.await;
+        }
+    }
+}
+
+/// The task that owns the connection.
+struct Connection {
+    shared: Arc<Shared>,
+    connecting: Arc<dyn DealerConnecting>,
+    addresses: Vec<String>,
+    place: usize,
+}
+
+impl Connection {
+    async fn run(mut self, mut first: Option<Box<dyn Dealer>>) {
+        let stop = self.shared.stop.clone();
+        stop.run_until_cancelled(async {
+            loop {
+                let address = self.addresses[self.place].clone();
+                let connected = match first.take() {
+                    Some(dealer) => Ok(dealer),
+                    None => self.connecting.connect(&address).await,
+                };
+                match connected {
+                    Ok(dealer) => {
+                        self.shared.with(|state, now| state.worker.reconnected(now));
+                        if self.converse(dealer).await.is_gone() {
+                            return;
+                        }
+                        debug!(address, "no word from a shard coordinator there");
+                    }
+                    Err(error) => {
+                        warn!(address, %error, "cannot connect to a shard coordinator");
+                        self.pause().await;
+                    }
+                }
+                self.place = (self.place + 1) % self.addresses.len();
+            }
+        })
+        .await;
+        self.shared.news.notify_waiters();
+    }
+
+    /// Waits before another try; the rules go on meanwhile, since a fence does not wait for a connection.
+    async fn pause(&self) {
+        tokio::time::sleep(AGAIN).await;
+        self.step();
+        self.shared.with(|state, _| state.outbox.clear());
+    }
+
+    /// Speaks over one connection until it is silent or fails, or the worker is gone.
+    async fn converse(&self, mut dealer: Box<dyn Dealer>) -> Ended {
+        loop {
+            let deadline = self.step();
+            let (said, is_gone, is_silent) = self.shared.with(|state, now| {
+                (std::mem::take(&mut state.outbox), state.worker.is_gone(), state.worker.is_silent(now))
+            });
+            for message in said {
+                if let Err(error) = dealer.send(message.encode()).await {
+                    debug!(%error, "could not be sent; it will be said again");
+                }
+            }
+            if is_gone {
+                return Ended::Gone;
+            }
+            if is_silent {
+                return Ended::Silent;
+            }
+            tokio::select! {
+                received = dealer.receive() => match received {
+                    Ok(frames) => self.hear(&frames),
+                    Err(error) => {
+                        debug!(%error, "the connection to the shard coordinator failed");
+                        tokio::time::sleep(AGAIN).await;
+                        return Ended::Silent;
+                    }
+                },
+                () = tokio::time::sleep_until(deadline) => {}
+                () = self.shared.work.notified() => {}
+            }
+        }
+    }
+
+    fn hear(&self, frames: &[Bytes]) {
+        let Some(answer) = wire::answer(frames) else {
+            debug!("a message of the shard coordinator was not understood");
+            return;
+        };
+        if let Answer::Error(refusal) = &answer {
+            warn!(code = %refusal.code, message = refusal.message, "the shard coordinator refused");
+        }
+        self.shared.with(|state, now| {
+            let State { worker, outbox, .. } = state;
+            worker.hear(answer, now, outbox);
+        });
+    }
+
+    /// Lets the rules do what is due, and says when they want to be asked again.
+    fn step(&self) -> Instant {
+        let next = self.shared.with(|state, now| {
+            let State { worker, outbox, is_followed, .. } = state;
+            while !*is_followed && worker.change(now).is_some() {
+                worker.acknowledge(outbox);
+            }
+            worker.tick(now, outbox);
+            worker.next_deadline(now)
+        });
+        self.shared.news.notify_waiters();
+        self.shared.began + next
+    }
+}
+
+/// Why a conversation is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Gone,
+    Silent,
+}
+
+impl Ended {
+    fn is_gone(self) -> bool {
+        self == Ended::Gone
+    }
+}

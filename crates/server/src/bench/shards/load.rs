@@ -1,0 +1,73 @@
+//! Workers that beat as fast as they are answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use convoke::connect::{self, ZmqCredentials};
+use convoke_core::ports::Dealer;
+use futures_util::future::try_join_all;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+const SHARDS_OF_ONE: u32 = 10;
+/// A worker that was not answered for so long never will be.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connects `workers`, lets each have `in_flight` heartbeats under way, and counts answers for a while.
+pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span: Duration) -> Result<f64> {
+    let (answers, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
+    let mut beating = Vec::new();
+    let dealers = try_join_all((0..workers).map(|number| connected(address, number, workers))).await?;
+    for (number, mut dealer) in (0..workers).zip(dealers) {
+        let beat = message("heartbeat", number, workers);
+        let (answers, stop) = (answers.clone(), stop.clone());
+        beating.push(tokio::spawn(async move {
+            let worked = work(&mut *dealer, beat, in_flight, &answers);
+            stop.run_until_cancelled(worked).await.unwrap_or(Ok(()))
+        }));
+    }
+    // Until everybody is at full speed.
+    tokio::time::sleep(span / 4).await;
+    let (before, began) = (answers.load(Ordering::Relaxed), Instant::now());
+    tokio::time::sleep(span).await;
+    let (count, took) = (answers.load(Ordering::Relaxed) - before, began.elapsed());
+    stop.cancel();
+    for one in beating {
+        one.await??;
+    }
+    Ok(count as f64 / took.as_secs_f64())
+}
+
+/// A worker that was answered once.
+pub async fn connected(address: &str, number: u32, workers: u32) -> Result<Box<dyn Dealer>> {
+    let mut dealer = connect::shard_dealer(ZmqCredentials::Open).connect(address).await?;
+    dealer.send(message("register", number, workers)).await?;
+    tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a worker was not answered")??;
+    Ok(dealer)
+}
+
+async fn work(dealer: &mut dyn Dealer, beat: Bytes, in_flight: u32, answers: &AtomicU64) -> Result<()> {
+    for _ in 0..in_flight {
+        dealer.send(beat.clone()).await?;
+    }
+    loop {
+        tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a heartbeat was not answered")??;
+        answers.fetch_add(1, Ordering::Relaxed);
+        dealer.send(beat.clone()).await?;
+    }
+}
+
+fn message(kind: &str, number: u32, workers: u32) -> Bytes {
+    let shards: Vec<u32> = (number * SHARDS_OF_ONE..(number + 1) * SHARDS_OF_ONE).collect();
+    let data = json!({
+        "serviceName": "bench",
+        // So that their order is that of their numbers, and they report what they have.
+        "workerId": format!("worker-{number:05}"),
+        "maxShardCount": workers * SHARDS_OF_ONE,
+        "assignedShards": shards,
+    });
+    json!({ "type": kind, "data": data }).to_string().into()
+}

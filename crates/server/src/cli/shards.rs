@@ -1,0 +1,277 @@
+//! `convoke shards`: who owns which part of a service, and a worker to try it with.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use convoke::connect::{ZmqCredentials, ZmqKeys};
+use convoke::{ShardChange, ShardWorker};
+use convoke_core::shards::Shard;
+use convoke_core::{Error, ServiceName, WorkerId, duration};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output::{age, fields, line, list, render, text, titled};
+use super::remote::{Remote, RemoteArgs, Usage};
+use crate::config::Surroundings;
+use crate::logs;
+
+#[derive(Debug, Args)]
+pub struct ShardsArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show services, their workers and which shards each has
+    Status {
+        /// Only this one, with every shard
+        service: Option<ServiceName>,
+    },
+    /// Be a worker of a service, and print what changes
+    #[command(after_help = "Prints a line whenever the worker's part changes, with --json one object each:
+  {\"version\":4194305,\"shards\":[0,1,2],\"added\":[0,1,2],\"removed\":[]}
+On SIGTERM or SIGINT it leaves, and its shards go to the others at once.
+
+Examples:
+  convoke shards join my-service --worker-id a --shards 10
+  convoke shards join my-service --worker-id b --shards 10 --coordinator tcp://a:5555,tcp://b:5555 --handoff")]
+    Join(JoinArgs),
+    /// Make a pair of CURVE keys
+    Keys,
+}
+
+#[derive(Debug, Args)]
+struct JoinArgs {
+    service: ServiceName,
+    /// Unlike that of any other worker of the service
+    #[arg(long, value_name = "ID")]
+    worker_id: WorkerId,
+    /// How many shards the whole service has
+    #[arg(long, value_name = "N")]
+    shards: u32,
+    /// Where the shard coordinator listens; several with commas between
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:5555")]
+    coordinator: String,
+    /// Be asked to let go of a shard before another gets it
+    #[arg(long)]
+    handoff: bool,
+    /// How often to beat [default: a third of the coordinator's timeout]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    heartbeat_interval: Option<Duration>,
+    /// Name and password, where the coordinator asks for them
+    #[arg(long, value_name = "USER:PASSWORD", env = "CONVOKE_SHARDS_PLAIN", hide_env_values = true)]
+    plain: Option<String>,
+    /// The coordinator's public key, where it has one
+    #[arg(long, value_name = "KEY", conflicts_with = "plain")]
+    curve_server_key: Option<String>,
+    /// This worker's own secret key [default: a new one]
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "CONVOKE_SHARDS_CURVE_SECRET_KEY",
+        hide_env_values = true,
+        requires = "curve_server_key"
+    )]
+    curve_secret_key: Option<String>,
+}
+
+pub async fn run(args: ShardsArgs, verbose: u8) -> Result<()> {
+    match args.verb {
+        Verb::Status { service } => status(&Remote::new(&args.remote, verbose)?, service).await,
+        Verb::Join(join) => work(join, args.remote.json, verbose).await,
+        Verb::Keys => keys(args.remote.json),
+    }
+}
+
+async fn status(remote: &Remote, service: Option<ServiceName>) -> Result<()> {
+    let path = match &service {
+        Some(service) => format!("/v1/shards/{}", convoke::encode(service.as_str())),
+        None => "/v1/shards".into(),
+    };
+    let answer = remote.get(&path).await?;
+    if remote.json {
+        return Ok(line(answer.text())?);
+    }
+    let answer = answer.value()?;
+    Ok(line(if service.is_some() { one(&answer) } else { all(&answer) })?)
+}
+
+fn all(answer: &Value) -> String {
+    let (coordinator, listening) = (text(answer, "coordinator"), text(answer, "listening"));
+    let listening = match (coordinator.is_empty(), listening.is_empty()) {
+        (_, false) => listening,
+        (false, true) => format!("not here: ask {coordinator}"),
+        (true, true) => "nobody listens for shard workers".into(),
+    };
+    let head = titled(&[("coordinator", coordinator), ("listening", listening)]);
+    let rows = list(answer, "services").iter().map(|service| {
+        let workers = list(service, "workers");
+        let active = workers.iter().filter(|worker| worker["active"] == true).count();
+        let mut row = ["service", "maxShardCount", "version", "strategy"].map(|name| text(service, name)).to_vec();
+        row.push(format!("{active}/{}", workers.len()));
+        row
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return head;
+    }
+    format!("{head}\n\n{}", render(&["service", "shards", "version", "strategy", "active workers"], rows))
+}
+
+fn one(service: &Value) -> String {
+    let head = titled(&[
+        ("service", text(service, "service")),
+        ("shards", text(service, "maxShardCount")),
+        ("version", text(service, "version")),
+        ("strategy", text(service, "strategy")),
+    ]);
+    let rows = list(service, "workers").iter().map(|worker| {
+        let shards: Vec<Shard> = list(worker, "shards").iter().filter_map(shard).collect();
+        let revoking: Vec<Shard> = list(worker, "revoking").iter().filter_map(shard).collect();
+        let state = if worker["active"] == true { "active" } else { "silent" };
+        vec![
+            text(worker, "workerId"),
+            state.into(),
+            shards.len().to_string(),
+            ranges(&shards),
+            ranges(&revoking),
+            age(worker, "lastHeartbeatAt"),
+        ]
+    });
+    let table = render(&["worker", "state", "count", "shards", "letting go of", "last beat"], rows.collect());
+    format!("{head}\n\n{table}")
+}
+
+fn shard(value: &Value) -> Option<Shard> {
+    value.as_u64().and_then(|number| Shard::try_from(number).ok())
+}
+
+/// `0-3,7`: shards in order, as people write them.
+fn ranges(shards: &[Shard]) -> String {
+    let mut parts: Vec<(Shard, Shard)> = Vec::new();
+    for shard in shards {
+        match parts.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*shard) => *last = *shard,
+            _ => parts.push((*shard, *shard)),
+        }
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    parts.join(",")
+}
+
+fn keys(json: bool) -> Result<()> {
+    let keys = ZmqKeys::generate();
+    if json {
+        let keys = json!({ "publicKey": keys.public_z85(), "secretKey": keys.secret_z85() });
+        return Ok(line(keys.to_string())?);
+    }
+    Ok(fields(&[("public key", keys.public_z85()), ("secret key", keys.secret_z85())])?)
+}
+
+async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (service, worker_id) = (args.service.as_str(), args.worker_id.as_str());
+    let mut worker = ShardWorker::builder(&args.coordinator, service, worker_id, args.shards)
+        .handoff(args.handoff)
+        .credentials(credentials(&args)?);
+    if let Some(interval) = args.heartbeat_interval {
+        worker = worker.heartbeat_interval(interval);
+    }
+    let worker = worker.connect().await.map_err(|error| match error {
+        convoke::Error::Coordinator(error) => usage(error),
+        error => error.into(),
+    })?;
+    let mut changes = worker.changes();
+    let (leaving, left) = (worker.clone(), tokio::sync::oneshot::channel());
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let _ = left.0.send(leaving.leave().await);
+    });
+    if !json {
+        eprintln!("registers as {} of {} at {}", args.worker_id, args.service, args.coordinator);
+    }
+    while let Some(change) = changes.next().await {
+        line(if json { as_json(&change) } else { in_words(&change) })?;
+    }
+    if !left.1.await.unwrap_or(false) {
+        bail!("the coordinator did not answer the farewell; its shards move when it is taken for dead");
+    }
+    Ok(())
+}
+
+fn as_json(change: &ShardChange) -> String {
+    let ShardChange { added, removed, shards, version, .. } = change;
+    json!({ "version": version, "shards": shards, "added": added, "removed": removed }).to_string()
+}
+
+fn in_words(change: &ShardChange) -> String {
+    let mut parts = vec![format!("version {}: {} shards", change.version, change.shards.len())];
+    for (sign, moved) in [("+", &change.added), ("-", &change.removed)] {
+        if !moved.is_empty() {
+            parts.push(format!("{sign}{}", ranges(moved)));
+        }
+    }
+    parts.join("  ")
+}
+
+/// A wrong address or number is the caller's to mend.
+fn usage(error: Error) -> anyhow::Error {
+    match error {
+        Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+fn credentials(args: &JoinArgs) -> Result<ZmqCredentials> {
+    if let Some(plain) = &args.plain {
+        let wrong = || Usage("--plain: expected USER:PASSWORD, got no colon".into());
+        let (user, password) = plain.split_once(':').ok_or_else(wrong)?;
+        return Ok(ZmqCredentials::Plain { user: user.into(), password: password.into() });
+    }
+    let Some(server) = &args.curve_server_key else { return Ok(ZmqCredentials::Open) };
+    let secret = args.curve_secret_key.clone().unwrap_or_else(|| ZmqKeys::generate().secret_z85());
+    ZmqCredentials::curve(&secret, server).map_err(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_written_as_ranges() {
+        for (shards, text) in [(&[][..], ""), (&[4], "4"), (&[0, 1, 2], "0-2"), (&[0, 1, 3, 5, 6, 9], "0-1,3,5-6,9")] {
+            assert_eq!(ranges(shards), text);
+        }
+    }
+
+    #[test]
+    fn services_are_shown_with_their_workers() {
+        let worker = |id: &str, shards: Value, active: bool| json!({"workerId": id, "shards": shards, "active": active, "handoff": false, "lastHeartbeatAt": "x"});
+        let service = json!({"service": "s", "maxShardCount": 4, "version": 9, "strategy": "sticky",
+            "workers": [worker("a", json!([0, 1, 2, 3]), true), worker("b", json!([]), false)]});
+        let shown = one(&service);
+        for part in ["service   s", "version   9", "a       active  4      0-3", "b       silent  0"] {
+            assert!(shown.contains(part), "{part} is in\n{shown}");
+        }
+        let shown = all(&json!({"coordinator": "n", "listening": "tcp://h:1", "services": [service]}));
+        for part in ["listening    tcp://h:1", "ACTIVE WORKERS", "sticky    1/2"] {
+            assert!(shown.contains(part), "{part} is in\n{shown}");
+        }
+        let standby = all(&json!({"coordinator": "n", "listening": null, "services": []}));
+        assert!(standby.contains("not here: ask n"), "{standby}");
+    }
+}

@@ -1,0 +1,86 @@
+//! The shard coordinator of this server: who may connect, and what is said of where it listens.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use convoke::connect;
+use convoke_core::shards::Settings;
+use convoke_runtime::election::Duty;
+use convoke_runtime::jobs::{Coordinator, Ports};
+use convoke_runtime::shards::{ShardsDuty, ShardsState, ShardsView};
+
+use crate::cli::Usage;
+use crate::config::Config;
+use crate::serve::resolve;
+
+/// The shard coordinator, as the rest of the server sees it.
+#[derive(Clone)]
+pub struct Shards {
+    pub view: ShardsView,
+    /// Somebody named the address: then it is an error if it cannot be listened on.
+    is_wanted: bool,
+}
+
+/// `is_wanted` says whether somebody asked for this address.
+pub async fn prepare(config: &Config, bind: &str, is_wanted: bool, ports: &Ports) -> Result<(Shards, Arc<dyn Duty>)> {
+    let security = config.shards.security().map_err(|invalid| Usage(invalid.to_string()))?;
+    let is_encrypted = matches!(security, connect::ZmqSecurity::Curve { .. });
+    if is_wanted && !is_encrypted && !is_local(bind).await? {
+        tracing::warn!(
+            bind,
+            "shard workers are heard from other machines, and nothing they say is encrypted: \
+            set shards.curve (`convoke shards keys` makes keys)"
+        );
+    }
+    let binding = connect::shard_router(bind, security).map_err(|error| Usage(format!("shards.bind: {error}")))?;
+    let settings = Settings {
+        heartbeat_timeout: config.shards.heartbeat_timeout,
+        check_interval: config.shards.check_interval,
+        strategy: config.shards.strategy,
+        ..Settings::default()
+    };
+    let duty = ShardsDuty::new(binding, settings, epochs_last(config), ports.clock.clone());
+    Ok((Shards { view: duty.view(), is_wanted }, Arc::new(duty)))
+}
+
+/// Whether epochs outlive this process: they are kept with the leases, and sealed in the store.
+fn epochs_last(config: &Config) -> bool {
+    let leases = config.leases.url.as_deref().unwrap_or(&config.bus.url);
+    ![leases, &config.store.url].into_iter().all(connect::is_in_memory)
+}
+
+async fn is_local(bind: &str) -> Result<bool> {
+    let address = bind.strip_prefix("tcp://").unwrap_or(bind);
+    if address.starts_with('*') {
+        return Ok(false);
+    }
+    Ok(resolve("shards.bind", address).await?.iter().all(|address| address.ip().is_loopback()))
+}
+
+impl Shards {
+    /// Waits until the node is ready and, where it leads, listens for shard workers. What to say of that.
+    pub async fn ready(shards: Option<&Shards>, coordinator: &Coordinator) -> Result<String> {
+        coordinator.ready().await;
+        let Some(shards) = shards else { return Ok("off".into()) };
+        let mut state = shards.view.watch();
+        while coordinator.cluster().is_me && *state.borrow_and_update() == ShardsState::Standby {
+            state.changed().await?;
+        }
+        match shards.view.state() {
+            ShardsState::Listening(address) => Ok(address),
+            ShardsState::Standby => Ok("standby: another node listens for shard workers".into()),
+            ShardsState::Refused(why) if shards.is_wanted => {
+                bail!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
+            }
+            ShardsState::Refused(why) => Ok(format!("not listening: {why}")),
+        }
+    }
+
+    /// Whether it does what was asked of it; why not, otherwise.
+    pub fn health(&self) -> Result<(), String> {
+        match self.view.state() {
+            ShardsState::Refused(why) if self.is_wanted => Err(why),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `convoke serve` that listens for workers, and what it shows of them.
+
+use std::time::Duration;
+
+use convoke_testkit::process::{Javascript, Node};
+use serde_json::Value;
+
+pub struct Stage {
+    node: Node,
+    address: String,
+}
+
+/// A worker as the coordinator shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    pub worker: String,
+    pub shards: Vec<u32>,
+    pub active: bool,
+}
+
+impl Stage {
+    pub async fn start(strategy: &str, heartbeat_timeout: Duration, check_interval: Duration) -> Stage {
+        let builder = Node::builder(env!("CARGO_BIN_EXE_convoke"))
+            .store("memory:")
+            .args(["--shards", "tcp://127.0.0.1:0"])
+            .set("shards.strategy", strategy)
+            .set("shards.heartbeat_timeout", &format!("{}ms", heartbeat_timeout.as_millis()))
+            .set("shards.check_interval", &format!("{}ms", check_interval.as_millis()));
+        let mut node = builder.start().await;
+        let told =
+            |line: &str| line.trim().strip_prefix("shards")?.trim().starts_with("tcp://").then(|| line.to_owned());
+        let line = node.program().line("where it listens for shard workers", told).await.expect("it runs");
+        let address = line.split_whitespace().last().expect("it has words").to_owned();
+        Stage { node, address }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The workers of a service, in order of their ids.
+    pub async fn workers(&self, service: &str) -> Vec<Shown> {
+        let answer = self.node.http().get(&format!("/v1/shards/{service}")).await.expect("it answers");
+        // Nobody has registered yet, or nobody is left.
+        if answer.status == 404 {
+            return Vec::new();
+        }
+        let status = answer.expect(200);
+        let shown = |worker: &Value| Shown {
+            worker: worker["workerId"].as_str().expect("a name").to_owned(),
+            shards: serde_json::from_value(worker["shards"].clone()).expect("shards"),
+            active: worker["active"].as_bool().expect("yes or no"),
+        };
+        status["workers"].as_array().expect("a list").iter().map(shown).collect()
+    }
+
+    /// What each active worker of the service owns.
+    pub async fn owned(&self, service: &str) -> Vec<(String, Vec<u32>)> {
+        let workers = self.workers(service).await;
+        workers.into_iter().filter(|it| it.active).map(|it| (it.worker, it.shards)).collect()
+    }
+}
+
+/// The scripts beside this file.
+pub async fn javascript() -> Javascript {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shards/node");
+    Javascript::install(sources, env!("CARGO_TARGET_TMPDIR")).await
+}

@@ -1,0 +1,128 @@
+//! Several coordinators, of which one listens: another takes its place, and nothing moves that need not.
+
+use std::time::Duration;
+
+use convoke_testkit::process::{Node, NodeBuilder, Program, RedisServer, Signal, eventually, settle};
+use serde_json::Value;
+
+const SERVICE: &str = "prices";
+const SHARDS: &str = "12";
+/// Longer than a takeover takes: who holds shards does not fall silent in between.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A coordinator that shares leases and an address with others. Its store is its own: it keeps no jobs.
+fn coordinator(redis: &RedisServer, id: &str, address: &str) -> NodeBuilder {
+    Node::builder(env!("CARGO_BIN_EXE_convoke"))
+        .store("memory:")
+        .args(["--node-id", id, "--leases", &redis.url(), "--shards", address])
+        .set("cluster.lease_duration", "1s")
+        .set("cluster.renew_interval", "250ms")
+        .set("shards.heartbeat_timeout", &format!("{}ms", HEARTBEAT_TIMEOUT.as_millis()))
+        .set("shards.check_interval", "100ms")
+}
+
+/// A worker in a process of its own, told where to go by `address` alone.
+fn join(beside: &Node, address: &str, worker: &str, more: &[&str]) -> Program {
+    let args =
+        ["shards", "join", SERVICE, "--worker-id", worker, "--shards", SHARDS, "--json", "--coordinator", address];
+    beside.start_process(worker, args.iter().chain(more))
+}
+
+/// What a worker said of its shards.
+fn changes(worker: &Program) -> Vec<Value> {
+    worker.said().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// How many shards it has, as it said last.
+fn has(worker: &Program) -> usize {
+    changes(worker).last().and_then(|change| change["shards"].as_array().map(Vec::len)).unwrap_or_default()
+}
+
+async fn service(node: &Node) -> Option<Value> {
+    let answer = node.http().get(&format!("/v1/shards/{SERVICE}")).await.ok()?;
+    (answer.status == 200).then(|| answer.json())
+}
+
+/// The number of shards of each active worker, in order of their ids.
+async fn loads(node: &Node) -> Vec<usize> {
+    let service = service(node).await.unwrap_or_default();
+    let workers = service["workers"].as_array().cloned().unwrap_or_default();
+    let active = workers.iter().filter(|worker| worker["active"] == true);
+    active.map(|worker| worker["shards"].as_array().map_or(0, Vec::len)).collect()
+}
+
+#[tokio::test]
+async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves() {
+    let redis = RedisServer::start().await;
+    let address = format!("tcp://{}", free_address());
+    let mut first = coordinator(&redis, "first", &address).start().await;
+    let second = coordinator(&redis, "second", &address).start().await;
+    let listening = first.http().read("/v1/shards").await;
+    assert_eq!((&listening["coordinator"], &listening["listening"]), (&"first".into(), &address.clone().into()));
+    let standby = second.http().read("/v1/shards").await;
+    assert_eq!((&standby["coordinator"], &standby["listening"]), (&"first".into(), &Value::Null), "it does not bind");
+    let elsewhere = second.http().get("/v1/shards/prices").await.expect("it answers");
+    assert!(elsewhere.status == 503 && elsewhere.text().contains("first"), "{}", elsewhere.text());
+
+    let joining = [("a", &[][..]), ("b", &["--handoff"]), ("c", &[])];
+    let workers = joining.map(|(id, more)| join(&second, &address, id, more));
+    settle("an even spread", vec![4, 4, 4], || loads(&first)).await;
+    let before = service(&first).await.expect("it is there");
+    settle("that each was told", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
+    let told: Vec<usize> = workers.iter().map(|worker| changes(worker).len()).collect();
+
+    first.kill().await;
+    let after = eventually("that the second has heard all three", || async {
+        let service = service(&second).await?;
+        let workers = service["workers"].as_array()?;
+        (workers.len() == 3 && workers.iter().all(|worker| worker["active"] == true)).then_some(service)
+    })
+    .await;
+    let owned = |service: &Value| -> Vec<Value> {
+        service["workers"].as_array().expect("workers").iter().map(|worker| worker["shards"].clone()).collect()
+    };
+    assert_eq!(owned(&after), owned(&before), "each has what it had");
+    // A worker that comes while nothing may move is told once it may.
+    let late = join(&second, &address, "d", &[]);
+    settle("an even spread over four", vec![3, 3, 3, 3], || loads(&second)).await;
+    let version = |service: &Value| service["version"].as_u64().expect("a number");
+    let last = service(&second).await.expect("it is there");
+    assert!(version(&last) > version(&before), "{last} after {before}");
+    let first_of_late = eventually("that the late one was told", || async { changes(&late).into_iter().next() }).await;
+    assert!(first_of_late["version"].as_u64() > before["version"].as_u64());
+    // Whatever was taken from them was taken for the one that came late, after the takeover.
+    for (worker, told) in workers.iter().zip(told) {
+        let later = changes(worker).split_off(told);
+        assert!(later.iter().all(|it| it["shards"].as_array().map(Vec::len) >= Some(3)), "{later:?}");
+    }
+    for mut worker in workers.into_iter().chain([late]) {
+        worker.signal(Signal::TERM);
+        assert!(worker.wait().await.success(), "it leaves: {:?}", worker.said());
+    }
+    settle("that nobody is left", Vec::<usize>::new(), || loads(&second)).await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_was_restarted_finds_its_workers_again() {
+    let redis = RedisServer::start().await;
+    let address = format!("tcp://{}", free_address());
+    let mut only = coordinator(&redis, "only", &address).start().await;
+    let workers = ["a", "b"].map(|id| join(&only, &address, id, &["--handoff"]));
+    settle("an even spread", vec![6, 6], || loads(&only)).await;
+    settle("that both were told", true, || async { workers.iter().all(|worker| has(worker) == 6) }).await;
+    let told = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
+    let before = told();
+    only.kill().await;
+    only.restart().await;
+    settle("the same spread", vec![6, 6], || loads(&only)).await;
+    // Once nothing is held any more a third is given some; until then nobody noticed anything.
+    let third = join(&only, &address, "c", &[]);
+    settle("an even spread over three", vec![4, 4, 4], || loads(&only)).await;
+    settle("that the third was told", 4, || async { has(&third) }).await;
+    settle("that both were told once", before.iter().map(|count| count + 1).collect(), || async { told() }).await;
+}
+
+fn free_address() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound")
+}

@@ -106,6 +106,7 @@ async fn each_verb_costs_what_it_says() {
     cost(&other);
     other.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads");
     assert_eq!(cost(&other), [0, 1, 0, 0], "it knows that nobody leads");
+    assert_eq!(one.glance_interval(), None, "nothing is asked between heartbeats");
     let Requests { get, put, delete, list, other: rest } = one.requests();
     assert_eq!(one.requests().total(), get + put + delete + list + rest);
 }

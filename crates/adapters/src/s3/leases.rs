@@ -344,6 +344,11 @@ impl Leases for S3Leases {
         Ok(())
     }
 
+    /// Every request is paid for.
+    fn glance_interval(&self) -> Option<Duration> {
+        None
+    }
+
     /// That there is no such file is an answer; that there is no such bucket is none.
     async fn ping(&self) -> Result<()> {
         self.objects.read(&Folder::new(&self.prefix, "default")?.metadata()?, None, REQUEST_WAIT).await?;

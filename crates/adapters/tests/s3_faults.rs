@@ -25,6 +25,9 @@ struct Stage {
 /// Long enough to be renewed on a busy machine, short enough to be waited out.
 const LEASE: Duration = Duration::from_secs(4);
 
+/// A lease of which a third is waited for an answer that does not come.
+const UNANSWERED: Duration = Duration::from_secs(9);
+
 async fn stage() -> Stage {
     let server = S3Server::start().await;
     let proxy = HttpProxy::start(server.address()).await;
@@ -142,7 +145,7 @@ async fn a_write_that_was_refused_changes_nothing_and_the_term_goes_on() {
 async fn an_election_that_arrives_after_it_was_given_up_is_taken_over_under_a_new_epoch() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.elect("ns", "a", Duration::from_millis(600), Epoch(0)).await);
+    assert_unknown(behind.elect("ns", "a", UNANSWERED, Epoch(0)).await);
     assert_eq!(leader(&direct).await, None);
     proxy.release().await;
     assert_eq!(leader(&direct).await, Some(("a".into(), Epoch(1))), "and nobody knows that it leads");
@@ -157,7 +160,7 @@ async fn an_election_that_arrives_after_it_was_given_up_is_taken_over_under_a_ne
 async fn an_election_that_arrives_after_another_was_elected_changes_nothing() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.elect("ns", "a", Duration::from_millis(600), Epoch(0)).await);
+    assert_unknown(behind.elect("ns", "a", UNANSWERED, Epoch(0)).await);
     let lease = direct.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads");
     proxy.release().await;
     assert_eq!(leader(&behind).await, Some(("b".into(), lease.epoch)));
@@ -169,13 +172,13 @@ async fn a_renewal_that_arrives_late_does_not_stand_in_the_way_of_the_next() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.renew("ns", "a", lease.epoch, Duration::from_millis(600)).await);
+    assert_unknown(behind.renew("ns", "a", lease.epoch, UNANSWERED).await);
     proxy.release().await;
     behind.renew("ns", "a", lease.epoch, LONG).await.expect("still its own term");
     assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
     // And one that arrives after the resignation does not bring the term back.
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.renew("ns", "a", lease.epoch, Duration::from_millis(600)).await);
+    assert_unknown(behind.renew("ns", "a", lease.epoch, UNANSWERED).await);
     behind.resign("ns", "a", lease.epoch).await.expect("resign");
     proxy.release().await;
     assert_eq!(leader(&direct).await, None);

@@ -34,7 +34,6 @@ pub struct S3Worker {
 
 /// How much longer than its time it takes others for alive.
 const GRACE: Duration = Duration::from_secs(5);
-const ATTEMPTS_MAX: u32 = 8;
 
 impl S3Worker {
     pub fn start(bucket: S3Bucket, settings: S3WorkerSettings) -> S3Worker {
@@ -135,26 +134,23 @@ async fn favourite(bucket: &S3Bucket, settings: &S3WorkerSettings) -> String {
 
 async fn elect(bucket: &S3Bucket, settings: &S3WorkerSettings, previous: u64) -> Option<(String, u64)> {
     let elected = favourite(bucket, settings).await;
-    for _ in 0..ATTEMPTS_MAX {
-        let found = state(bucket, settings).await;
-        let now = now_ms(settings);
-        let lease_end = now + ms(settings.lease);
-        let known = found.as_ref().and_then(|(state, _)| named(state));
-        let epoch = known.map_or(previous, |(_, epoch)| epoch.max(previous)) + 1;
-        let next = json!({
-            "leaderId": elected, "leaderPod": "pod", "epoch": epoch, "leaseStart": now, "leaseEnd": lease_end,
-            "electedBy": settings.worker_id, "electedAt": now, "_expiresAt": lease_end + 60_000,
-        });
-        let condition = match &found {
-            None => IfMatch::None,
-            Some((state, _)) if state["leaderId"] == elected && state["leaseEnd"].as_i64() > Some(now) => {
-                return named(state);
-            }
-            Some((_, etag)) => IfMatch::Tag(etag),
-        };
-        if bucket.put(&key(settings, "state.json"), next.to_string().as_bytes(), condition).await || found.is_some() {
-            return Some((elected, epoch));
+    let found = state(bucket, settings).await;
+    let now = now_ms(settings);
+    let lease_end = now + ms(settings.lease);
+    let known = found.as_ref().and_then(|(state, _)| named(state));
+    let epoch = known.map_or(previous, |(_, epoch)| epoch.max(previous)) + 1;
+    let next = json!({
+        "leaderId": elected, "leaderPod": "pod", "epoch": epoch, "leaseStart": now, "leaseEnd": lease_end,
+        "electedBy": settings.worker_id, "electedAt": now, "_expiresAt": lease_end + 60_000,
+    });
+    let condition = match &found {
+        None => IfMatch::None,
+        Some((state, _)) if state["leaderId"] == elected && state["leaseEnd"].as_i64() > Some(now) => {
+            return named(state);
         }
-    }
-    None
+        Some((_, etag)) => IfMatch::Tag(etag),
+    };
+    // Whether it was written makes no difference to it.
+    bucket.put(&key(settings, "state.json"), next.to_string().as_bytes(), condition).await;
+    Some((elected, epoch))
 }

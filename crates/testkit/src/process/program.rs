@@ -4,6 +4,7 @@
 //! not outlive the test. What it printed is kept, and shown where the test panics.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -187,6 +188,12 @@ impl Drop for Program {
             }
         }
     }
+}
+
+/// A port that nobody has now. Another process may be quicker to take it.
+pub(super) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("it has an address").port()
 }
 
 /// For a test that cannot run on this machine: says so on the terminal and, for `scripts/test`, in its list of skipped

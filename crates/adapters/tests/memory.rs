@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SettableClock, SystemClock};
-use convoke_core::ports::{Bus, Clock, Leases, Store};
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SettableClock, SystemClock};
+use convoke_core::ports::{Bus, Clock, Leases, MeshLink, Store};
 use convoke_testkit::conformance::Subject;
 
 mod store {
@@ -38,6 +38,17 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::advance);
+}
+
+mod mesh {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn MeshLink> {
+        tokio::time::pause();
+        Subject::new(Arc::new(MemoryMesh::new()))
+    }
+
+    convoke_testkit::mesh_conformance!(fresh, tokio::time::advance);
 }
 
 mod system_clock {

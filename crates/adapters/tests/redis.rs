@@ -5,9 +5,9 @@ mod redis_stage;
 
 use std::sync::Arc;
 
-use convoke_adapters::redis::{RedisBus, RedisLeases};
+use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Leases};
+use convoke_core::ports::{Bus, Leases, MeshLink};
 use convoke_testkit::conformance::Subject;
 use convoke_testkit::process::RedisServer;
 
@@ -33,6 +33,18 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+}
+
+mod mesh {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn MeshLink> {
+        let server = RedisServer::start().await;
+        let link = RedisMesh::connect(&server.url(), "app", "app", "my-app").await.expect("connects");
+        Subject::keeping(Arc::new(link), server)
+    }
+
+    convoke_testkit::mesh_conformance!(fresh, tokio::time::sleep);
 }
 
 mod keys {

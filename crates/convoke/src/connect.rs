@@ -4,13 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use convoke_adapters::gateway::GatewayLink;
 pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SystemClock};
 #[cfg(feature = "postgres")]
 pub use convoke_adapters::postgres::enqueue_in;
 #[cfg(feature = "postgres")]
 use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 #[cfg(feature = "redis")]
-use convoke_adapters::redis::{RedisBus, RedisLeases};
+use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
+#[cfg(feature = "s3")]
+use convoke_adapters::s3::S3Leases;
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
 #[cfg(feature = "zmq")]
@@ -19,12 +21,15 @@ pub use convoke_adapters::zmq::{ZmqCredentials, ZmqKeys, ZmqSecurity};
 use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
-use convoke_core::ports::{Bus, Clock, Leases, Store};
+use convoke_core::limits::NAME_BYTES_MAX;
+use convoke_core::ports::{Bus, Clock, Leases, MeshLink, Store};
 #[cfg(feature = "zmq")]
 use convoke_core::ports::{DealerConnecting, RouterBinding};
 use convoke_core::{Invalid, Result};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
 use convoke_runtime::jobs::{BusClient, Ports};
+
+use crate::mesh::MeshAddress;
 
 /// A JSON client of a coordinator's HTTP API.
 pub fn http(url: &str, token: Option<String>) -> Result<Http> {
@@ -181,8 +186,33 @@ async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Lea
         Address::Postgres => Ok(Arc::new(PostgresLeases::connect(url).await?)),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(RedisLeases::connect(url, prefix).await?)),
-        _ => Err(unsupported(field, url, "postgres://…, redis://…, sqlite:PATH or memory:")),
+        #[cfg(feature = "s3")]
+        Address::S3 => Ok(Arc::new(S3Leases::connect(url, environment(), clock()).await?)),
+        _ => Err(unsupported(field, url, "postgres://…, redis://…, s3://…, sqlite:PATH or memory:")),
     }
+}
+
+/// The link to a mesh. Those of one process that name the same key at `memory:` meet.
+pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshLink>> {
+    if key.is_empty() || key.len() > NAME_BYTES_MAX || key.chars().any(char::is_control) {
+        let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
+        return Err(Invalid::new("mesh.key", message).into());
+    }
+    match Address::parse("mesh.url", &address.url)? {
+        Address::Memory => Ok(Arc::new(MemoryMesh::shared(key))),
+        #[cfg(feature = "redis")]
+        Address::Redis => {
+            let MeshAddress { url, prefix, lock_prefix } = address;
+            Ok(Arc::new(RedisMesh::connect(url, prefix, lock_prefix, key).await?))
+        }
+        _ => Err(unsupported("mesh.url", &address.url, "redis://… or memory:")),
+    }
+}
+
+/// What is set for this process, as far as it is text.
+#[cfg(feature = "s3")]
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 enum Address<'a> {
@@ -191,6 +221,7 @@ enum Address<'a> {
     Sqlite(&'a str),
     Postgres,
     Redis,
+    S3,
     Other,
 }
 
@@ -204,6 +235,7 @@ impl<'a> Address<'a> {
             Some(("sqlite", path)) => Ok(Address::Sqlite(path.strip_prefix("//").unwrap_or(path))),
             Some(("postgres" | "postgresql", _)) => Ok(Address::Postgres),
             Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => Ok(Address::Redis),
+            Some(("s3", _)) => Ok(Address::S3),
             Some(_) => Ok(Address::Other),
             None => Err(Invalid::new(field, format!("expected a URL such as memory:, got {url:?}")).into()),
         }

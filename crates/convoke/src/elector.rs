@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use convoke_core::Invalid;
 use convoke_core::election::{Policy, Settings};
+use convoke_core::ids::check_name;
 use convoke_core::ports::Leases;
 use convoke_runtime::election::{self as runtime, Candidacy, WeakElector};
 use parking_lot::Mutex;
@@ -21,6 +22,7 @@ use crate::error::Result;
 use crate::identity::fresh_id;
 
 const NAMESPACE: &str = "default";
+const FIRST_LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// A handle of a running elector. Clones share it.
 #[derive(Clone)]
@@ -105,6 +107,7 @@ impl Candidate {
     /// Begins to beat, or joins the elector of this process that does so already. Who leads is known after the first
     /// heartbeat, which comes after the startup jitter.
     pub async fn start(self) -> Result<Elector> {
+        self.refuse_a_bad_name().await?;
         let id = self.id.unwrap_or_else(|| id_of_process().to_owned());
         let Some(place) = self.place else {
             let Candidate { leases, namespace, settings, .. } = self;
@@ -127,6 +130,15 @@ impl Candidate {
         running.retain(|_, elector| elector.upgrade().is_some());
         running.insert(key, inner.downgrade());
         Ok(Elector { inner })
+    }
+
+    /// A namespace that the backend cannot have is refused here, not in every heartbeat. Whatever else fails may pass.
+    async fn refuse_a_bad_name(&self) -> Result<()> {
+        check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
+        match tokio::time::timeout(FIRST_LOOK_MAX, self.leases.read(&self.namespace)).await {
+            Ok(Err(error @ convoke_core::Error::Invalid(_))) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -197,12 +209,11 @@ mod tests {
         candidate("settled").await.policy(Policy::LowestId).start().await.expect("a new one");
     }
 
-    #[test]
-    fn a_ttl_moves_the_times_and_nothing_else() {
-        let leases = Arc::new(convoke_adapters::memory::MemoryLeases::new());
-        let candidate = Elector::over(leases).policy(Policy::LowestId).ttl(Duration::from_secs(3));
+    #[tokio::test]
+    async fn a_ttl_moves_the_times_and_nothing_else() {
+        let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
         let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
-        assert_eq!(candidate.settings, expected);
+        assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! What an application depends on to enqueue jobs, to run them, and to know who leads.
+//! What an application depends on to enqueue jobs and to run them, to know who leads ([`Elector`]), and to call its other
+//! instances ([`mesh`]).
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -47,6 +48,7 @@ mod error;
 mod handle;
 mod identity;
 mod job;
+pub mod mesh;
 #[cfg(feature = "zmq")]
 mod shard_worker;
 mod signals;
@@ -72,6 +74,7 @@ pub use error::{Error, Result};
 pub use handle::Handle;
 pub use identity::fresh_id;
 pub use job::Job;
+pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
@@ -86,6 +89,7 @@ pub mod election {
 }
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
 pub use convoke_core::shards::{Shard, Version as ShardVersion};
 pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};
 pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

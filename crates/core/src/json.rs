@@ -30,6 +30,10 @@ impl Json {
         self.0.get()
     }
 
+    pub fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }

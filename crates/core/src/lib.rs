@@ -12,6 +12,7 @@ pub mod ids;
 pub mod jobs;
 pub mod json;
 pub mod limits;
+pub mod mesh;
 pub mod ports;
 pub mod shards;
 

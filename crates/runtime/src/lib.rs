@@ -2,4 +2,5 @@
 
 pub mod election;
 pub mod jobs;
+pub mod mesh;
 pub mod shards;

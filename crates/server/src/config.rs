@@ -6,15 +6,17 @@
 //! have yet are accepted and checked, so that one file serves every version of a fleet.
 
 mod check;
+mod election;
 mod environment;
 mod load;
 mod sections;
 mod shards;
 
-pub use environment::Surroundings;
+pub use environment::{Surroundings, variables};
 pub use load::{Flags, Load};
 pub use sections::*;
 
+use convoke::mesh::MeshSettings;
 use convoke_runtime::jobs::Settings;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +74,23 @@ impl Config {
         settings.retention.completed = self.retention.completed;
         settings.retention.cancelled = self.retention.cancelled;
         settings.retention.dead = self.retention.dead;
+        settings.election = self.election.settings();
         settings
+    }
+
+    /// The part that an instance of a mesh is given.
+    pub fn mesh_settings(&self) -> MeshSettings {
+        let mesh = &self.mesh;
+        MeshSettings {
+            heartbeat_interval: mesh.heartbeat_interval,
+            node_ttl: mesh.node_ttl,
+            request_timeout: mesh.request_timeout,
+            leader_ttl: mesh.leader_ttl,
+            leader_renew_interval: mesh.leader_renew_interval,
+            leader_retry_delay: mesh.leader_retry_delay,
+            handlers_max: mesh.handlers_max,
+            ..MeshSettings::default()
+        }
     }
 
     /// The effective configuration as TOML, with every secret masked.
@@ -110,6 +128,7 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_runtime() {
         assert_eq!(format!("{:?}", Config::default().settings()), format!("{:?}", Settings::default()));
+        assert_eq!(Config::default().mesh_settings(), MeshSettings::default());
     }
 
     #[test]

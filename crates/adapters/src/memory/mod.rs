@@ -6,11 +6,13 @@
 mod bus;
 mod clock;
 mod leases;
+mod mesh;
 mod router;
 mod store;
 
 pub use bus::MemoryBus;
 pub use clock::{SettableClock, SystemClock};
 pub use leases::MemoryLeases;
+pub use mesh::MemoryMesh;
 pub use router::{MemoryBinding, MemoryRouting};
 pub use store::MemoryStore;

@@ -47,7 +47,7 @@ impl RedisBus {
     pub async fn connect(url: &str, channels: Channels) -> Result<Self> {
         let dialer = Dialer::new("bus.url", url)?;
         let line = Line::open(WHAT, dialer.clone()).await?;
-        let switchboard = Switchboard::open(dialer).await?;
+        let switchboard = Switchboard::open(WHAT, dialer).await?;
         let poison = PoisonShelf { queue: channels.poison(), deliveries_max: DELIVERIES_MAX, count: AtomicU64::new(0) };
         Ok(RedisBus { line, switchboard, channels, doors: Arc::default(), poison: Arc::new(poison) })
     }

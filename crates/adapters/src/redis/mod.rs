@@ -1,4 +1,4 @@
-//! The ports on Redis: the bus of a cluster on Streams and pub/sub, and leases.
+//! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, and the link of a mesh.
 //!
 //! A process has a constant number of connections, whatever it reads: one for the commands of all ([`line`]), one for all
 //! that it listens to (`switchboard`), and one more for leases. None is ever blocked on. Those who wait are woken by bells,
@@ -19,6 +19,7 @@ mod failure;
 mod leases;
 mod line;
 mod member;
+mod mesh;
 mod multiplex;
 mod push;
 mod script;
@@ -28,3 +29,4 @@ mod topics;
 
 pub use bus::RedisBus;
 pub use leases::RedisLeases;
+pub use mesh::RedisMesh;

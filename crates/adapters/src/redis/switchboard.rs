@@ -21,7 +21,6 @@ use super::dial::{Dialer, RESPONSE_TIMEOUT};
 use super::failure::{Intent, failure, is_fatal};
 use super::tether::Tether;
 
-const WHAT: &str = "bus";
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Bounds one SUBSCRIBE.
 const TOPICS_MAX: usize = 1_000;
@@ -43,6 +42,8 @@ pub(super) struct Switchboard {
 type Listeners = HashMap<Arc<str>, Vec<Arc<dyn Listener>>>;
 
 struct Shared {
+    /// What is unavailable when this is.
+    what: &'static str,
     listeners: Mutex<Listeners>,
     orders: mpsc::UnboundedSender<Order>,
 }
@@ -63,11 +64,11 @@ pub(super) struct Listening {
 }
 
 impl Switchboard {
-    pub(super) async fn open(dialer: Dialer) -> Result<Self> {
+    pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
         let (orders, queue) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared { listeners: Mutex::default(), orders });
+        let shared = Arc::new(Shared { what, listeners: Mutex::default(), orders });
         let first = dialer.dial(ear(1, shared.clone())).await;
-        let connection = first.map_err(|error| failure(WHAT, Intent::Ask, error))?;
+        let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
         let task = Tether::spawn(serve_for_ever(dialer, shared.clone(), queue, connection));
         Ok(Switchboard { shared, _task: Arc::new(task) })
     }
@@ -88,7 +89,7 @@ impl Switchboard {
     /// Waits until the server has these topics sent to us.
     pub(super) async fn confirm(&self, listening: &Listening) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        let away = |_| Error::unavailable(WHAT, "there is no connection to Redis at present");
+        let away = |_| Error::unavailable(self.shared.what, "there is no connection to Redis at present");
         self.shared.orders.send(Order::Subscribe(listening.topics.clone(), answer)).map_err(|_| away(()))?;
         match tokio::time::timeout(RESPONSE_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
@@ -159,7 +160,7 @@ async fn serve_for_ever(
         serve(&mut connection, number, &shared, &mut orders).await;
         loop {
             number += 1;
-            connection = dialer.dial_until_connected("bus subscriptions", ear(number, shared.clone())).await;
+            connection = dialer.dial_until_connected(shared.what, ear(number, shared.clone())).await;
             match subscribe(&mut connection, &shared.topics()).await {
                 Ok(()) => break,
                 Err(error) => {
@@ -211,7 +212,7 @@ async fn serve(
         let done = subscribe(connection, &wanted).await;
         let is_lost = done.as_ref().is_err_and(is_fatal);
         for answer in waiting {
-            let told = done.as_ref().copied().map_err(|error| Error::unavailable(WHAT, error.to_string()));
+            let told = done.as_ref().copied().map_err(|error| Error::unavailable(shared.what, error.to_string()));
             let _ = answer.send(told);
         }
         if is_lost {

@@ -4,10 +4,11 @@
 //! and a leader, whose lease nobody renews, fences itself. After the reset timeout it is half-open: a few attempts decide
 //! whether it closes or opens again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::moment::Moment;
 use super::settings::BreakerSettings;
 
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ pub struct CircuitBreaker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
-    Open { until: Instant },
+    Open { until: Moment },
     HalfOpen { attempts: u32 },
 }
 
@@ -53,7 +54,7 @@ impl CircuitBreaker {
     }
 
     /// Whether an attempt may be made, which then must be answered by `succeed` or `fail`.
-    pub fn allows(&mut self, now: Instant) -> bool {
+    pub fn allows(&mut self, now: Moment) -> bool {
         if matches!(self.state, State::Open { until } if now >= until) {
             self.state = State::HalfOpen { attempts: 0 };
         }
@@ -72,7 +73,7 @@ impl CircuitBreaker {
         self.failures = 0;
     }
 
-    pub fn fail(&mut self, now: Instant) {
+    pub fn fail(&mut self, now: Moment) {
         self.failures = self.failures.saturating_add(1);
         let opens = match self.state {
             State::Closed => self.failures >= self.settings.failure_threshold,
@@ -94,7 +95,7 @@ impl CircuitBreaker {
     }
 
     /// When the next attempt may be made, where none may be now.
-    pub fn opens_until(&self) -> Option<Instant> {
+    pub fn opens_until(&self) -> Option<Moment> {
         match self.state {
             State::Open { until } => Some(until),
             _ => None,
@@ -129,7 +130,7 @@ mod tests {
 
     const RESET: Duration = Duration::from_secs(30);
 
-    fn tripped(now: Instant, half_open_max_attempts: u32) -> CircuitBreaker {
+    fn tripped(now: Moment, half_open_max_attempts: u32) -> CircuitBreaker {
         let settings = BreakerSettings { half_open_max_attempts, ..BreakerSettings::default() };
         let mut breaker = CircuitBreaker::new(settings);
         for _ in 0..5 {
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn it_opens_at_the_threshold_of_failures_in_a_row() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut breaker = CircuitBreaker::new(BreakerSettings::default());
         for _ in 0..4 {
             breaker.fail(now);
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn half_open_it_closes_by_a_success_and_opens_by_a_failure() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut breaker = tripped(now, 1);
         assert!(breaker.allows(now + RESET));
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn half_open_it_makes_as_many_attempts_as_it_may() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut breaker = tripped(now, 3);
         for _ in 0..3 {
             assert!(breaker.allows(now + RESET));

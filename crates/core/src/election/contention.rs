@@ -1,12 +1,13 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::moment::Moment;
 use super::settings::ContentionSettings;
 
 /// Notices heartbeats that take far longer than the time between them, and says so now and then.
 #[derive(Debug, Clone)]
 pub struct ContentionWatch {
     settings: ContentionSettings,
-    last: Option<Instant>,
+    last: Option<Moment>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +24,7 @@ impl ContentionWatch {
     }
 
     /// A heartbeat took `duration`, where `expected` is its interval.
-    pub fn judge(&mut self, duration: Duration, expected: Duration, now: Instant) -> Option<Contention> {
+    pub fn judge(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
         let ContentionSettings { enabled, threshold, rate_limit } = self.settings;
         let ratio = duration.as_secs_f64() / expected.as_secs_f64().max(f64::EPSILON);
         let is_limited = self.last.is_some_and(|last| now.saturating_duration_since(last) < rate_limit);
@@ -43,7 +44,7 @@ mod tests {
 
     #[test]
     fn only_what_exceeds_the_threshold_is_contention() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
         assert_eq!(watch.judge(BEAT * 2, BEAT, now), None);
         let found = watch.judge(BEAT * 3, BEAT, now).expect("three times the interval");
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn it_is_said_once_in_a_while() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
         assert!(watch.judge(BEAT * 3, BEAT, now).is_some());
         assert!(watch.judge(BEAT * 3, BEAT, now + Duration::from_secs(29)).is_none());
@@ -62,6 +63,6 @@ mod tests {
     #[test]
     fn it_can_be_switched_off() {
         let mut watch = ContentionWatch::new(ContentionSettings { enabled: false, ..ContentionSettings::default() });
-        assert!(watch.judge(BEAT * 9, BEAT, Instant::now()).is_none());
+        assert!(watch.judge(BEAT * 9, BEAT, Moment::default()).is_none());
     }
 }

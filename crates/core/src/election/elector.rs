@@ -5,16 +5,17 @@
 //! once. A round is a conversation: [`Elector::begin`] gives the first question, [`Elector::hear`] takes the answer and gives
 //! the next one, until there is none.
 //!
-//! What it promises: it believes in a term only where the backend gave it one, and only until [`certain_until`], which is
+//! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
 //! counted from *before* the question was sent. An answer that never came is not taken for either; the next read tells. What
 //! it minted or saw once is the floor of what it asks for next, so that a backend that lost its data cannot repeat an epoch
 //! while anybody who knows better still stands.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::event::Happening;
 use super::gate::EpochGate;
+use super::moment::Moment;
 use super::policy::Policy;
 use super::pulse::{Metrics, Now, Pulse};
 use super::roster::Roster;
@@ -65,12 +66,12 @@ pub enum Round {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub epoch: Epoch,
-    pub certain_until: Instant,
+    pub certain_until: Moment,
 }
 
-/// The last moment for which a lease vouches that was asked for at `asked`, with a margin for clocks that run apart.
-pub fn certain_until(asked: Instant, remaining: Duration, ttl: Duration) -> Instant {
-    asked + remaining.min(ttl).saturating_sub(ttl / 10)
+/// For how long, from before it was asked for, a lease vouches: with a margin for clocks that run apart.
+pub fn certain_for(remaining: Duration, ttl: Duration) -> Duration {
+    remaining.min(ttl).saturating_sub(ttl / 10)
 }
 
 #[derive(Debug)]
@@ -89,12 +90,12 @@ pub struct Elector {
     shown: (Option<String>, Epoch),
     last_leader: Option<String>,
     highest: Epoch,
-    abstains_until: Option<Instant>,
+    abstains_until: Option<Moment>,
     /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
     unsure_above: Option<Epoch>,
     talk: Option<Talk>,
     beats: u64,
-    next_beat: Instant,
+    next_beat: Moment,
     last_failed: bool,
 }
 
@@ -103,22 +104,22 @@ pub struct Elector {
 struct Seen {
     holder: String,
     epoch: Epoch,
-    expires: Instant,
+    expires: Moment,
 }
 
 #[derive(Debug, Clone)]
 struct Vacancy {
-    since: Instant,
+    since: Moment,
     /// Who led before. It let its lease run out or resigned: nobody waits for it.
     former: Option<String>,
     /// When it is our turn, where others should stand before us.
-    stand_at: Option<Instant>,
+    stand_at: Option<Moment>,
 }
 
 #[derive(Debug)]
 struct Talk {
     round: Round,
-    started: Instant,
+    started: Moment,
     asked: Ask,
     queue: VecDeque<Ask>,
     has_stood: bool,
@@ -128,7 +129,7 @@ struct Talk {
 
 impl Elector {
     /// `first_beat` is when the first beat is due.
-    pub fn new(me: &str, settings: Settings, glance_interval: Option<Duration>, now: Now, first_beat: Instant) -> Self {
+    pub fn new(me: &str, settings: Settings, glance_interval: Option<Duration>, now: Now, first_beat: Moment) -> Self {
         let grace = settings.epoch_grace_period;
         Elector {
             me: me.to_owned(),
@@ -182,7 +183,7 @@ impl Elector {
     }
 
     /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
-    pub fn hear(&mut self, answer: Answer, asked: Instant, now: Now) -> Option<Ask> {
+    pub fn hear(&mut self, answer: Answer, asked: Moment, now: Now) -> Option<Ask> {
         let mut talk = self.talk.take()?;
         match (talk.asked, answer) {
             (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
@@ -231,7 +232,7 @@ impl Elector {
         }
     }
 
-    fn read_lease(&mut self, lease: Lease, asked: Instant, now: Now, talk: &mut Talk) {
+    fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, talk: &mut Talk) {
         let is_ours = lease.holder == self.me;
         if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
             return self.win(&lease, asked, now, talk);
@@ -255,7 +256,7 @@ impl Elector {
     }
 
     /// The rest of a follower's beat.
-    fn attend(&self, talk: &mut Talk, now: Instant) {
+    fn attend(&self, talk: &mut Talk, now: Moment) {
         let roll_call = self.is_roll_call();
         let mut ask = |question| {
             if !talk.queue.contains(&question) {
@@ -321,10 +322,10 @@ impl Elector {
         talk.queue.push_front(Ask::Elect { floor: self.highest });
     }
 
-    fn win(&mut self, lease: &Lease, asked: Instant, now: Now, talk: &mut Talk) {
+    fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
         self.unsure_above = None;
         self.highest = self.highest.max(lease.epoch);
-        let certain_until = certain_until(asked, lease.remaining, self.settings.lease_timeout);
+        let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
         if certain_until <= now.at || self.abstains(now.at) {
             // Too late to act on it: let another try.
             talk.queue.push_front(Ask::Resign { epoch: lease.epoch });
@@ -338,9 +339,9 @@ impl Elector {
         self.show(Some(self.me.clone()), lease.epoch, now.at);
     }
 
-    fn prolong(&mut self, lease: &Lease, asked: Instant) {
+    fn prolong(&mut self, lease: &Lease, asked: Moment) {
         if let Some(held) = &mut self.term {
-            held.certain_until = certain_until(asked, lease.remaining, self.settings.lease_timeout);
+            held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
             self.seen = Some(Seen { holder: self.me.clone(), epoch: held.epoch, expires: held.certain_until });
         }
     }
@@ -354,7 +355,7 @@ impl Elector {
     }
 
     /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
-    pub fn expire(&mut self, now: Instant) {
+    pub fn expire(&mut self, now: Moment) {
         if self.term.is_some_and(|held| now >= held.certain_until) {
             self.lose();
         }
@@ -366,14 +367,14 @@ impl Elector {
     }
 
     /// Without an answer from the backend a leader is believed in for as long as its lease was known to last.
-    fn forget_what_is_stale(&mut self, now: Instant) {
+    fn forget_what_is_stale(&mut self, now: Moment) {
         if self.seen.as_ref().is_some_and(|seen| now >= seen.expires) {
             let epoch = self.shown.1;
             self.show(None, epoch, now);
         }
     }
 
-    fn show(&mut self, leader: Option<String>, epoch: Epoch, now: Instant) {
+    fn show(&mut self, leader: Option<String>, epoch: Epoch, now: Moment) {
         self.gate.advance(epoch, now);
         self.show_change(leader, epoch);
     }
@@ -400,7 +401,7 @@ impl Elector {
         asks
     }
 
-    fn abstains(&self, now: Instant) -> bool {
+    fn abstains(&self, now: Moment) -> bool {
         self.abstains_until.is_some_and(|until| now < until)
     }
 
@@ -417,7 +418,7 @@ impl Elector {
     }
 
     /// Who leads, as far as is known at `now`, and until when that is certain.
-    pub fn leader(&self) -> Option<(&str, Epoch, Instant)> {
+    pub fn leader(&self) -> Option<(&str, Epoch, Moment)> {
         self.seen.as_ref().map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
     }
 
@@ -426,12 +427,12 @@ impl Elector {
         self.highest
     }
 
-    pub fn members(&self, now: Instant) -> Vec<String> {
+    pub fn members(&self, now: Moment) -> Vec<String> {
         self.roster.live(now)
     }
 
     /// Whether a task of that term may still be done.
-    pub fn admits(&mut self, epoch: Epoch, now: Instant) -> bool {
+    pub fn admits(&mut self, epoch: Epoch, now: Moment) -> bool {
         self.gate.admit(epoch, now)
     }
 

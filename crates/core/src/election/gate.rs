@@ -1,5 +1,6 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::moment::Moment;
 use crate::ids::Epoch;
 
 /// Admits tasks of the present term and, for a grace period after a change, those of the term before.
@@ -11,7 +12,7 @@ pub struct EpochGate {
     enabled: bool,
     grace: Duration,
     current: Epoch,
-    changed: Option<Instant>,
+    changed: Option<Moment>,
     refused: u64,
 }
 
@@ -26,14 +27,14 @@ impl EpochGate {
     }
 
     /// A term is known to have begun. An older one changes nothing.
-    pub fn advance(&mut self, epoch: Epoch, now: Instant) {
+    pub fn advance(&mut self, epoch: Epoch, now: Moment) {
         if epoch > self.current {
             self.current = epoch;
             self.changed = Some(now);
         }
     }
 
-    pub fn admit(&mut self, epoch: Epoch, now: Instant) -> bool {
+    pub fn admit(&mut self, epoch: Epoch, now: Moment) -> bool {
         let is_before = epoch.0.checked_add(1) == Some(self.current.0);
         let in_grace = || self.changed.is_some_and(|changed| now.saturating_duration_since(changed) <= self.grace);
         let admitted = !self.enabled || epoch == self.current || (is_before && in_grace());
@@ -56,7 +57,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(5);
 
-    fn gate(now: Instant) -> EpochGate {
+    fn gate(now: Moment) -> EpochGate {
         let mut gate = EpochGate::new(GRACE);
         gate.advance(Epoch(6), now);
         gate
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_present_term_is_admitted_and_the_one_before_for_a_while() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut gate = gate(now);
         assert!(gate.admit(Epoch(6), now + GRACE * 100));
         assert!(gate.admit(Epoch(5), now + GRACE));
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn neither_older_terms_nor_ones_that_nobody_knows_are_admitted() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut gate = gate(now);
         assert!(![0, 4, 7, u64::MAX].into_iter().any(|epoch| gate.admit(Epoch(epoch), now)));
         assert_eq!(gate.refused(), 4);
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_term_never_goes_back_nor_begins_a_new_grace() {
-        let now = Instant::now();
+        let now = Moment::default();
         let mut gate = gate(now);
         gate.advance(Epoch(6), now + GRACE * 2);
         gate.advance(Epoch(3), now + GRACE * 2);
@@ -92,6 +93,6 @@ mod tests {
 
     #[test]
     fn an_open_gate_admits_everything() {
-        assert!(EpochGate::open().admit(Epoch(3), Instant::now()));
+        assert!(EpochGate::open().admit(Epoch(3), Moment::default()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Shared by everything that beats for a lease, so that all of them count, complain and give up in the same way.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,13 @@ use super::breaker::{BreakerState, BreakerStatus, CircuitBreaker};
 use super::contention::ContentionWatch;
 use super::event::Happening;
 use super::latency::{LatencyWindow, Percentiles};
+use super::moment::Moment;
 use super::settings::Settings;
 
 /// The time, on both clocks: one to measure by, one to show.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    pub at: Instant,
+    pub at: Moment,
     pub wall: Timestamp,
 }
 
@@ -79,14 +80,14 @@ impl Pulse {
     }
 
     /// Whether a heartbeat may go out. One that may must be ended by `beaten`.
-    pub fn may_beat(&mut self, now: Instant) -> bool {
+    pub fn may_beat(&mut self, now: Moment) -> bool {
         let allowed = self.on_breaker(|breaker| breaker.allows(now));
         self.metrics.heartbeats_skipped += u64::from(!allowed);
         allowed
     }
 
     /// A heartbeat that went out at `started` came to its end.
-    pub fn beaten(&mut self, started: Instant, now: Now, succeeded: bool) {
+    pub fn beaten(&mut self, started: Moment, now: Now, succeeded: bool) {
         let duration = now.at.saturating_duration_since(started);
         if succeeded {
             self.metrics.heartbeat_count += 1;
@@ -119,7 +120,7 @@ impl Pulse {
     }
 
     /// When the next heartbeat may go out, where the breaker is open.
-    pub fn opens_until(&self) -> Option<Instant> {
+    pub fn opens_until(&self) -> Option<Moment> {
         self.breaker.opens_until()
     }
 

@@ -1,3 +1,5 @@
+//! What can be set of an elector, and what is refused: times that would let a lease end between two heartbeats.
+
 use std::time::Duration;
 
 use super::Policy;

@@ -3,11 +3,13 @@
 pub mod bus;
 pub mod clock;
 pub mod leases;
+pub mod mesh;
 pub mod router;
 pub mod store;
 
 pub use bus::{Bus, Consumer, Delivery, Entry, Message, Multiplex, Subscription};
 pub use clock::Clock;
 pub use leases::Leases;
+pub use mesh::{Membership, MeshInbox, MeshLink};
 pub use router::{Dealer, DealerConnecting, Router, RouterBinding};
 pub use store::Store;

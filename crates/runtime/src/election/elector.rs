@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Metrics, Now, Settings};
+use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Metrics, Moment, Now, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -63,7 +63,8 @@ pub(super) struct Shared {
     /// None once it has stopped.
     events: Mutex<Option<broadcast::Sender<Arc<Event>>>>,
     pub stop: CancellationToken,
-    pub step_down: Notify,
+    /// From where the rules count their moments.
+    origin: Instant,
 }
 
 impl Elector {
@@ -75,7 +76,8 @@ impl Elector {
         settings.check()?;
         telemetry::describe();
         let (least, most) = (settings.startup_jitter_min, settings.startup_jitter_max);
-        let now = Now { at: Instant::now().into_std(), wall: clock.now() };
+        let origin = Instant::now();
+        let now = Now { at: Moment::default(), wall: clock.now() };
         let first_beat = now.at + least + most.saturating_sub(least).mul_f64(rand::random());
         let glance_interval = leases.glance_interval();
         let shared = Arc::new(Shared {
@@ -86,7 +88,7 @@ impl Elector {
             term: watch::Sender::new(None),
             events: Mutex::new(Some(broadcast::Sender::new(EVENTS_BUFFER))),
             stop: CancellationToken::new(),
-            step_down: Notify::new(),
+            origin,
         });
         let tasks = TaskTracker::new();
         tasks.spawn(heartbeat::beat(shared.clone()));
@@ -111,7 +113,7 @@ impl Elector {
 
     /// Who leads, as far as is known and for as long as its lease was known to last.
     pub fn leader(&self) -> Option<String> {
-        let now = Instant::now().into_std();
+        let now = self.shared().moment(Instant::now());
         let rules = self.shared().rules.lock();
         rules.leader().filter(|(.., until)| now < *until).map(|(leader, ..)| leader.to_owned())
     }
@@ -142,7 +144,7 @@ impl Elector {
 
     /// Everybody present, as of the last heartbeat that asked.
     pub fn known_members(&self) -> Vec<String> {
-        self.shared().rules.lock().members(Instant::now().into_std())
+        self.shared().rules.lock().members(self.shared().moment(Instant::now()))
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -156,7 +158,7 @@ impl Elector {
     /// Whether a task that was handed out in that term may still be done: in the present one, or in the one before for a grace
     /// period. For tasks only; what a leader writes must be fenced where it is written.
     pub fn admits(&self, epoch: Epoch) -> bool {
-        self.shared().rules.lock().admits(epoch, Instant::now().into_std())
+        self.shared().rules.lock().admits(epoch, self.shared().moment(Instant::now()))
     }
 
     /// What happens from now on.
@@ -182,7 +184,6 @@ impl Elector {
         let shared = self.shared();
         let Some(term) = shared.term.borrow().clone() else { return };
         term.end();
-        shared.step_down.notify_one();
         let mut terms = shared.term.subscribe();
         // Fails only where the heartbeat has ended: then nothing is held.
         let _ = terms.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch() != term.epoch())).await;
@@ -221,7 +222,15 @@ impl Clone for Elector {
 
 impl Shared {
     pub fn now(&self) -> Now {
-        Now { at: Instant::now().into_std(), wall: self.clock.now() }
+        Now { at: self.moment(Instant::now()), wall: self.clock.now() }
+    }
+
+    pub fn moment(&self, instant: Instant) -> Moment {
+        Moment(instant.saturating_duration_since(self.origin))
+    }
+
+    pub fn instant(&self, moment: Moment) -> Instant {
+        self.origin + moment.0
     }
 
     /// Whatever runs for the term ends now; the heartbeat does the rest.
@@ -256,13 +265,13 @@ impl Shared {
         let present = self.term.borrow().clone();
         match (held, present) {
             (Some(held), Some(term)) if held.epoch == term.epoch() => {
-                term.prolong(Instant::from_std(held.certain_until));
+                term.prolong(self.instant(held.certain_until));
             }
             (Some(held), before) => {
                 if let Some(before) = before {
                     before.end();
                 }
-                let term = Tenure::new(held.epoch, Instant::from_std(held.certain_until));
+                let term = Tenure::new(held.epoch, self.instant(held.certain_until));
                 self.term.send_replace(Some(term));
             }
             (None, Some(before)) => {

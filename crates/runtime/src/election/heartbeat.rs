@@ -19,15 +19,22 @@ const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn beat(shared: Arc<Shared>) {
     while !shared.stop.is_cancelled() {
-        let (due, round) = shared.rules.lock().due(Instant::now().into_std());
+        let (due, round) = shared.rules.lock().due(shared.moment(Instant::now()));
+        let term = shared.term.borrow().clone();
+        let given_up = async {
+            match &term {
+                Some(term) => term.given_up().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => break,
-            () = shared.step_down.notified() => {
+            () = given_up => {
                 leave(&shared).await;
                 continue;
             }
-            () = tokio::time::sleep_until(Instant::from_std(due)) => {}
+            () = tokio::time::sleep_until(shared.instant(due)) => {}
         }
         converse(&shared, round).await;
     }
@@ -48,7 +55,7 @@ async fn converse(shared: &Shared, round: Round) {
         let asked = Instant::now();
         let answer = put(shared, ask).await;
         let mut rules = shared.rules.lock();
-        next = rules.hear(answer, asked.into_std(), shared.now());
+        next = rules.hear(answer, shared.moment(asked), shared.now());
         shared.publish(&mut rules);
         // One that leaves only gives back what it was just given.
         if shared.stop.is_cancelled() && !matches!(next, Some(Ask::Resign { .. })) {
@@ -57,14 +64,14 @@ async fn converse(shared: &Shared, round: Round) {
     }
     let mut rules = shared.rules.lock();
     if round == Round::Beat {
-        rules.plan(started.into_std(), Instant::now().into_std(), rand::random());
+        rules.plan(shared.moment(started), shared.moment(Instant::now()), rand::random());
     }
     telemetry::show(&shared.namespace, &rules);
 }
 
 /// Puts one question, for as long as there is patience.
 async fn put(shared: &Shared, ask: Ask) -> Answer {
-    let patience = shared.rules.lock().patience(ask, Instant::now().into_std());
+    let patience = shared.rules.lock().patience(ask, shared.moment(Instant::now()));
     let leaving = async {
         shared.stop.cancelled().await;
         // An election on its way is better heard than left to run out as a lease of nobody.

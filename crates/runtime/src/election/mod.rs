@@ -12,6 +12,7 @@ mod subscriber;
 pub(crate) mod telemetry;
 mod tenure;
 mod term;
+mod vitals;
 
 pub use campaign::Campaign;
 pub use duty::{Duty, Tell};
@@ -19,3 +20,4 @@ pub use elector::{Candidacy, Elector, Events, WeakElector};
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;
 pub use term::{Leadership, Term};
+pub use vitals::Vitals;

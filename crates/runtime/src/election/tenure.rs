@@ -45,7 +45,7 @@ impl Tenure {
         *self.certain_until.lock() = certain_until;
     }
 
-    /// Ends it early: something that it did was refused, or its holder gives it up.
+    /// Ends it early: something that it did was refused, or its holder gives it up. An elector then resigns.
     pub fn end(&self) {
         self.over.cancel();
     }
@@ -64,6 +64,11 @@ impl Tenure {
                 () = tokio::time::sleep_until(until), if !overstays() => {}
             }
         }
+    }
+
+    /// Waits until somebody ends it early.
+    pub(super) async fn given_up(&self) {
+        self.over.cancelled().await;
     }
 
     /// Sleeps unless the term ends before: then false.

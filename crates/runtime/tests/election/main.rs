@@ -87,6 +87,19 @@ async fn who_resigns_remains_a_member_and_may_lead_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_term_that_its_user_ends_is_given_back() {
+    let leases = memory();
+    let a = elector(&leases, "a");
+    let term = a.lead().await.expect("leads");
+    let b = elector(&leases, "b");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    // As somebody does whose write was refused.
+    term.end();
+    assert!(!a.is_leader());
+    assert_eq!(b.lead().await.expect("leads").epoch(), Epoch(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_killed_leader_is_replaced_within_lease_and_heartbeat() {
     for policy in [Policy::FirstCome, Policy::LowestId] {
         let leases = memory();

@@ -16,6 +16,7 @@ use convoke_core::{Epoch, duration};
 use rustix::process::Signal;
 
 use super::report::Report;
+use super::run::median;
 use contender::{Contender, System};
 use engine::Engine;
 
@@ -113,8 +114,7 @@ async fn failovers(report: &mut Report, args: &ElectionArgs, name: &str, system:
     for (key, signal, how) in [("Kill", Signal::KILL, "SIGKILL"), ("Term", Signal::TERM, "SIGTERM")] {
         report.phase(&format!("{name}, failover after {how}"));
         let mut times = failover_ms(system, args, signal).await.with_context(|| format!("{name} after {how}"))?;
-        times.sort_by(f64::total_cmp);
-        let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+        let (median, worst) = (median(&mut times), times.iter().copied().fold(0.0, f64::max));
         report.add(format!("{name}{key}Ms"), &format!("{name}, failover after {how}, median"), median, "ms");
         report.add(format!("{name}{key}MaxMs"), &format!("{name}, failover after {how}, longest"), worst, "ms");
     }

@@ -21,9 +21,11 @@ use convoke_core::duration;
 use rustix::process::Signal;
 use tracing::info;
 
+use super::configured;
 use super::output::line;
 use super::remote::{Usage, usage};
-use super::start_logs;
+use crate::config::{self, Surroundings};
+use crate::logs;
 use leash::Ending;
 use reign::{Errand, Outcome, reign};
 use signals::Signals;
@@ -42,9 +44,9 @@ pub struct ElectArgs {
     /// Unlike that of any other process that contends [default: host name + random]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// How long the lead lasts without a renewal; the longest time without a leader after a crash
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
-    ttl: Duration,
+    /// How long the lead lasts without a renewal: so long nobody leads after a crash [default: election.lease_timeout, 15s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
     /// Who takes a vacant place: first-come or lowest-id
     #[arg(long, value_name = "POLICY", default_value_t = Policy::FirstCome)]
     policy: Policy,
@@ -78,7 +80,7 @@ Examples:
   convoke elect production --leases sqlite:/var/lib/app/leases.db";
 
 pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
-    start_logs(verbose)?;
+    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
     if args.leases.starts_with("memory") {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());
@@ -104,14 +106,33 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         convoke::Error::Coordinator(error) => usage(error),
         error => error.into(),
     };
-    // A few processes that somebody waits for, not a fleet that was deployed at once.
-    let settings = Settings { policy: args.policy, startup_jitter_max: Duration::ZERO, ..Settings::with_ttl(args.ttl) };
+    let settings = settings(configured()?.election.settings(), args);
     let mut candidate = Elector::connect_with_prefix(&args.leases, &args.prefix).await.map_err(wrong)?;
     candidate = candidate.namespace(&args.namespace).settings(settings);
     if let Some(id) = &args.id {
         candidate = candidate.id(id);
     }
     candidate.start().await.map_err(wrong)
+}
+
+/// As configured; `--ttl` sets the times that follow from it.
+fn settings(configured: Settings, args: &ElectArgs) -> Settings {
+    let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
+    let times = args.ttl.map_or(configured, Settings::with_ttl);
+    // An outage that is over must not cost more than a failover does.
+    breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
+    Settings {
+        policy: args.policy,
+        // A few processes that somebody waits for, not a fleet that was deployed at once.
+        startup_jitter_min: Duration::ZERO,
+        startup_jitter_max: Duration::ZERO,
+        contention,
+        breaker,
+        epoch_fencing,
+        epoch_grace_period,
+        metrics_buffer_size,
+        ..times
+    }
 }
 
 /// Runs the command in every term, until it ends by itself.

@@ -1,9 +1,9 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve`, `bench`, `worker run`, `shards join` and `elect` is a thin client of the HTTP API: it checks what can be checked without a server,
-//! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
-//! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
-//! failed, 2 when the command line itself was wrong.
+//! Every command but `serve`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP API: it
+//! checks what can be checked without a server, asks, and shows the answer as a table or, with `--json`, as the server sent it. What
+//! was asked for goes to standard output; everything else (progress, errors, hints) to standard error. The exit code is 0
+//! when it was done, 1 when it failed, 2 when the command line itself was wrong.
 
 mod cluster;
 mod dead;
@@ -11,6 +11,7 @@ mod elect;
 mod enqueue;
 mod exec;
 mod job;
+mod mesh;
 mod output;
 mod queue;
 mod remote;
@@ -19,16 +20,17 @@ mod shards;
 mod worker;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
-use crate::config::Surroundings;
+use crate::config::{self, Config, Flags, Load};
 use crate::serve::ServeArgs;
 
 pub use output::line;
-pub use remote::Usage;
+pub use remote::{Usage, usage};
 
 /// Schedules, dispatches and never loses jobs: one binary, one file.
 #[derive(Debug, Parser)]
@@ -62,6 +64,8 @@ pub enum Command {
     Worker(worker::WorkerArgs),
     /// Look at the nodes of the cluster
     Cluster(cluster::ClusterArgs),
+    /// Call the instances of an application, list them, or be one to try
+    Mesh(mesh::MeshArgs),
     /// Who owns which part of a service; be a worker of one
     Shards(shards::ShardsArgs),
     /// Run a command on one machine of many: only while leader
@@ -92,6 +96,7 @@ impl Cli {
             Some(Command::Dead(args)) => dead::run(args, verbose).await?,
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args, verbose).await,
             Some(Command::ElectGuard(args)) => return elect::run_guard(args).await,
@@ -106,12 +111,11 @@ impl Cli {
     }
 }
 
-/// For commands that run until they are told to stop.
-fn start_logs(verbose: u8) -> Result<(), Usage> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    crate::logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
-    Ok(())
+/// What is set in the environment and in the file here, for commands that are no clients of a server.
+fn configured() -> Result<Config, Usage> {
+    let load =
+        Load { file: None, directory: PathBuf::from("."), variables: config::variables(), flags: Flags::default() };
+    load.config().map_err(|error| Usage(error.to_string()))
 }
 
 /// Moves `-v`s that stand before the command behind it.

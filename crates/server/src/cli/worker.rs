@@ -12,7 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exec::Exec;
 use super::output::{age, line, list, table, text};
 use super::remote::{Remote, RemoteArgs, Usage};
-use super::start_logs;
+use crate::config::{self, Surroundings};
+use crate::logs;
 
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
@@ -94,7 +95,7 @@ async fn list_all(remote: &Remote) -> Result<()> {
 }
 
 async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
-    start_logs(verbose)?;
+    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
     let shutdown = Shutdown::default();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

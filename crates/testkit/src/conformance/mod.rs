@@ -17,6 +17,7 @@
 pub mod bus;
 pub mod clock;
 pub mod leases;
+pub mod mesh;
 pub mod store;
 
 use std::any::Any;
@@ -77,6 +78,7 @@ mod tests {
         let listings = [
             (include_str!("clock.rs"), vec![include_str!("clock.rs")]),
             (include_str!("leases.rs"), vec![include_str!("leases.rs")]),
+            (include_str!("mesh.rs"), vec![include_str!("mesh.rs")]),
             (
                 include_str!("bus/mod.rs"),
                 vec![

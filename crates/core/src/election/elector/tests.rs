@@ -13,10 +13,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The clock and the leases of a test.
 struct Desk {
-    start: Instant,
-    now: Instant,
-    roster: BTreeMap<String, Instant>,
-    lease: Option<(String, Epoch, Instant)>,
+    start: Moment,
+    now: Moment,
+    roster: BTreeMap<String, Moment>,
+    lease: Option<(String, Epoch, Moment)>,
     highest: Epoch,
     down: bool,
     /// Does as asked, but the answer is lost.
@@ -26,7 +26,7 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        let start = Instant::now();
+        let start = Moment::default();
         let (roster, lease, asked) = (BTreeMap::new(), None, Vec::new());
         Desk { start, now: start, roster, lease, highest: Epoch(0), down: false, mute: false, asked }
     }
@@ -111,7 +111,7 @@ impl Desk {
     }
 
     fn pass(&mut self, duration: Duration) {
-        self.now += duration;
+        self.now = self.now + duration;
     }
 }
 

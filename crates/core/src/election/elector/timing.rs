@@ -1,9 +1,10 @@
 //! When an elector does what it does next, and for how long it waits for an answer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Ask, Elector, Round};
 use crate::election::BreakerState;
+use crate::election::Moment;
 
 /// Where requests are paid for, everybody is listed at every so many beats.
 const ROLL_CALL_BEATS: u64 = 3;
@@ -14,7 +15,7 @@ const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
 impl Elector {
     /// Plans the next beat, once a beat is over or was skipped. `roll` is a random number from 0 to 1.
-    pub fn plan(&mut self, started: Instant, now: Instant, roll: f64) {
+    pub fn plan(&mut self, started: Moment, now: Moment, roll: f64) {
         let interval = self.settings.heartbeat_interval;
         let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
         self.next_beat = match self.pulse.opens_until() {
@@ -26,7 +27,7 @@ impl Elector {
     }
 
     /// When to begin which round. A beat of a leader may find that its time is up: then it begins as a follower's.
-    pub fn due(&self, now: Instant) -> (Instant, Round) {
+    pub fn due(&self, now: Moment) -> (Moment, Round) {
         if let Some(held) = self.term {
             return (self.next_beat.min(held.certain_until), Round::Beat);
         }
@@ -36,7 +37,7 @@ impl Elector {
         }
     }
 
-    fn next_glance(&self, now: Instant) -> Option<Instant> {
+    fn next_glance(&self, now: Moment) -> Option<Moment> {
         if self.beats == 0 || self.last_failed || self.pulse.breaker().state != BreakerState::Closed {
             return None;
         }
@@ -56,7 +57,7 @@ impl Elector {
     }
 
     /// For how long to wait for the answer to a question.
-    pub fn patience(&self, ask: Ask, now: Instant) -> Duration {
+    pub fn patience(&self, ask: Ask, now: Moment) -> Duration {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
             // One that hangs leaves time for another attempt, and none of them outlasts the term.

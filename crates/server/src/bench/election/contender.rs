@@ -10,6 +10,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::PREFIX;
+use crate::bench::process::ourselves;
 
 /// Longer than any lease that is measured.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,7 +37,7 @@ impl Contender {
         let seconds = ttl.as_secs();
         let (mut command, mark) = match system {
             System::Convoke { leases } => {
-                let mut command = Command::new(std::env::current_exe()?);
+                let mut command = ourselves()?;
                 command.args(["elect", namespace, "--leases", leases, "--prefix", PREFIX, "--id", id]);
                 command.args(["--ttl", &format!("{seconds}s")]);
                 (command, format!("\"newLeader\":\"{id}\""))

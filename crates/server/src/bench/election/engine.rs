@@ -3,23 +3,21 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Result, bail};
 use tempfile::TempDir;
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+use crate::bench::mesh::engines::{is_here, redis};
+use crate::bench::process::{Output, Process};
+
 /// Where Debian has the programs of PostgreSQL.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";
 
 pub struct Engine {
     url: String,
-    process: Option<Child>,
+    /// Of a private one.
+    process: Option<Process>,
     _files: Option<TempDir>,
 }
 
@@ -28,35 +26,36 @@ impl Engine {
         &self.url
     }
 
+    /// Ends it in order, where it is ours: a PostgreSQL that is killed leaves memory behind.
+    pub async fn stop(self) -> Result<()> {
+        if let Some(process) = self.process {
+            process.end().await?;
+        }
+        Ok(())
+    }
+
     fn named(url: &str) -> Engine {
         Engine { url: url.to_owned(), process: None, _files: None }
     }
 
-    /// Ends it in order, where it is ours: a PostgreSQL that is killed leaves memory behind.
-    pub async fn stop(mut self) -> Result<()> {
-        let Some(process) = &mut self.process else { return Ok(()) };
-        let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        kill_process(pid.with_context(|| format!("the server for {} has ended", self.url))?, Signal::INT)?;
-        tokio::time::timeout(STOP_TIMEOUT, process.wait()).await.context("a server does not stop")??;
-        Ok(())
+    fn private(url: String, process: Process, files: TempDir) -> Engine {
+        Engine { url, process: Some(process), _files: Some(files) }
     }
 
     pub async fn redis(url: Option<&str>) -> Result<Option<Engine>> {
-        if url.is_some() || !is_installed("redis-server") {
+        if url.is_some() || !is_here("redis-server") {
             return Ok(url.map(Engine::named));
         }
-        let (files, port) = (tempfile::tempdir()?, free_port()?);
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()]);
-        command.arg("--dir").arg(files.path());
-        Engine::start(command, format!("redis://127.0.0.1:{port}"), port, files).await.map(Some)
+        let files = tempfile::tempdir()?;
+        let (process, url) = redis(files.path()).await?;
+        Ok(Some(Engine::private(url, process, files)))
     }
 
     pub async fn etcd(url: Option<&str>) -> Result<Option<Engine>> {
-        if !is_installed("etcdctl") {
+        if !is_here("etcdctl") {
             return Ok(None);
         }
-        if url.is_some() || !is_installed("etcd") {
+        if url.is_some() || !is_here("etcd") {
             return Ok(url.map(Engine::named));
         }
         let (files, port, peers) = (tempfile::tempdir()?, free_port()?, free_port()?);
@@ -65,7 +64,9 @@ impl Engine {
         command.arg("--data-dir").arg(files.path().join("etcd"));
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url, "--listen-peer-urls", &peers]);
         command.args(["--initial-advertise-peer-urls", &peers, "--initial-cluster", &format!("default={peers}")]);
-        Engine::start(command, url, port, files).await.map(Some)
+        let ready = |line: &str| line.contains("ready to serve client requests").then_some(());
+        let (process, ()) = Process::start("etcd", command, Output::Error, ready).await?;
+        Ok(Some(Engine::private(url, process, files)))
     }
 
     pub async fn postgres(url: Option<&str>) -> Result<Option<Engine>> {
@@ -80,26 +81,11 @@ impl Engine {
         let mut command = as_postgres(&programs.join("postgres"));
         command.args(["-c", "listen_addresses=127.0.0.1", "-p", &port.to_string(), "-k"]).arg(files.path());
         command.arg("-D").arg(&data);
+        let ready = |line: &str| line.contains("ready to accept connections").then_some(());
+        let (process, ()) = Process::start("PostgreSQL", command, Output::Error, ready).await?;
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        Engine::start(command, url, port, files).await.map(Some)
+        Ok(Some(Engine::private(url, process, files)))
     }
-
-    async fn start(mut command: Command, url: String, port: u16, files: TempDir) -> Result<Engine> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let process = command.spawn().with_context(|| format!("no server for {url} can be started"))?;
-        let listening = async {
-            while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-                tokio::time::sleep(LOOK_INTERVAL).await;
-            }
-        };
-        tokio::time::timeout(READY_TIMEOUT, listening).await.with_context(|| format!("{url} does not get ready"))?;
-        Ok(Engine { url, process: Some(process), _files: Some(files) })
-    }
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 fn is_root() -> bool {

@@ -42,6 +42,8 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/worker/register", &["post"]),
     ("/v1/worker/poll", &["post"]),
     ("/v1/worker/report", &["post"]),
+    ("/v1/shards", &["get"]),
+    ("/v1/shards/{service}", &["get"]),
     ("/v1/worker/heartbeat", &["post"]),
     ("/v1/worker/leave", &["post"]),
 ];
@@ -145,6 +147,10 @@ async fn answers_have_the_fields_that_their_schema_names() {
     let cluster = world.get("/v1/cluster").await.body;
     check("Cluster", &cluster);
     check("ClusterNode", &cluster["nodes"][0]);
+    check("Election", &cluster["election"]);
+    check("ElectionMetrics", &cluster["election"]["metrics"]);
+    check("Percentiles", &cluster["election"]["metrics"]["heartbeatLatencyMs"]);
+    check("Breaker", &cluster["election"]["breaker"]);
     check("Node", &world.get("/v1/nodes").await.body["nodes"][0]);
     check("Node", &world.get("/v1/nodes/node-1").await.body);
     check("OwnedRuns", &world.get("/v1/nodes/node-1/jobs").await.body);

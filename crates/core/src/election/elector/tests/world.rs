@@ -56,7 +56,7 @@ impl World {
             self.desk.converse(&mut self.electors[i], round);
             self.check();
             // A round that ends as soon as it began must not come at once again.
-            self.desk.now += Duration::from_millis(1);
+            self.desk.now = self.desk.now + Duration::from_millis(1);
         }
         self.desk.now = end.max(self.desk.now);
     }

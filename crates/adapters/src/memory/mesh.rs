@@ -1,0 +1,209 @@
+//! A mesh within one process: for tests, and for an application that is one process today.
+//!
+//! Those who ask for the same key by [`MemoryMesh::shared`] are in one mesh for as long as one of them holds on to it. A
+//! message is heard before the send returns. Time is tokio's, so that a test that pauses it decides when somebody is gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::mesh::{InstanceId, MeshNode};
+use convoke_core::ports::{Membership, MeshInbox, MeshLink};
+use convoke_core::{Error, Result};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Longer than any lock that is meant, short enough to be added to any instant.
+const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
+
+static SHARED: LazyLock<Mutex<HashMap<String, Weak<Room>>>> = LazyLock::new(Mutex::default);
+
+/// Clones are the same mesh.
+#[derive(Clone, Default)]
+pub struct MemoryMesh(Arc<Room>);
+
+#[derive(Default)]
+struct Room(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    registry: BTreeMap<InstanceId, Entry>,
+    inboxes: BTreeMap<InstanceId, Arc<dyn MeshInbox>>,
+    lock: Option<(String, Instant)>,
+}
+
+struct Entry {
+    hostname: String,
+    heard: Instant,
+}
+
+impl State {
+    /// Who leads at `now`; a lock that has expired is as good as none.
+    fn holder(&self, now: Instant) -> Option<&str> {
+        self.lock.as_ref().filter(|(_, expires)| *expires > now).map(|(holder, _)| holder.as_str())
+    }
+
+    fn take_lock(&mut self, holder: &str, now: Instant, ttl: Duration) {
+        self.lock = Some((holder.to_owned(), now + ttl.min(TTL_MAX)));
+    }
+}
+
+impl MemoryMesh {
+    /// One that nobody else can find.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The mesh of this process that has this key.
+    pub fn shared(key: &str) -> Self {
+        let mut rooms = SHARED.lock();
+        if let Some(room) = rooms.get(key).and_then(Weak::upgrade) {
+            return MemoryMesh(room);
+        }
+        rooms.retain(|_, room| room.strong_count() > 0);
+        let room = Arc::<Room>::default();
+        rooms.insert(key.to_owned(), Arc::downgrade(&room));
+        MemoryMesh(room)
+    }
+
+    fn within<T>(&self, act: impl FnOnce(&mut State, Instant) -> T) -> T {
+        act(&mut self.0.0.lock(), Instant::now())
+    }
+}
+
+#[async_trait]
+impl MeshLink for MemoryMesh {
+    async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
+        let id = self.within(|state, now| {
+            state.last_id += 1;
+            let id = InstanceId(state.last_id);
+            state.inboxes.insert(id, inbox);
+            state.registry.insert(id, Entry { hostname: hostname.to_owned(), heard: now });
+            id
+        });
+        Ok(Box::new(Seat { id, room: self.0.clone() }))
+    }
+
+    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()> {
+        self.within(|state, now| {
+            state.registry.insert(id, Entry { hostname: hostname.to_owned(), heard: now });
+        });
+        Ok(())
+    }
+
+    async fn leave(&self, id: InstanceId) -> Result<()> {
+        self.within(|state, _| state.registry.remove(&id));
+        Ok(())
+    }
+
+    async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
+        Ok(self.within(|state, now| {
+            let seen = state.registry.iter().map(|(id, entry)| MeshNode {
+                instance_id: *id,
+                hostname: entry.hostname.clone(),
+                idle: now - entry.heard,
+                is_self: false,
+            });
+            seen.filter(|node| node.idle < ttl).collect()
+        }))
+    }
+
+    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
+        // Heard outside of the lock: what hears may send.
+        let inbox = self.within(|state, _| state.inboxes.get(&to).cloned());
+        Ok(inbox.map_or(0, |inbox| {
+            inbox.hear(message);
+            1
+        }))
+    }
+
+    async fn broadcast(&self, message: Bytes) -> Result<u64> {
+        let inboxes: Vec<_> = self.within(|state, _| state.inboxes.values().cloned().collect());
+        inboxes.iter().for_each(|inbox| inbox.hear(message.clone()));
+        Ok(inboxes.len() as u64)
+    }
+
+    async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {
+        Ok(self.within(|state, now| {
+            let is_free = state.holder(now).is_none();
+            if is_free {
+                state.take_lock(holder, now, ttl);
+            }
+            is_free
+        }))
+    }
+
+    async fn renew(&self, holder: &str, ttl: Duration) -> Result<bool> {
+        Ok(self.within(|state, now| {
+            let is_mine = state.holder(now) == Some(holder);
+            if is_mine {
+                state.take_lock(holder, now, ttl);
+            }
+            is_mine
+        }))
+    }
+
+    async fn resign(&self, holder: &str) -> Result<()> {
+        self.within(|state, _| state.lock.take_if(|(present, _)| present == holder));
+        Ok(())
+    }
+
+    async fn sweep(&self, holder: &str, ttl: Duration) -> Result<Vec<InstanceId>> {
+        self.within(|state, now| {
+            if state.holder(now) != Some(holder) {
+                return Err(Error::Fenced { what: "sweep" });
+            }
+            let is_gone = |entry: &Entry| now - entry.heard >= ttl;
+            let gone: Vec<_> = state.registry.iter().filter(|(_, entry)| is_gone(entry)).map(|(id, _)| *id).collect();
+            state.registry.retain(|_, entry| !is_gone(entry));
+            Ok(gone)
+        })
+    }
+}
+
+/// A place in the room.
+struct Seat {
+    id: InstanceId,
+    room: Arc<Room>,
+}
+
+impl Membership for Seat {
+    fn id(&self) -> InstanceId {
+        self.id
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Let go of outside of the lock: it may be the last who holds on to something that has a lock of its own.
+        let inbox = self.room.0.lock().inboxes.remove(&self.id);
+        drop(inbox);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Deaf;
+
+    impl MeshInbox for Deaf {
+        fn hear(&self, _: Bytes) {}
+        fn missed(&self) {}
+    }
+
+    #[tokio::test]
+    async fn those_of_one_key_meet_and_those_of_another_do_not() {
+        let (a, b, other) = (MemoryMesh::shared("one"), MemoryMesh::shared("one"), MemoryMesh::shared("two"));
+        let first = a.join("h", Arc::new(Deaf)).await.expect("join");
+        let second = b.join("h", Arc::new(Deaf)).await.expect("join");
+        assert_eq!((first.id(), second.id()), (InstanceId(1), InstanceId(2)));
+        assert_eq!(other.send(first.id(), Bytes::new()).await.expect("send"), 0);
+        drop((a, b, first, second));
+        let anew = MemoryMesh::shared("one").join("h", Arc::new(Deaf)).await.expect("join");
+        assert_eq!(anew.id(), InstanceId(1), "nobody held on to it");
+    }
+}

@@ -1,0 +1,56 @@
+//! The names that a mesh has in Redis: those of the existing system, whose instances may be in the same mesh.
+
+use std::fmt::Write;
+
+use convoke_core::mesh::InstanceId;
+
+/// As many digits as a number may have.
+const NUMBER_BYTES_MAX: usize = 20;
+
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    pub counter: String,
+    pub heartbeats: String,
+    pub hostnames: String,
+    pub lock: String,
+    pub broadcast: String,
+    /// What an instance's channel begins with.
+    pub channel_prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, lock_prefix: &str, key: &str) -> Self {
+        let mesh = format!("{prefix}:mesh:{key}");
+        Keys {
+            counter: format!("{mesh}:next_id"),
+            heartbeats: format!("{mesh}:heartbeats"),
+            hostnames: format!("{mesh}:nodes"),
+            lock: format!("{lock_prefix}:leader:mesh:{key}"),
+            broadcast: format!("{mesh}:broadcast"),
+            channel_prefix: format!("{mesh}:node:"),
+        }
+    }
+
+    pub(super) fn channel(&self, id: InstanceId) -> String {
+        let mut channel = String::with_capacity(self.channel_prefix.len() + NUMBER_BYTES_MAX);
+        channel.push_str(&self.channel_prefix);
+        write!(channel, "{id}").expect("a string takes everything");
+        channel
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_existing_system() {
+        let keys = Keys::new("app", "locks", "my-app");
+        assert_eq!(keys.counter, "app:mesh:my-app:next_id");
+        assert_eq!(keys.heartbeats, "app:mesh:my-app:heartbeats");
+        assert_eq!(keys.hostnames, "app:mesh:my-app:nodes");
+        assert_eq!(keys.channel(InstanceId(7)), "app:mesh:my-app:node:7");
+        assert_eq!(keys.broadcast, "app:mesh:my-app:broadcast");
+        assert_eq!(keys.lock, "locks:leader:mesh:my-app");
+    }
+}

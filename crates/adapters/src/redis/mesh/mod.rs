@@ -1,0 +1,194 @@
+//! A mesh in Redis, on speaking terms with the instances of the existing system.
+//!
+//! Numbers come from a counter. A sorted set has when each instance was last heard of, in the server's own time, and a hash
+//! its host name. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
+//! leader's lock is a key that expires.
+//!
+//! A link has two connections, however many calls are under way: one to publish by, on which requests do not wait for each
+//! other's answers, and one to listen by. When one breaks it is made anew. What may have been published is never published
+//! again: that would run a handler twice. What was published meanwhile is lost, as pub/sub has it, and its caller's deadline
+//! ends the call.
+
+mod keys;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use convoke_core::mesh::{InstanceId, MeshNode};
+use convoke_core::ports::{Membership, MeshInbox, MeshLink};
+use convoke_core::{Error, Result};
+use redis::Value;
+
+use self::keys::Keys;
+use super::dial::Dialer;
+use super::entry::{number, text};
+use super::failure::{Intent, failure, senseless};
+use super::line::Line;
+use super::script;
+use super::switchboard::{Listener, Listening, Switchboard};
+
+const WHAT: &str = "mesh";
+const PUBLISH: &str = "PUBLISH";
+/// Longer than any time that is meant, short enough to be counted with in a script.
+const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
+
+/// Clones are the same link.
+#[derive(Clone)]
+pub struct RedisMesh {
+    line: Line,
+    switchboard: Switchboard,
+    keys: Arc<Keys>,
+}
+
+impl RedisMesh {
+    /// Connects to the mesh `key`. `lock_prefix` is what the lock's name begins with, `prefix` every other name.
+    pub async fn connect(url: &str, prefix: &str, lock_prefix: &str, key: &str) -> Result<Self> {
+        let dialer = Dialer::new("mesh.url", url)?;
+        let line = Line::open(WHAT, dialer.clone()).await?;
+        let switchboard = Switchboard::open(WHAT, dialer).await?;
+        Ok(RedisMesh { line, switchboard, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
+    }
+
+    async fn publish(&self, channel: &str, message: &[u8]) -> Result<u64> {
+        // Sized beforehand: this is what every call does twice.
+        let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
+        command.arg(PUBLISH).arg(channel).arg(message);
+        let answer = self.line.change(&command).await?;
+        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
+    }
+
+    /// Runs a script that answers 1 for yes.
+    async fn is_granted(&self, script: &script::Script, holder: &str, ttl: Duration) -> Result<bool> {
+        let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
+        let answer = self.line.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
+        number(&answer).map(|answer| answer == 1).ok_or_else(|| senseless(WHAT, &answer))
+    }
+}
+
+fn ms(ttl: Duration) -> String {
+    ttl.min(TTL_MAX).as_millis().max(1).to_string()
+}
+
+fn instance(value: Value) -> Option<InstanceId> {
+    text(value)?.parse().ok()
+}
+
+/// A host name is for people: whatever bytes it has, it is no reason to leave the instance out.
+fn shown(hostname: &Value) -> Option<String> {
+    match hostname {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl MeshLink for RedisMesh {
+    async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
+        let keys = &self.keys;
+        let counted = [keys.counter.as_str(), &keys.heartbeats];
+        let args = [keys.channel_prefix.as_bytes()];
+        let answer = self.line.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
+        let complaint = senseless(WHAT, &answer);
+        let id = instance(answer).ok_or(complaint)?;
+        // Heard first, seen second: whoever finds us in the registry can call us.
+        let topics = [keys.channel(id), keys.broadcast.clone()];
+        let listening = self.switchboard.listen(&topics, Arc::new(Ear(inbox)));
+        self.switchboard.confirm(&listening).await?;
+        self.beat(id, hostname).await?;
+        Ok(Box::new(Seat { id, _listening: listening }))
+    }
+
+    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()> {
+        let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames, &self.keys.counter];
+        let args = [id.to_string().into_bytes(), hostname.as_bytes().to_vec()];
+        let args = [&args[0][..], &args[1]];
+        self.line.run(Intent::Change, &script::MESH_BEAT, &keys, &args).await?;
+        Ok(())
+    }
+
+    async fn leave(&self, id: InstanceId) -> Result<()> {
+        let mut both = redis::pipe();
+        both.cmd("ZREM").arg(&self.keys.heartbeats).arg(id.0);
+        both.cmd("HDEL").arg(&self.keys.hostnames).arg(id.0);
+        for answer in self.line.pipe(Intent::Change, &both).await? {
+            answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
+        }
+        Ok(())
+    }
+
+    async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
+        let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames];
+        let answer = self.line.run(Intent::Ask, &script::MESH_NODES, &keys, &[ms(ttl).as_bytes()]).await?;
+        let complaint = senseless(WHAT, &answer);
+        let Value::Array(parts) = answer else { return Err(complaint) };
+        let mut parts = parts.into_iter();
+        let mut nodes = Vec::with_capacity(parts.len() / 3);
+        while let (Some(id), Some(idle), Some(hostname)) = (parts.next(), parts.next(), parts.next()) {
+            let idle = text(idle).and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+            // Whatever else somebody put there is no instance.
+            if let (Some(instance_id), Some(idle), Some(hostname)) = (instance(id), idle, shown(&hostname)) {
+                nodes.push(MeshNode { instance_id, hostname, idle, is_self: false });
+            }
+        }
+        nodes.sort_unstable_by_key(|node| node.instance_id);
+        Ok(nodes)
+    }
+
+    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
+        self.publish(&self.keys.channel(to), &message).await
+    }
+
+    async fn broadcast(&self, message: Bytes) -> Result<u64> {
+        self.publish(&self.keys.broadcast, &message).await
+    }
+
+    async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {
+        self.is_granted(&script::MESH_LEAD, holder, ttl).await
+    }
+
+    async fn renew(&self, holder: &str, ttl: Duration) -> Result<bool> {
+        self.is_granted(&script::MESH_RENEW, holder, ttl).await
+    }
+
+    async fn resign(&self, holder: &str) -> Result<()> {
+        self.line.run(Intent::Change, &script::MESH_RESIGN, &[&self.keys.lock], &[holder.as_bytes()]).await?;
+        Ok(())
+    }
+
+    async fn sweep(&self, holder: &str, ttl: Duration) -> Result<Vec<InstanceId>> {
+        let keys = [self.keys.lock.as_str(), &self.keys.heartbeats, &self.keys.hostnames];
+        let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
+        let answer = self.line.run(Intent::Change, &script::MESH_SWEEP, &keys, &args).await?;
+        let complaint = senseless(WHAT, &answer);
+        match answer {
+            Value::Array(gone) => Ok(gone.into_iter().filter_map(instance).collect()),
+            Value::Int(_) => Err(Error::Fenced { what: "sweep" }),
+            _ => Err(complaint),
+        }
+    }
+}
+
+struct Seat {
+    id: InstanceId,
+    _listening: Listening,
+}
+
+impl Membership for Seat {
+    fn id(&self) -> InstanceId {
+        self.id
+    }
+}
+
+struct Ear(Arc<dyn MeshInbox>);
+
+impl Listener for Ear {
+    fn hear(&self, _topic: &Arc<str>, body: Bytes) {
+        self.0.hear(body);
+    }
+
+    fn missed(&self) {
+        self.0.missed();
+    }
+}

@@ -1,0 +1,14 @@
+-- Who was heard of lately.
+-- KEYS: the heartbeats, the host names. ARGV: how lately, in ms. Answers instance, ms since its last beat, host name, and so on.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local oldest = string.format('(%.0f', now - tonumber(ARGV[1]))
+local found = redis.call('ZRANGEBYSCORE', KEYS[1], oldest, '+inf', 'WITHSCORES')
+local answer = {}
+for place = 1, #found, 2 do
+  local id = found[place]
+  answer[#answer + 1] = id
+  answer[#answer + 1] = string.format('%.0f', math.max(0, now - tonumber(found[place + 1])))
+  answer[#answer + 1] = redis.call('HGET', KEYS[2], id) or 'unknown'
+end
+return answer

@@ -1,0 +1,6 @@
+-- Lets go of the lock where it is the holder's.
+-- KEYS: the lock. ARGV: the holder.
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0

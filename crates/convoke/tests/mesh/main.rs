@@ -1,0 +1,8 @@
+//! Instances of a mesh in one process, with time that the tests move.
+
+mod calls;
+mod fences;
+mod limits;
+mod registry;
+mod stage;
+mod stopping;

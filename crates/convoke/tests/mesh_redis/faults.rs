@@ -1,0 +1,152 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use convoke::mesh::MeshAddress;
+use convoke::{InstanceId, Mesh, MeshError};
+use convoke_testkit::process::{RedisSentinel, RedisServer, eventually, settle};
+
+use crate::stage::*;
+
+async fn listed(mesh: &Mesh) -> Vec<(u64, String)> {
+    let nodes = mesh.nodes().await.unwrap_or_default();
+    nodes.into_iter().map(|node| (node.instance_id.0, node.hostname)).collect()
+}
+
+/// Until a call from one to the other is answered.
+async fn reaches(from: &Mesh, to: &Mesh) {
+    let call = async || from.invoke(to.instance_id(), Echo(7)).await.ok();
+    assert_eq!(eventually("a call is answered", call).await, 7);
+}
+
+#[tokio::test]
+async fn a_redis_that_was_emptied_knows_everybody_again_by_name() {
+    let mut server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    let before = listed(&a).await;
+    assert_eq!(before.len(), 2);
+    server.restart_empty().await;
+    settle("both are listed with their host names", before, async || listed(&a).await).await;
+    reaches(&a, &b).await;
+    reaches(&b, &a).await;
+    let c = start(&server).await;
+    assert_eq!(c.instance_id(), InstanceId(3), "the counter was lost, the numbers were not");
+}
+
+#[tokio::test]
+async fn who_joins_an_emptied_redis_first_is_given_nobodys_number() {
+    let mut server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    server.restart_empty().await;
+    let mut probe = probe(&server).await;
+    // They listen again, and their heartbeats are lost once more.
+    for mesh in [&a, &b] {
+        reaches(mesh, mesh).await;
+        let channel = format!("app:mesh:{KEY}:node:{}", mesh.instance_id());
+        let listeners = async || {
+            let mut command = redis::cmd("PUBSUB");
+            command.arg("NUMSUB").arg(&channel);
+            let (_, count): (String, i64) = command.query_async(&mut probe.clone()).await.expect("counts");
+            (count == 1).then_some(())
+        };
+        eventually("it listens", listeners).await;
+    }
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut probe).await.expect("empties");
+    assert_eq!(start(&server).await.instance_id(), InstanceId(3));
+}
+
+#[tokio::test]
+async fn lost_connections_are_made_anew_and_calls_go_on() {
+    let server = RedisServer::start().await;
+    let mut probe = probe(&server).await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    for _ in 0..5 {
+        drop_connections(&mut probe).await;
+        reaches(&a, &b).await;
+        reaches(&b, &a).await;
+    }
+    assert_eq!(a.calls_open() + b.calls_open(), 0);
+}
+
+#[tokio::test]
+async fn calls_in_flight_when_connections_drop_end_and_run_once() {
+    let server = RedisServer::start().await;
+    let mut probe = probe(&server).await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let b = start(&server).await.on(move |Sleep { ms }| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(())
+        }
+    });
+    let a = start(&server).await;
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let (a, to) = (a.clone(), b.instance_id());
+            tokio::spawn(async move { a.invoke(to, Sleep { ms: 500 }).await })
+        })
+        .collect();
+    eventually("all run", async || (runs.load(Ordering::Relaxed) == 100).then_some(())).await;
+    drop_connections(&mut probe).await;
+    for call in calls {
+        match call.await.expect("no panic") {
+            Ok(()) | Err(MeshError::RequestTimeout { .. } | MeshError::Unavailable { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 100, "none ran twice");
+    settle("nothing is left", (0, 0), async || (a.calls_open(), b.handlers_running())).await;
+}
+
+#[tokio::test]
+async fn a_call_while_redis_is_away_fails_by_name_and_works_when_it_is_back() {
+    let mut server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    server.kill().await;
+    // The first may have been sent on a connection that was breaking: nobody can say whether it arrived.
+    let call = async || match a.invoke(b.instance_id(), Echo(1)).await {
+        Err(MeshError::Unavailable { instance, what, .. }) => Some((instance, what)),
+        Err(MeshError::RequestTimeout { .. }) => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(eventually("it says that Redis is away", call).await, (b.instance_id(), "echo".to_owned()));
+    assert_eq!(a.calls_open(), 0);
+    assert_eq!(a.invoke(a.instance_id(), Echo(1)).await.expect("a local call needs no Redis"), 1);
+    server.restart().await;
+    reaches(&a, &b).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_does_not_hang_a_call() {
+    let server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    server.pause();
+    let error = a.invoke(b.instance_id(), Echo(1)).await.expect_err("Redis says nothing");
+    assert!(matches!(error, MeshError::RequestTimeout { .. } | MeshError::Unavailable { .. }), "{error}");
+    server.resume();
+    reaches(&a, &b).await;
+    assert_eq!(a.calls_open(), 0);
+}
+
+#[tokio::test]
+async fn a_mesh_speaks_tls_and_follows_a_sentinel_to_the_new_master() {
+    let server = RedisServer::builder().tls().start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    reaches(&a, &b).await;
+    let mut master = RedisServer::start().await;
+    let port = master.port().to_string();
+    let _replica = RedisServer::builder().args(["--replicaof", "127.0.0.1", &port]).start().await;
+    let sentinel = RedisSentinel::watch(&master).await;
+    let address = MeshAddress::new(sentinel.url());
+    let by_sentinel = async || {
+        let mesh = Mesh::at(&address, KEY).await.expect("connects").settings(quick());
+        mesh.on(|Echo(n)| async move { Ok(n) }).start().await.expect("starts")
+    };
+    let (c, d) = (by_sentinel().await, by_sentinel().await);
+    reaches(&d, &c).await;
+    master.kill().await;
+    reaches(&d, &c).await;
+    settle("both are on the new master", 2, async || listed(&c).await.len()).await;
+}

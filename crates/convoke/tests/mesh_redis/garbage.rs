@@ -1,0 +1,102 @@
+//! Whatever strangers put on the channels is counted and does no harm.
+
+use convoke_testkit::process::{RedisServer, eventually};
+use redis::aio::MultiplexedConnection;
+
+use crate::stage::*;
+
+const MESSAGES: u64 = 100_000;
+const BATCH: u64 = 1_000;
+
+/// Bytes, pieces of JSON, and messages that are right but for one thing. None can be read.
+fn garbage(dice: &mut Dice) -> Vec<u8> {
+    let length = dice.roll(64);
+    match dice.roll(5) {
+        0 => (0..length).map(|_| dice.roll(256) as u8).chain([0xff]).collect(),
+        1 => {
+            let pieces =
+                ["{", "}", "[", "]", ":", ",", "\"requestId\"", "\"reply\"", "true", "null", "1e9", "\"\\ud800\""];
+            (0..length).map(|_| dice.pick(&pieces)).collect::<String>().into_bytes().into_iter().chain(*b"{").collect()
+        }
+        2 => "[".repeat(1 + dice.roll(5_000) as usize).into_bytes(),
+        3 => {
+            let whole =
+                r#"{"requestId":"0198c0de-0000-7000-8000-0000000000ff","senderInstanceId":1,"type":"echo","data":1}"#;
+            whole.as_bytes()[..dice.roll(whole.len() as u64) as usize].to_vec()
+        }
+        _ => {
+            let id = dice.pick(&["null", "7", "\"\"", "{}", "true"]);
+            let sender = dice.pick(&["-1", "0", "1.5", "\"1\"", "1e99", "[]"]);
+            let mark = dice.pick(&[
+                "\"type\":7",
+                "\"reply\":true",
+                "\"heartbeat\":true",
+                "\"broadcast\":true",
+                "\"timeoutMs\":-1",
+            ]);
+            format!(r#"{{"requestId":{id},"senderInstanceId":{sender},{mark}}}"#).into_bytes()
+        }
+    }
+}
+
+/// Readable, but for nobody or without sense: answered or passed over.
+fn nonsense(dice: &mut Dice, target: u64) -> Vec<u8> {
+    let id = format!("0198c0de-0000-7000-8000-{:012x}", dice.roll(1 << 40));
+    let sender = [1, target, 99, u64::MAX][dice.roll(4) as usize];
+    match dice.roll(5) {
+        0 => format!(r#"{{"requestId":"{id}","reply":true,"data":[{}]}}"#, dice.roll(9)),
+        1 => format!(r#"{{"requestId":"{id}","heartbeat":true}}"#),
+        2 => format!(r#"{{"requestId":"{id}","senderInstanceId":{sender},"type":"unknown","timeoutMs":0.001}}"#),
+        3 => format!(r#"{{"requestId":"{id}","senderInstanceId":{sender},"type":"echo","data":{{"not":"a number"}}}}"#),
+        _ => format!(r#"{{"broadcast":true,"senderInstanceId":{sender},"type":"clear","data":[[[]]]}}"#),
+    }
+    .into_bytes()
+}
+
+async fn publish(probe: &mut MultiplexedConnection, channel: &str, messages: impl Iterator<Item = Vec<u8>>) {
+    let mut pipe = redis::pipe();
+    for message in messages {
+        pipe.cmd("PUBLISH").arg(channel).arg(message).ignore();
+    }
+    let _: () = pipe.query_async(probe).await.expect("publishes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_messages_of_garbage_are_counted_and_never_fatal() {
+    let server = RedisServer::start().await;
+    let mut probe = probe(&server).await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    let own = format!("app:mesh:{KEY}:node:{}", b.instance_id());
+    let (mut dice, target) = (Dice(7), b.instance_id().0);
+    for batch in 0..MESSAGES / BATCH {
+        let channel = if batch % 10 == 9 { format!("app:mesh:{KEY}:broadcast") } else { own.clone() };
+        publish(&mut probe, &channel, (0..BATCH).map(|_| garbage(&mut dice))).await;
+        publish(&mut probe, &own, (0..BATCH / 10).map(|_| nonsense(&mut dice, target))).await;
+        if batch % 10 == 0 {
+            assert_eq!(a.invoke(b.instance_id(), Echo(batch)).await.expect("it goes on answering"), batch);
+        }
+    }
+    let counted = async || (b.messages_malformed() == MESSAGES).then_some(());
+    eventually("each is counted, and nothing else is", counted).await;
+    assert_eq!(a.messages_malformed(), MESSAGES / 10, "those to all");
+    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it goes on answering"), 1);
+    let idle = async || (a.calls_open() + b.calls_open() + b.handlers_running() == 0).then_some(());
+    eventually("nothing is left", idle).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_requests_leaves_nothing_behind() {
+    let server = RedisServer::start().await;
+    let mut probe = probe(&server).await;
+    let settings = convoke::mesh::MeshSettings { handlers_max: 10, ..quick() };
+    let (a, b) = (start(&server).await, start(&server).await);
+    b.stop().await;
+    let b = b.settings(settings).start().await.expect("starts again");
+    let own = format!("app:mesh:{KEY}:node:{}", b.instance_id());
+    let request =
+        |n| format!(r#"{{"requestId":"{n}","senderInstanceId":77,"type":"sleep","data":{{"ms":300}}}}"#).into_bytes();
+    publish(&mut probe, &own, (0..20_000).map(request)).await;
+    assert!(b.handlers_running() <= 10);
+    eventually("it answers again", async || a.invoke(b.instance_id(), Echo(1)).await.ok()).await;
+    eventually("nothing is left", async || (b.handlers_running() == 0).then_some(())).await;
+}

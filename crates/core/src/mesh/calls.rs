@@ -1,0 +1,230 @@
+//! The calls that wait for an answer.
+//!
+//! A call is opened, kept alive by heartbeats, and closed exactly once: by its reply, by whoever could not send it, by its
+//! deadline, or because the instance stops. Who closes it is given the waiter; whoever comes later, a late reply or a second
+//! one, is given nothing. The table holds what is open and no more.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+/// Longer than any call that is meant, short enough to be added to any instant.
+const TIMEOUT_MAX: Duration = Duration::from_secs(86_400 * 365);
+/// The bits of an id that count calls; the others tell tables apart.
+const COUNT_BITS: u32 = 56;
+
+/// What a request and its reply have in common: a UUID. Those of one table share their first half, which was random when
+/// the table was made, so that a reply to an earlier run of the same instance finds nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(Uuid);
+
+impl RequestId {
+    /// Anything else is an id that none of our calls has.
+    pub fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(RequestId)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+/// `W` waits for the end of a call.
+#[derive(Debug)]
+pub struct Calls<W> {
+    salt: u64,
+    last: u64,
+    open: HashMap<u64, Open<W>>,
+    deadlines: BTreeSet<(Instant, u64)>,
+}
+
+#[derive(Debug)]
+struct Open<W> {
+    waiter: W,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl<W> Calls<W> {
+    /// `salt` is random.
+    pub fn new(salt: u64) -> Self {
+        Calls { salt, last: 0, open: HashMap::new(), deadlines: BTreeSet::new() }
+    }
+
+    /// From now on the call waits, for `timeout` at first.
+    pub fn open(&mut self, timeout: Duration, now: Instant, waiter: W) -> RequestId {
+        let timeout = timeout.min(TIMEOUT_MAX);
+        let deadline = now + timeout;
+        self.last += 1;
+        self.open.insert(self.last, Open { waiter, timeout, deadline });
+        self.deadlines.insert((deadline, self.last));
+        self.id(self.last)
+    }
+
+    /// The handler is still at it: the call has its whole timeout again. False where it is not open.
+    pub fn heartbeat(&mut self, id: RequestId, now: Instant) -> bool {
+        let Some(number) = self.number(id) else { return false };
+        let Some(open) = self.open.get_mut(&number) else { return false };
+        self.deadlines.remove(&(open.deadline, number));
+        open.deadline = now + open.timeout;
+        self.deadlines.insert((open.deadline, number));
+        true
+    }
+
+    /// Ends a call. Only the first who ends it is given the waiter.
+    pub fn close(&mut self, id: RequestId) -> Option<W> {
+        let number = self.number(id)?;
+        let open = self.open.remove(&number)?;
+        self.deadlines.remove(&(open.deadline, number));
+        Some(open.waiter)
+    }
+
+    /// Ends all calls whose deadline has come.
+    pub fn expire(&mut self, now: Instant) -> Vec<W> {
+        let mut expired = Vec::new();
+        while let Some((deadline, number)) = self.deadlines.first().copied()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            expired.extend(self.open.remove(&number).map(|open| open.waiter));
+        }
+        expired
+    }
+
+    /// Ends them all.
+    pub fn drain(&mut self) -> Vec<W> {
+        self.deadlines.clear();
+        std::mem::take(&mut self.open).into_values().map(|open| open.waiter).collect()
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    fn id(&self, number: u64) -> RequestId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.salt.to_be_bytes());
+        bytes[8..].copy_from_slice(&number.to_be_bytes());
+        RequestId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// Which of our calls an id is of.
+    fn number(&self, id: RequestId) -> Option<u64> {
+        let number = id.0.as_u64_pair().1 & ((1 << COUNT_BITS) - 1);
+        (self.id(number) == id).then_some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_call_is_closed_once_and_late_replies_find_nothing() {
+        let (mut calls, now) = (Calls::new(7), Instant::now());
+        let id = calls.open(SECOND, now, 'a');
+        assert_eq!((calls.close(id), calls.close(id)), (Some('a'), None));
+        let late = calls.open(SECOND, now, 'b');
+        assert_eq!(calls.expire(now + SECOND), ['b']);
+        assert_eq!(calls.close(late), None);
+        assert!(!calls.heartbeat(late, now));
+        assert!(calls.is_empty() && calls.next_deadline().is_none());
+    }
+
+    #[test]
+    fn a_heartbeat_gives_the_whole_timeout_again() {
+        let (mut calls, now) = (Calls::new(7), Instant::now());
+        let slow = calls.open(SECOND, now, 'a');
+        calls.open(SECOND, now, 'b');
+        assert!(calls.heartbeat(slow, now + SECOND / 2));
+        assert_eq!(calls.expire(now + SECOND), ['b']);
+        assert_eq!(calls.next_deadline(), Some(now + SECOND * 3 / 2));
+        assert!(calls.expire(now + SECOND * 5 / 4).is_empty());
+        assert_eq!(calls.expire(now + SECOND * 3 / 2), ['a']);
+    }
+
+    #[test]
+    fn a_reply_to_another_table_finds_nothing() {
+        let (mut before, mut after) = (Calls::new(1), Calls::new(1 << 63));
+        let (old, new) = (before.open(SECOND, Instant::now(), 'a'), after.open(SECOND, Instant::now(), 'b'));
+        assert_ne!(old, new);
+        assert_eq!(after.close(old), None);
+        assert_eq!(after.close(new), Some('b'));
+    }
+
+    #[test]
+    fn an_id_is_a_uuid_that_reads_as_it_is_shown() {
+        let mut calls = Calls::new(u64::MAX);
+        for _ in 0..300 {
+            let id = calls.open(SECOND, Instant::now(), ());
+            assert_eq!(RequestId::parse(&id.to_string()), Some(id));
+            assert_eq!(id.to_string().len(), 36);
+            assert_eq!(calls.close(id), Some(()));
+        }
+        assert_eq!(RequestId::parse("1"), None);
+    }
+
+    #[test]
+    fn a_timeout_without_end_is_only_long() {
+        let (mut calls, now) = (Calls::new(7), Instant::now());
+        calls.open(Duration::MAX, now, 'a');
+        calls.open(SECOND, now, 'b');
+        assert_eq!(calls.expire(now + SECOND), ['b']);
+        assert_eq!(calls.drain(), ['a']);
+        assert!(calls.is_empty() && calls.next_deadline().is_none());
+    }
+
+    proptest! {
+        /// Against the plainest table there could be.
+        #[test]
+        fn whatever_happens_a_call_ends_once(steps in prop::collection::vec((0..4_u8, 0..24_usize, 1..9_u64), 1..200)) {
+            let start = Instant::now();
+            let (mut calls, mut ids, mut now) = (Calls::new(3), Vec::new(), start);
+            let mut model: BTreeMap<usize, (Duration, Instant)> = BTreeMap::new();
+            for (what, which, seconds) in steps {
+                let span = Duration::from_secs(seconds);
+                match (what, ids.get(which).copied()) {
+                    (0, _) => {
+                        model.insert(ids.len(), (span, now + span));
+                        ids.push(calls.open(span, now, ids.len()));
+                    }
+                    (1, Some(id)) => {
+                        if let Some((timeout, deadline)) = model.get_mut(&which) {
+                            *deadline = now + *timeout;
+                        }
+                        prop_assert_eq!(calls.heartbeat(id, now), model.contains_key(&which));
+                    }
+                    (2, Some(id)) => prop_assert_eq!(calls.close(id), model.remove(&which).map(|_| which)),
+                    _ => {
+                        now += span;
+                        let due: Vec<_> = model.iter().filter(|(_, call)| call.1 <= now).map(|call| *call.0).collect();
+                        let mut expired = calls.expire(now);
+                        expired.sort_unstable();
+                        prop_assert_eq!(&expired, &due);
+                        model.retain(|which, _| !due.contains(which));
+                    }
+                }
+                prop_assert_eq!(calls.len(), model.len());
+                prop_assert_eq!(calls.next_deadline(), model.values().map(|call| call.1).min());
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Who is in a mesh.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Invalid;
+
+/// The number of an instance within its mesh. Counted up from 1 and never given twice; 0 is nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InstanceId(pub u64);
+
+impl InstanceId {
+    /// Who has not joined yet.
+    pub const NOBODY: InstanceId = InstanceId(0);
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match text.parse() {
+            Ok(number @ 1..) => Ok(InstanceId(number)),
+            _ => Err(Invalid::new("instance", format!("expected the number of an instance, from 1 up, got {text:?}"))),
+        }
+    }
+}
+
+/// A live instance, as the registry knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshNode {
+    pub instance_id: InstanceId,
+    pub hostname: String,
+    /// How long ago it was last heard of, by the registry's own clock.
+    #[serde(skip)]
+    pub idle: Duration,
+    /// Whether it is the one that asks.
+    #[serde(rename = "self")]
+    pub is_self: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_a_number_from_1_up() {
+        assert_eq!("7".parse::<InstanceId>().expect("a number"), InstanceId(7));
+        for text in ["", "0", "-1", "1.5", "one", "18446744073709551616"] {
+            assert_eq!(text.parse::<InstanceId>().expect_err(text).field, "instance");
+        }
+    }
+}

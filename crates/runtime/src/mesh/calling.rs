@@ -1,0 +1,137 @@
+//! Makes calls.
+//!
+//! A request is published once. Whoever calls drives that and waits for the end at the same time, since the reply may be
+//! there before the link has said that it sent the request. Where the link says that nobody listens, or that it sent
+//! nothing, the call ends at once; where it does not know, the call waits for its reply or its deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::error::Invalid;
+use convoke_core::mesh::envelope::{DATA_BYTES_MAX, Heading, encode_request};
+use convoke_core::mesh::{Fault, InstanceId, MeshError};
+use convoke_core::{Epoch, Error, Json};
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::deadlines::End;
+use super::serving;
+use super::station::Station;
+use super::telemetry::METERS;
+use super::tracing_scope::next_step;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallOptions {
+    /// How long to wait for a sign of life; the instance's own setting unless told.
+    pub timeout: Option<Duration>,
+    /// The term of leadership in whose name the call is made.
+    pub epoch: Option<Epoch>,
+}
+
+/// Answers JSON text.
+pub(super) async fn call(
+    station: &Arc<Station>,
+    to: InstanceId,
+    request_type: &str,
+    data: &Json,
+    options: CallOptions,
+) -> Result<String, MeshError> {
+    let started = Instant::now();
+    let counted = Counted::new();
+    let answer = if to == station.id() {
+        call_ourselves(station, request_type, data, options).await
+    } else {
+        call_other(station, to, request_type, data, options).await
+    };
+    drop(counted);
+    METERS.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
+    answer
+}
+
+async fn call_other(
+    station: &Arc<Station>,
+    to: InstanceId,
+    request_type: &str,
+    data: &Json,
+    options: CallOptions,
+) -> Result<String, MeshError> {
+    check_size(data)?;
+    let timeout = options.timeout.unwrap_or(station.settings.request_timeout);
+    let stopped = || MeshError::of(Fault::Stopped, to, request_type);
+    let (call, mut end) = station.pending.open(timeout).ok_or_else(stopped)?;
+    let heading =
+        Heading { sender: station.id(), kind: request_type, timeout, epoch: options.epoch, trace: next_step() };
+    let message = encode_request(call.id, &heading, data.as_raw());
+    let end = tokio::select! {
+        biased;
+        end = &mut end => end,
+        sent = station.link.send(to, message.into()) => match sent {
+            Ok(0) => return Err(MeshError::NoNode { instance: to, request_type: request_type.to_owned() }),
+            Ok(_) | Err(Error::Unknown { .. }) => end.await,
+            Err(source) => return Err(unavailable(to, request_type, source)),
+        },
+    };
+    match end {
+        Ok(End::Reply(Ok(data))) => Ok(data),
+        Ok(End::Reply(Err(error))) => Err(MeshError::of(Fault::from_error(&error, request_type), to, request_type)),
+        Ok(End::Expired) => {
+            Err(MeshError::RequestTimeout { instance: to, request_type: request_type.to_owned(), timeout })
+        }
+        Ok(End::Stopped) | Err(_) => Err(stopped()),
+    }
+}
+
+async fn call_ourselves(
+    station: &Arc<Station>,
+    request_type: &str,
+    data: &Json,
+    options: CallOptions,
+) -> Result<String, MeshError> {
+    check_size(data)?;
+    let context = Context {
+        caller: station.id(),
+        timeout: options.timeout.unwrap_or(station.settings.request_timeout),
+        received: Instant::now(),
+        epoch: options.epoch,
+        trace: next_step(),
+        station: station.clone(),
+    };
+    let answer = serving::serve_local(station, request_type, data.as_str().to_owned(), context).await;
+    match answer {
+        Ok(data) => Ok(data.as_str().to_owned()),
+        Err(fault) => Err(MeshError::of(fault, station.id(), request_type)),
+    }
+}
+
+pub(super) fn unavailable(instance: InstanceId, what: &str, source: Error) -> MeshError {
+    match source {
+        Error::Invalid(invalid) => invalid.into(),
+        source => MeshError::Unavailable { instance, what: what.to_owned(), source },
+    }
+}
+
+pub(super) fn check_size(data: &Json) -> Result<(), Invalid> {
+    match data.as_str().len() {
+        0..=DATA_BYTES_MAX => Ok(()),
+        length => {
+            let message = format!("expected at most {DATA_BYTES_MAX} bytes of JSON, got {length}");
+            Err(Invalid::too_large("data", message))
+        }
+    }
+}
+
+/// A call under way, counted until it ends or is let go of.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        METERS.began();
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        METERS.ended();
+    }
+}

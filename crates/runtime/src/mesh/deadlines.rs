@@ -1,0 +1,121 @@
+//! The calls under way, and the one timer that ends those whose deadline has come.
+//!
+//! The timer is set for the earliest deadline that it knows of and is not moved when calls end: since most calls have the
+//! same timeout, it is woken about once in that time, however many there are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::mesh::{Calls, RequestId};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+/// How a call ended, as far as the table knows.
+pub(super) enum End {
+    Reply(Result<String, String>),
+    Expired,
+    Stopped,
+}
+
+type Waiter = oneshot::Sender<End>;
+
+pub(super) struct Pending {
+    table: Mutex<Table>,
+    earlier: Notify,
+}
+
+struct Table {
+    calls: Calls<Waiter>,
+    /// What the timer is set for.
+    wakes: Option<std::time::Instant>,
+    is_closed: bool,
+}
+
+impl Pending {
+    pub(super) fn new() -> Self {
+        let table = Table { calls: Calls::new(rand::random()), wakes: None, is_closed: false };
+        Pending { table: Mutex::new(table), earlier: Notify::new() }
+    }
+
+    /// `None` where the instance has stopped.
+    pub(super) fn open(self: &Arc<Self>, timeout: Duration) -> Option<(Call, oneshot::Receiver<End>)> {
+        let (waiter, end) = oneshot::channel();
+        let mut table = self.table.lock();
+        if table.is_closed {
+            return None;
+        }
+        let id = table.calls.open(timeout, Instant::now().into_std(), waiter);
+        let next = table.calls.next_deadline();
+        if next.is_some_and(|next| table.wakes.is_none_or(|wakes| next < wakes)) {
+            table.wakes = next;
+            self.earlier.notify_one();
+        }
+        Some((Call { id, pending: self.clone() }, end))
+    }
+
+    pub(super) fn heartbeat(&self, id: RequestId) -> bool {
+        self.table.lock().calls.heartbeat(id, Instant::now().into_std())
+    }
+
+    /// False where the call has ended before.
+    pub(super) fn reply(&self, id: RequestId, outcome: Result<String, String>) -> bool {
+        let waiter = self.table.lock().calls.close(id);
+        // Whoever waited may have gone away a moment ago.
+        waiter.is_some_and(|waiter| waiter.send(End::Reply(outcome)).is_ok())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.lock().calls.len()
+    }
+
+    /// Ends all calls, and lets none begin.
+    pub(super) fn close(&self) {
+        let waiters = {
+            let mut table = self.table.lock();
+            table.is_closed = true;
+            table.calls.drain()
+        };
+        for waiter in waiters {
+            let _ = waiter.send(End::Stopped);
+        }
+    }
+
+    /// Ends calls at their deadlines, for ever.
+    pub(super) async fn watch(&self) {
+        loop {
+            let wakes = self.table.lock().wakes.map(Instant::from_std);
+            match wakes {
+                None => self.earlier.notified().await,
+                Some(wakes) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(wakes) => {}
+                        () = self.earlier.notified() => continue,
+                    }
+                }
+            }
+            let expired = {
+                let mut table = self.table.lock();
+                let expired = table.calls.expire(Instant::now().into_std());
+                table.wakes = table.calls.next_deadline();
+                expired
+            };
+            for waiter in expired {
+                let _ = waiter.send(End::Expired);
+            }
+        }
+    }
+}
+
+/// A call of ours. Dropped, it is not waited for any more.
+pub(super) struct Call {
+    pub id: RequestId,
+    pending: Arc<Pending>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let waiter = self.pending.table.lock().calls.close(self.id);
+        drop(waiter);
+    }
+}

@@ -1,0 +1,65 @@
+//! What answers a request, by its type; and what hears a broadcast.
+//!
+//! Handlers may come and go while the instance runs; the last one for a type wins. Who runs keeps the one it began with.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use convoke_core::Json;
+use convoke_core::mesh::{EpochFloor, Fault, InstanceId};
+use parking_lot::RwLock;
+
+use super::context::Context;
+
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Json, Fault>> + Send>>;
+pub type BroadcastFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+type Answer = dyn Fn(Context, String) -> HandlerFuture + Send + Sync;
+pub(super) type Ear = dyn Fn(InstanceId, String) -> BroadcastFuture + Send + Sync;
+
+/// What a handler asks of its callers.
+#[derive(Debug, Clone, Default)]
+pub struct Demand {
+    /// Callers below it, and callers that name no epoch, are refused.
+    pub epoch: Option<EpochFloor>,
+}
+
+pub(super) struct Handler {
+    pub request_type: Arc<str>,
+    pub demand: Demand,
+    pub answer: Box<Answer>,
+}
+
+#[derive(Default)]
+pub struct Handlers {
+    by_type: RwLock<HashMap<Box<str>, Arc<Handler>>>,
+    ears: RwLock<HashMap<Box<str>, Arc<Ear>>>,
+}
+
+impl Handlers {
+    /// Answers requests of a type; their data is JSON text.
+    pub fn on<F>(&self, request_type: &str, demand: Demand, answer: F)
+    where
+        F: Fn(Context, String) -> HandlerFuture + Send + Sync + 'static,
+    {
+        let handler = Handler { request_type: request_type.into(), demand, answer: Box::new(answer) };
+        self.by_type.write().insert(request_type.into(), Arc::new(handler));
+    }
+
+    /// Hears broadcasts of a type, from whom and with what data.
+    pub fn on_broadcast<F>(&self, broadcast_type: &str, ear: F)
+    where
+        F: Fn(InstanceId, String) -> BroadcastFuture + Send + Sync + 'static,
+    {
+        self.ears.write().insert(broadcast_type.into(), Arc::new(ear));
+    }
+
+    pub(super) fn find(&self, request_type: &str) -> Option<Arc<Handler>> {
+        self.by_type.read().get(request_type).cloned()
+    }
+
+    pub(super) fn find_ear(&self, broadcast_type: &str) -> Option<Arc<Ear>> {
+        self.ears.read().get(broadcast_type).cloned()
+    }
+}

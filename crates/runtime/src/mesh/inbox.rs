@@ -1,0 +1,59 @@
+//! Takes apart what is heard, where it is heard.
+//!
+//! Nothing here waits and nothing here fails: a message is understood and passed on, or counted.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke_core::mesh::{Envelope, InstanceId, RequestId};
+use convoke_core::ports::MeshInbox;
+use tracing::debug;
+
+use super::serving;
+use super::station::Station;
+use super::telemetry::METERS;
+
+pub(super) struct Inbox(pub Arc<Station>);
+
+impl MeshInbox for Inbox {
+    fn hear(&self, message: Bytes) {
+        let station = &self.0;
+        match Envelope::parse(&message) {
+            Ok(Envelope::Reply { id, outcome }) => {
+                let is_ours = |id| station.pending.reply(id, outcome.map(str::to_owned));
+                count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+            }
+            Ok(Envelope::Heartbeat { id }) => {
+                let is_ours = |id| station.pending.heartbeat(id);
+                count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+            }
+            Ok(Envelope::Request(request)) => serving::serve(station, request),
+            Ok(Envelope::Broadcast { sender, kind, data }) => self.hear_broadcast(sender, &kind, data),
+            Err(error) => {
+                station.count_malformed();
+                debug!(%error, bytes = message.len(), "a message in the mesh could not be read");
+            }
+        }
+    }
+
+    fn missed(&self) {
+        self.0.missed.notify_one();
+    }
+}
+
+impl Inbox {
+    fn hear_broadcast(&self, sender: InstanceId, kind: &str, data: &str) {
+        // Our own was heard when it was sent.
+        if sender != self.0.id() {
+            serving::tell(&self.0, sender, kind, data);
+        }
+    }
+}
+
+fn count_stray(is_ours: bool, id: &Cow<'_, str>) {
+    if !is_ours {
+        METERS.stray();
+        debug!(%id, "an answer came too late, or for nobody");
+    }
+}

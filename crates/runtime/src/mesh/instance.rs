@@ -1,0 +1,220 @@
+//! An instance, from the outside.
+//!
+//! It is made idle, started and stopped, and may be started again under a new number. Starting and stopping take turns;
+//! everything else may happen at any time, from any task. One that is dropped without being stopped ends its calls and its
+//! handlers and is heard of no more: the leader sweeps it out.
+
+use std::sync::Arc;
+
+use convoke_core::Json;
+use convoke_core::mesh::{Fault, InstanceId, MeshError, MeshNode, envelope};
+use convoke_core::ports::{Membership, MeshLink};
+use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use super::calling::{self, CallOptions, unavailable};
+use super::handlers::Handlers;
+use super::inbox::Inbox;
+use super::membership::{self, OnGone};
+use super::settings::Settings;
+use super::station::{Refusal, Station};
+use super::{lease, serving};
+
+/// Clones are the same instance.
+#[derive(Clone)]
+pub struct Instance(Arc<Inner>);
+
+struct Inner {
+    link: Arc<dyn MeshLink>,
+    hostname: String,
+    settings: RwLock<Settings>,
+    handlers: Arc<Handlers>,
+    on_gone: Arc<OnGone>,
+    running: RwLock<Option<Arc<Running>>>,
+    /// Starts and stops take turns.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Instance {
+    pub fn new(link: Arc<dyn MeshLink>, hostname: impl Into<String>, settings: Settings) -> Self {
+        Instance(Arc::new(Inner {
+            link,
+            hostname: hostname.into(),
+            settings: RwLock::new(settings),
+            handlers: Arc::default(),
+            on_gone: Arc::default(),
+            running: RwLock::new(None),
+            turn: tokio::sync::Mutex::new(()),
+        }))
+    }
+
+    /// What answers and hears here. May be changed at any time.
+    pub fn handlers(&self) -> &Handlers {
+        &self.0.handlers
+    }
+
+    /// Changes what the next start goes by.
+    pub fn set(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.0.settings.write());
+    }
+
+    /// Is told of each instance that we sweep out. The last one given wins.
+    pub fn on_gone<F, Fut>(&self, callback: F)
+    where
+        F: Fn(InstanceId) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        *self.0.on_gone.write() = Some(Arc::new(move |id| Box::pin(callback(id))));
+    }
+
+    /// Joins: from when it returns we can call and be called.
+    pub async fn start(&self) -> Result<InstanceId, MeshError> {
+        let _turn = self.0.turn.lock().await;
+        if let Some(running) = &*self.0.running.read() {
+            return Err(MeshError::AlreadyRunning { instance: running.station.id() });
+        }
+        let settings = self.0.settings.read().clone();
+        settings.check()?;
+        let (link, hostname) = (self.0.link.clone(), self.0.hostname.clone());
+        let (station, refusals) = Station::new(link, settings, hostname, self.0.handlers.clone());
+        let joined = self.0.link.join(&self.0.hostname, Arc::new(Inbox(station.clone()))).await;
+        let seat = joined.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
+        station.joined(seat.id());
+        let running = Running::new(station, seat, refusals, self.0.on_gone.clone());
+        let id = running.station.id();
+        *self.0.running.write() = Some(Arc::new(running));
+        Ok(id)
+    }
+
+    /// Leaves: calls end as stopped, and handlers have the grace period to finish. Does nothing where it does not run.
+    pub async fn stop(&self) {
+        let _turn = self.0.turn.lock().await;
+        let running = self.0.running.write().take();
+        if let Some(running) = running {
+            running.stop().await;
+        }
+    }
+
+    /// Nobody's, where it does not run.
+    pub fn id(&self) -> InstanceId {
+        self.0.running.read().as_ref().map_or(InstanceId::NOBODY, |running| running.station.id())
+    }
+
+    /// Whether we are the one who sweeps.
+    pub fn is_leader(&self) -> bool {
+        self.0.running.read().as_ref().is_some_and(|running| running.station.lease.is_held())
+    }
+
+    /// Calls of ours that wait for their end.
+    pub fn calls_open(&self) -> usize {
+        self.0.running.read().as_ref().map_or(0, |running| running.station.pending.len())
+    }
+
+    /// Handlers that run here.
+    pub fn handlers_running(&self) -> usize {
+        self.0.running.read().as_ref().map_or(0, |running| running.station.running())
+    }
+
+    /// Messages that could not be read, since the start.
+    pub fn messages_malformed(&self) -> u64 {
+        self.0.running.read().as_ref().map_or(0, |running| running.station.malformed())
+    }
+
+    /// Live instances, by number. Needs no start.
+    pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
+        let (id, ttl) = (self.id(), self.0.settings.read().node_ttl);
+        let nodes = self.0.link.nodes(ttl).await.map_err(|source| unavailable(id, "nodes", source))?;
+        let mark = |node: MeshNode| MeshNode { is_self: node.instance_id == id, ..node };
+        Ok(nodes.into_iter().map(mark).collect())
+    }
+
+    /// Answers JSON text.
+    pub async fn call(
+        &self,
+        to: InstanceId,
+        request_type: &str,
+        data: &Json,
+        options: CallOptions,
+    ) -> Result<String, MeshError> {
+        let station = self.station(to, request_type)?;
+        calling::call(&station, to, request_type, data, options).await
+    }
+
+    /// Tells everybody, ourselves first unless `skip_self`. Answers how many others listen.
+    pub async fn broadcast(&self, kind: &str, data: &Json, skip_self: bool) -> Result<u64, MeshError> {
+        let station = self.station(InstanceId::NOBODY, kind)?;
+        calling::check_size(data)?;
+        if !skip_self {
+            serving::tell(&station, station.id(), kind, data.as_str());
+        }
+        let message = envelope::encode_broadcast(station.id(), kind, data.as_raw());
+        let heard = station.link.broadcast(message.into()).await;
+        let heard = heard.map_err(|source| unavailable(station.id(), kind, source))?;
+        Ok(heard.saturating_sub(1))
+    }
+
+    fn station(&self, to: InstanceId, what: &str) -> Result<Arc<Station>, MeshError> {
+        let running = self.0.running.read();
+        let station = running.as_ref().map(|running| running.station.clone());
+        station.ok_or_else(|| MeshError::of(Fault::Stopped, to, what))
+    }
+}
+
+/// What must go when an instance stops, or is dropped.
+struct Running {
+    station: Arc<Station>,
+    seat: Mutex<Option<Box<dyn Membership>>>,
+    /// Those that act in the registry.
+    duties: tokio::sync::Mutex<JoinSet<()>>,
+    /// Those that calls and refusals need.
+    _plumbing: JoinSet<()>,
+}
+
+impl Running {
+    fn new(
+        station: Arc<Station>,
+        seat: Box<dyn Membership>,
+        refusals: tokio::sync::mpsc::Receiver<Refusal>,
+        on_gone: Arc<OnGone>,
+    ) -> Self {
+        let (mut duties, mut plumbing) = (JoinSet::new(), JoinSet::new());
+        let (beating, standing, pending) = (station.clone(), station.clone(), station.pending.clone());
+        duties.spawn(async move { membership::keep(&beating, &on_gone).await });
+        duties.spawn(async move { lease::stand(&standing).await });
+        plumbing.spawn(async move { pending.watch().await });
+        plumbing.spawn(Station::send_refusals(station.link.clone(), refusals));
+        Running { station, seat: Mutex::new(Some(seat)), duties: tokio::sync::Mutex::new(duties), _plumbing: plumbing }
+    }
+
+    async fn stop(&self) {
+        let station = &self.station;
+        station.pending.close();
+        station.stopping.cancel();
+        // Nobody beats behind our back once we have left.
+        self.duties.lock().await.shutdown().await;
+        if station.lease.is_held() {
+            station.lease.lost();
+            if let Err(error) = station.link.resign(&station.lease.holder).await {
+                debug!(%error, "could not resign; the lock will expire");
+            }
+        }
+        if let Err(error) = station.link.leave(station.id()).await {
+            debug!(%error, "could not leave; the leader will see that we are gone");
+        }
+        drop(self.seat.lock().take());
+        station.tasks.close();
+        if tokio::time::timeout(station.settings.stop_grace, station.tasks.wait()).await.is_err() {
+            station.abandoned.cancel();
+            station.tasks.wait().await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.station.pending.close();
+        self.station.stopping.cancel();
+        self.station.abandoned.cancel();
+    }
+}

@@ -1,0 +1,82 @@
+//! Who sweeps: the holder of the mesh's lock.
+//!
+//! The lock is a uuid that is new for every run. Its holder counts from the moment before it asked, on its own clock, and
+//! stops believing in it a little before it ends there: a slow answer cannot stretch it, and an instance that was paused
+//! knows at once that it may have lost it. The registry is fenced by it besides.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::{debug, info};
+use uuid::Uuid;
+
+use super::station::Station;
+use super::telemetry;
+
+/// The part of a lock's time that the holder does not count on.
+const MARGIN_PART: u32 = 10;
+
+pub(super) struct Lease {
+    pub holder: String,
+    until: Mutex<Option<Instant>>,
+}
+
+impl Lease {
+    pub(super) fn new() -> Self {
+        Lease { holder: Uuid::now_v7().to_string(), until: Mutex::new(None) }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(super) fn lost(&self) {
+        *self.until.lock() = None;
+        telemetry::leads(false);
+    }
+
+    fn held(&self, asked: Instant, ttl: Duration) {
+        *self.until.lock() = Some(asked + (ttl - ttl / MARGIN_PART));
+        telemetry::leads(true);
+    }
+}
+
+/// Takes the lock when it is free and keeps it, for ever.
+pub(super) async fn stand(station: &Station) {
+    let settings = &station.settings;
+    loop {
+        let asked = Instant::now();
+        match station.link.lead(&station.lease.holder, settings.leader_ttl).await {
+            Ok(true) => {
+                station.lease.held(asked, settings.leader_ttl);
+                info!(instance = station.id().0, "leads its mesh");
+                keep(station).await;
+                station.lease.lost();
+                info!(instance = station.id().0, "leads its mesh no more");
+            }
+            Ok(false) => {}
+            Err(error) => debug!(%error, "cannot stand for the mesh's leader"),
+        }
+        tokio::time::sleep(settings.leader_retry_delay).await;
+    }
+}
+
+/// Until it is lost.
+async fn keep(station: &Station) {
+    let settings = &station.settings;
+    loop {
+        tokio::time::sleep(settings.leader_renew_interval).await;
+        let asked = Instant::now();
+        match station.link.renew(&station.lease.holder, settings.leader_ttl).await {
+            Ok(true) => station.lease.held(asked, settings.leader_ttl),
+            Ok(false) => return,
+            Err(error) => {
+                debug!(%error, "cannot renew the mesh's lock");
+                if !station.lease.is_held() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs handlers: within their number, in a task of their own, with heartbeats to the caller until there is a reply.
+//!
+//! A handler that panics, whose result is too large or that is dropped because the instance stops answers an error like any
+//! other. Its heartbeats go on while the instance stops, so that the caller waits for what the handler still does.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::Json;
+use convoke_core::mesh::envelope::{DATA_BYTES_MAX, Request, encode_heartbeat, encode_refusal, encode_reply};
+use convoke_core::mesh::{Fault, InstanceId};
+use futures_util::FutureExt;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::context::Context;
+use super::handlers::Handler;
+use super::station::{Permit, Station};
+use super::telemetry;
+use super::tracing_scope::in_trace;
+
+/// A heartbeat comes after this part of what the caller waits.
+const HEARTBEAT_PART: f64 = 0.75;
+/// However little a caller waits, heartbeats are no closer together.
+const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(5);
+/// However long a caller waits, a reply that cannot be sent is given up after this.
+const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// A request that was heard: starts its handler, or refuses it.
+pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
+    let timeout = request.timeout.unwrap_or(station.settings.request_timeout);
+    let context = Context {
+        caller: request.sender,
+        timeout,
+        received: Instant::now(),
+        epoch: request.epoch,
+        trace: request.trace,
+        station: station.clone(),
+    };
+    let (handler, permit) = match admit(station, &request.kind, request.data, &context) {
+        Ok(admitted) => admitted,
+        Err(fault) => return station.refuse(request.sender, &request.id, &request.kind, &fault),
+    };
+    let work = Work {
+        station: station.clone(),
+        id: request.id.into_owned(),
+        caller: request.sender,
+        timeout,
+        _permit: permit,
+    };
+    let data = request.data.to_owned();
+    station.tasks.spawn(work.run(handler, context, data));
+}
+
+/// A call of our own to ourselves: the same handler, limits and guard, without the link.
+pub(super) async fn serve_local(
+    station: &Arc<Station>,
+    request_type: &str,
+    data: String,
+    context: Context,
+) -> Result<Json, Fault> {
+    let (handler, _permit) = admit(station, request_type, &data, &context)?;
+    tokio::select! {
+        biased;
+        outcome = guarded(handler, context, data) => checked(outcome),
+        () = station.stopping.cancelled() => Err(Fault::Stopped),
+    }
+}
+
+/// A broadcast: runs what hears its type, if anything does.
+pub(super) fn tell(station: &Arc<Station>, sender: InstanceId, kind: &str, data: &str) {
+    let Some(ear) = station.handlers.find_ear(kind) else { return };
+    if data.len() > DATA_BYTES_MAX || station.stopping.is_cancelled() {
+        return telemetry::dropped("broadcast");
+    }
+    let Some(permit) = station.permit() else {
+        warn!(kind, sender = sender.0, "a broadcast was dropped: as many handlers run as may");
+        return telemetry::dropped("broadcast");
+    };
+    let (data, abandoned, kind) = (data.to_owned(), station.abandoned.clone(), kind.to_owned());
+    station.tasks.spawn(async move {
+        let _permit = permit;
+        let hearing = AssertUnwindSafe(async move { ear(sender, data).await }).catch_unwind();
+        if let Some(Err(panic)) = abandoned.run_until_cancelled(hearing).await {
+            warn!(kind, panic = panic_message(&*panic), "a broadcast's handler panicked");
+        }
+    });
+}
+
+/// Whether a request may run here and now.
+fn admit(
+    station: &Arc<Station>,
+    request_type: &str,
+    data: &str,
+    context: &Context,
+) -> Result<(Arc<Handler>, Permit), Fault> {
+    if station.stopping.is_cancelled() {
+        return Err(Fault::Stopped);
+    }
+    let handler = station.handlers.find(request_type).ok_or(Fault::NoHandler)?;
+    if data.len() > DATA_BYTES_MAX {
+        return Err(Fault::TooLarge);
+    }
+    if let Some(floor) = &handler.demand.epoch
+        && let Err(lowest) = floor.admit(context.epoch)
+    {
+        telemetry::fenced();
+        return Err(Fault::StaleEpoch(lowest));
+    }
+    let permit = station.permit().ok_or(Fault::Busy)?;
+    Ok((handler, permit))
+}
+
+/// A handler at work for a caller elsewhere.
+struct Work {
+    station: Arc<Station>,
+    id: String,
+    caller: InstanceId,
+    timeout: Duration,
+    _permit: Permit,
+}
+
+impl Work {
+    async fn run(self, handler: Arc<Handler>, context: Context, data: String) {
+        let outcome = tokio::select! {
+            // The handler first: one that is done at once costs no timer.
+            biased;
+            outcome = guarded(handler.clone(), context, data) => checked(outcome),
+            () = self.send_heartbeats() => Err(Fault::Stopped),
+            () = self.station.abandoned.cancelled() => Err(Fault::Stopped),
+        };
+        let reply = match outcome {
+            Ok(data) => encode_reply(&self.id, data.as_raw()),
+            Err(fault) => encode_refusal(&self.id, &fault.to_error(&handler.request_type)),
+        };
+        self.send_reply(reply.into()).await;
+    }
+
+    /// For as long as it is polled. One that is lost is made up for by the next; the reply does not wait for it.
+    async fn send_heartbeats(&self) {
+        let interval = self.timeout.mul_f64(HEARTBEAT_PART).max(HEARTBEAT_INTERVAL_MIN);
+        let heartbeat = Bytes::from(encode_heartbeat(&self.id));
+        let mut next = Instant::now();
+        loop {
+            // From beat to beat, so that a slow link does not stretch them beyond what the caller waits.
+            next = (next + interval).max(Instant::now());
+            tokio::time::sleep_until(next).await;
+            if let Err(error) = self.station.link.send(self.caller, heartbeat.clone()).await {
+                telemetry::dropped("heartbeat");
+                debug!(%error, caller = self.caller.0, "a heartbeat could not be sent");
+            }
+        }
+    }
+
+    /// Tries for as long as the caller may still wait. It may come twice; the caller takes the first.
+    async fn send_reply(&self, reply: Bytes) {
+        let (given_up, mut pause) = (Instant::now() + self.timeout.min(REPLY_PATIENCE_MAX), RETRY_FIRST);
+        let may_go_on = |pause| Instant::now() + pause < given_up && !self.station.abandoned.is_cancelled();
+        loop {
+            match self.station.link.send(self.caller, reply.clone()).await {
+                Ok(1..) => return,
+                Err(error) if error.is_transient() && may_go_on(pause) => {
+                    debug!(%error, caller = self.caller.0, "a reply could not be sent yet");
+                }
+                Ok(0) | Err(_) => return telemetry::dropped("reply"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+}
+
+/// What a handler makes of a request, also where it panics.
+async fn guarded(handler: Arc<Handler>, context: Context, data: String) -> Result<Json, Fault> {
+    let trace = context.trace;
+    let work = AssertUnwindSafe(async move { (handler.answer)(context, data).await }).catch_unwind();
+    let outcome = match trace {
+        Some(trace) => in_trace(trace, work).await,
+        None => work.await,
+    };
+    outcome.unwrap_or_else(|panic| Err(Fault::Handler(format!("the handler panicked: {}", panic_message(&*panic)))))
+}
+
+fn checked(outcome: Result<Json, Fault>) -> Result<Json, Fault> {
+    match outcome {
+        Ok(data) if data.as_str().len() > DATA_BYTES_MAX => {
+            let length = data.as_str().len();
+            Err(Fault::Handler(format!(
+                "the result has {length} bytes, more than the {DATA_BYTES_MAX} that may be sent"
+            )))
+        }
+        other => other,
+    }
+}
+
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}

@@ -1,0 +1,92 @@
+//! What an instance is told before it starts. The defaults are those of the existing system.
+
+use std::time::Duration;
+
+use convoke_core::Invalid;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How often we say that we are alive.
+    pub heartbeat_interval: Duration,
+    /// After how long without a heartbeat an instance is gone.
+    pub node_ttl: Duration,
+    /// How long a call waits for a reply or a heartbeat.
+    pub request_timeout: Duration,
+    /// How long the leader's lock lasts if it is not renewed.
+    pub leader_ttl: Duration,
+    pub leader_renew_interval: Duration,
+    /// How often who does not lead tries to.
+    pub leader_retry_delay: Duration,
+    /// How many handlers run at once.
+    pub handlers_max: usize,
+    /// How long handlers may go on once the instance was asked to stop.
+    pub stop_grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            heartbeat_interval: Duration::from_secs(5),
+            node_ttl: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(10),
+            leader_ttl: Duration::from_secs(30),
+            leader_renew_interval: Duration::from_secs(10),
+            leader_retry_delay: Duration::from_secs(5),
+            handlers_max: 1024,
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Settings {
+    pub fn check(&self) -> Result<(), Invalid> {
+        let positive = [
+            ("mesh.heartbeat_interval", self.heartbeat_interval),
+            ("mesh.node_ttl", self.node_ttl),
+            ("mesh.request_timeout", self.request_timeout),
+            ("mesh.leader_ttl", self.leader_ttl),
+            ("mesh.leader_renew_interval", self.leader_renew_interval),
+            ("mesh.leader_retry_delay", self.leader_retry_delay),
+        ];
+        for (field, value) in positive {
+            if value < Duration::from_millis(1) {
+                return Err(Invalid::new(field, format!("expected 1ms or more, got {value:?}")));
+            }
+        }
+        if self.heartbeat_interval >= self.node_ttl {
+            let message = format!("expected more than mesh.heartbeat_interval, which is {:?}", self.heartbeat_interval);
+            return Err(Invalid::senseless("mesh.node_ttl", message));
+        }
+        if self.leader_renew_interval >= self.leader_ttl {
+            let message =
+                format!("expected more than mesh.leader_renew_interval, which is {:?}", self.leader_renew_interval);
+            return Err(Invalid::senseless("mesh.leader_ttl", message));
+        }
+        if self.handlers_max == 0 {
+            return Err(Invalid::new("mesh.handlers_max", "expected 1 or more, got 0"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_make_sense_and_nonsense_is_named() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let spoilt: [(&str, fn(&mut Settings)); 5] = [
+            ("mesh.request_timeout", |it| it.request_timeout = Duration::ZERO),
+            ("mesh.heartbeat_interval", |it| it.heartbeat_interval = Duration::ZERO),
+            ("mesh.node_ttl", |it| it.node_ttl = it.heartbeat_interval),
+            ("mesh.leader_ttl", |it| it.leader_ttl = it.leader_renew_interval),
+            ("mesh.handlers_max", |it| it.handlers_max = 0),
+        ];
+        for (field, spoil) in spoilt {
+            let mut settings = Settings::default();
+            spoil(&mut settings);
+            assert_eq!(settings.check().expect_err(field).field, field);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What an instance counts.
+//!
+//! A type is a label only where our own code names it, by calling it or by having a handler for it: what strangers send
+//! makes no new labels. Even so their number is limited.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use parking_lot::RwLock;
+
+/// After this many types calls are counted under [`OTHER`].
+const TYPES_MAX: usize = 1_000;
+const OTHER: &str = "other";
+const OK: &str = "ok";
+
+/// Describes every metric, so that `/metrics` explains itself.
+pub fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!("convoke_mesh_calls_total", "Calls that ended, by type and by how they did");
+    describe_histogram!("convoke_mesh_call_seconds", Unit::Seconds, "From a call to its reply or its failure");
+    describe_gauge!("convoke_mesh_in_flight", "Calls that wait for their reply");
+    describe_gauge!("convoke_mesh_handlers", "Handlers that run");
+    describe_gauge!("convoke_mesh_nodes", "Live instances of the mesh, as this one sees it");
+    describe_gauge!("convoke_mesh_leader", "1 on the instance that sweeps out those that are gone");
+    describe_counter!("convoke_mesh_malformed_total", "Messages on the mesh's channels that could not be read");
+    describe_counter!("convoke_mesh_stray_total", "Replies that came too late, or twice, or for nobody");
+    describe_counter!("convoke_mesh_dropped_total", "What could not be delivered, by what it was");
+    describe_counter!("convoke_mesh_gone_total", "Instances that were swept out");
+    // Known from the start, so that a first one shows as a rise from zero.
+    counter!("convoke_mesh_malformed_total").absolute(0);
+    counter!("convoke_fenced_total", "what" => "mesh").absolute(0);
+}
+
+/// The counters that every call touches, looked up once.
+pub(super) struct Meters {
+    seconds: Histogram,
+    in_flight: Gauge,
+    handlers: Gauge,
+    malformed: Counter,
+    stray: Counter,
+    by_type: RwLock<HashMap<Box<str>, Arc<Outcomes>>>,
+}
+
+type Outcomes = RwLock<HashMap<&'static str, Counter>>;
+
+/// The process's own: several instances in it are counted together.
+pub(super) static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
+    seconds: histogram!("convoke_mesh_call_seconds"),
+    in_flight: gauge!("convoke_mesh_in_flight"),
+    handlers: gauge!("convoke_mesh_handlers"),
+    malformed: counter!("convoke_mesh_malformed_total"),
+    stray: counter!("convoke_mesh_stray_total"),
+    by_type: RwLock::default(),
+});
+
+impl Meters {
+    pub(super) fn began(&self) {
+        self.in_flight.increment(1.0);
+    }
+
+    pub(super) fn ended(&self) {
+        self.in_flight.decrement(1.0);
+    }
+
+    /// A call of ours ended; `failure` is how, where it did not end well.
+    pub(super) fn called(&self, request_type: &str, failure: Option<&'static str>, took: Duration) {
+        self.seconds.record(took.as_secs_f64());
+        let outcome = failure.unwrap_or(OK);
+        let outcomes = self.outcomes(request_type);
+        if let Some(counter) = outcomes.read().get(outcome) {
+            return counter.increment(1);
+        }
+        let label = if self.by_type.read().contains_key(request_type) { request_type } else { OTHER }.to_owned();
+        let counter = counter!("convoke_mesh_calls_total", "type" => label, "outcome" => outcome);
+        counter.increment(1);
+        outcomes.write().insert(outcome, counter);
+    }
+
+    fn outcomes(&self, request_type: &str) -> Arc<Outcomes> {
+        if let Some(known) = self.by_type.read().get(request_type) {
+            return known.clone();
+        }
+        let mut by_type = self.by_type.write();
+        let label = if by_type.len() < TYPES_MAX { request_type } else { OTHER };
+        by_type.entry(label.into()).or_default().clone()
+    }
+
+    pub(super) fn handler_began(&self) {
+        self.handlers.increment(1.0);
+    }
+
+    pub(super) fn handler_ended(&self) {
+        self.handlers.decrement(1.0);
+    }
+
+    pub(super) fn malformed(&self) {
+        self.malformed.increment(1);
+    }
+
+    pub(super) fn stray(&self) {
+        self.stray.increment(1);
+    }
+}
+
+/// A caller was refused because its term is over.
+pub(super) fn fenced() {
+    counter!("convoke_fenced_total", "what" => "mesh").increment(1);
+}
+
+/// A reply, a refusal, a heartbeat or a broadcast that nobody got.
+pub(super) fn dropped(what: &'static str) {
+    counter!("convoke_mesh_dropped_total", "what" => what).increment(1);
+}
+
+pub(super) fn nodes(count: usize) {
+    gauge!("convoke_mesh_nodes").set(count as f64);
+}
+
+pub(super) fn leads(is_me: bool) {
+    gauge!("convoke_mesh_leader").set(if is_me { 1.0 } else { 0.0 });
+}
+
+pub(super) fn gone(count: usize) {
+    counter!("convoke_mesh_gone_total").increment(count as u64);
+}

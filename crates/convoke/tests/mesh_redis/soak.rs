@@ -210,7 +210,7 @@ async fn every_call_ends_once_while_instances_and_connections_come_and_go() {
         if replaced.is_multiple_of(12) {
             drop_connections(&mut probe).await;
         }
-        let excess = fleet.known.lock().len().saturating_sub(2 * INSTANCES);
+        let excess = fleet.known.lock().len().saturating_sub(INSTANCES + INSTANCES / 4);
         fleet.known.lock().drain(..excess);
         if early == 0 && started.elapsed() > length / 3 {
             early = resident_bytes();

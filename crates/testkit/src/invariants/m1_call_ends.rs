@@ -19,7 +19,7 @@ mod tests {
     fn a_call_that_never_ends_or_ends_twice_is_seen() {
         let ledger = CallLedger::default();
         let [once, never, twice] = [ledger.begin(), ledger.begin(), ledger.begin()];
-        [once, twice, twice].map(|number| ledger.ended(number));
+        [once, twice, twice].into_iter().for_each(|number| ledger.ended(number));
         let said: Vec<_> = check(&ledger).into_iter().map(|broken| broken.what).collect();
         assert_eq!(said, [format!("call {never} ended 0 times"), format!("call {twice} ended 2 times")]);
     }

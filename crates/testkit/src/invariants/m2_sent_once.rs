@@ -18,7 +18,7 @@ mod tests {
     fn a_call_that_ran_twice_is_seen() {
         let ledger = CallLedger::default();
         let [_never, once, twice] = [ledger.begin(), ledger.begin(), ledger.begin()];
-        [once, twice, twice].map(|number| ledger.ran(number));
+        [once, twice, twice].into_iter().for_each(|number| ledger.ran(number));
         let said: Vec<_> = check(&ledger).into_iter().map(|broken| broken.what).collect();
         assert_eq!(said, [format!("call {twice} ran 2 times")]);
     }

@@ -1,18 +1,17 @@
 //! Three processes that call each other.
 //!
-//! Start a Redis, then `cargo run -p convoke --example mesh`. It starts itself three times; each is an instance, asks every
-//! other how it is, tells all to clear a cache, and leaves. `MESH_REDIS_HOST` and `MESH_REDIS_PORT` name another Redis.
+//! Start a Redis, then `cargo run -p convoke --example mesh -- redis://127.0.0.1`. The process starts itself twice more; all
+//! three join one mesh. It asks each of them how it is, tells all of them something, kills one, and sees it go.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use convoke::{Broadcast, Mesh, MeshContext, MeshError, Request};
+use convoke::mesh::MeshSettings;
+use convoke::{Broadcast, HandlerError, InstanceId, Mesh, MeshError, Request};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-const INSTANCES: usize = 3;
-
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct GetStatus {
     verbose: bool,
 }
@@ -20,8 +19,7 @@ struct GetStatus {
 #[derive(Debug, Serialize, Deserialize)]
 struct Status {
     process: u32,
-    uptime_ms: u64,
-    note: Option<String>,
+    memory: Option<String>,
 }
 
 impl Request for GetStatus {
@@ -29,60 +27,123 @@ impl Request for GetStatus {
     type Response = Status;
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct ClearCache {
+#[derive(Serialize, Deserialize)]
+struct Divide {
+    a: i64,
+    b: i64,
+}
+
+impl Request for Divide {
+    const TYPE: &'static str = "divide";
+    type Response = i64;
+}
+
+#[derive(Serialize, Deserialize)]
+struct CacheCleared {
     keys: Vec<String>,
 }
 
-impl Broadcast for ClearCache {
-    const TYPE: &'static str = "clearCache";
+impl Broadcast for CacheCleared {
+    const TYPE: &'static str = "cacheCleared";
 }
 
-async fn instance() -> Result<(), MeshError> {
-    let started = Instant::now();
-    let mesh = Mesh::from_env("example")
-        .await?
-        .on_with(move |cx: MeshContext, request: GetStatus| async move {
-            let uptime_ms = started.elapsed().as_millis() as u64;
-            let note = request.verbose.then(|| format!("asked by instance {}", cx.caller()));
-            Ok(Status { process: std::process::id(), uptime_ms, note })
-        })
-        .on_broadcast(|from, ClearCache { keys }| async move { println!("instance {from} says: clear {keys:?}") })
-        .start()
-        .await?;
-    let me = mesh.instance_id();
-    println!("instance {me} is process {}", std::process::id());
+async fn status(request: GetStatus) -> Result<Status, HandlerError> {
+    let memory = || std::fs::read_to_string("/proc/self/statm").ok();
+    Ok(Status { process: std::process::id(), memory: request.verbose.then(memory).flatten() })
+}
 
-    // The others may take a moment.
-    while mesh.nodes().await?.len() < INSTANCES {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    for node in mesh.nodes().await?.into_iter().filter(|node| !node.is_self) {
-        let status = mesh.invoke(node.instance_id, GetStatus { verbose: true }).await?;
-        println!("instance {me} hears from instance {} on {}: {status:?}", node.instance_id, node.hostname);
-    }
-    let others = mesh.broadcast_to_others(ClearCache { keys: vec![format!("from-{me}")] }).await?;
-    println!("instance {me} told {others} others");
+async fn divide(Divide { a, b }: Divide) -> Result<i64, HandlerError> {
+    Ok(a.checked_div(b).ok_or("division by zero")?)
+}
 
-    // So that the others are answered too.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+/// A mesh of its own for each run, with times so short that somebody who is killed is soon missed.
+async fn join(url: &str, key: &str) -> Result<Mesh, MeshError> {
+    let settings = MeshSettings {
+        heartbeat_interval: Duration::from_millis(200),
+        node_ttl: Duration::from_secs(1),
+        leader_ttl: Duration::from_secs(2),
+        leader_renew_interval: Duration::from_millis(500),
+        leader_retry_delay: Duration::from_millis(500),
+        ..MeshSettings::default()
+    };
+    let me = std::process::id();
+    let mesh = Mesh::connect(url, key).await?.settings(settings).on(status).on(divide);
+    mesh.on_broadcast(move |sender, told: CacheCleared| async move {
+        println!("process {me}: instance {sender} cleared {}", told.keys.join(", "));
+    })
+    .on_node_gone(move |gone| async move { println!("process {me}: instance {gone} is gone; I clean up after it") })
+    .start()
+    .await
+}
+
+/// Another process of this program, which stays until its input is closed: so it goes with us in any case.
+fn start_member(url: &str, key: &str) -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?).args([url, key]).stdin(Stdio::piped()).spawn()
+}
+
+async fn be_member(url: &str, key: &str) -> Result<(), MeshError> {
+    let mesh = join(url, key).await?;
+    let input_closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    let _ = input_closed.await;
     mesh.stop().await;
     Ok(())
 }
 
+/// Waits until as many are there.
+async fn gather(mesh: &Mesh, count: usize) -> Result<Vec<InstanceId>, MeshError> {
+    loop {
+        let nodes = mesh.nodes().await?;
+        if nodes.len() == count {
+            return Ok(nodes.into_iter().filter(|node| !node.is_self).map(|node| node.instance_id).collect());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    if std::env::args().nth(1).as_deref() == Some("instance") {
-        return Ok(instance().await?);
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1".into());
+    if let Some(key) = arguments.next() {
+        return Ok(be_member(&url, &key).await?);
     }
-    let myself = std::env::current_exe()?;
-    let start = || Command::new(&myself).arg("instance").stdin(Stdio::null()).kill_on_drop(true).spawn();
-    let mut children = (0..INSTANCES).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
-    for child in &mut children {
-        let status = child.wait().await?;
-        if !status.success() {
-            return Err(format!("an instance ended with {status}").into());
-        }
+    let key = format!("example-{}", std::process::id());
+    let mesh = join(&url, &key).await?;
+    let mut members = [start_member(&url, &key)?, start_member(&url, &key)?];
+    let others = gather(&mesh, 3).await?;
+    println!("we are instance {}, the others are {others:?}", mesh.instance_id());
+
+    for (instance, answer) in mesh.invoke_all(GetStatus { verbose: false }).await? {
+        println!("instance {instance} is process {}", answer?.process);
     }
+    println!("84 / 2 = {}", mesh.invoke(others[0], Divide { a: 84, b: 2 }).await?);
+    match mesh.invoke(others[0], Divide { a: 1, b: 0 }).await {
+        Err(error @ MeshError::Handler { .. }) => println!("{error}"),
+        other => panic!("a division by zero gave {other:?}"),
+    }
+    let heard = mesh.broadcast(CacheCleared { keys: vec!["users".into(), "orders".into()] }).await?;
+    println!("{heard} others were told");
+
+    // Not asked to stop: killed. Nobody listens under its number any more, and a call says so at once.
+    let victim = mesh.invoke_all(GetStatus { verbose: false }).await?;
+    let process = members[0].id();
+    let is_victim = |(id, answer): &(_, Result<Status, _>)| {
+        answer.as_ref().is_ok_and(|status| status.process == process).then_some(*id)
+    };
+    let victim: InstanceId = victim.iter().find_map(is_victim).ok_or("it did not answer")?;
+    members[0].kill()?;
+    members[0].wait()?;
+    match mesh.invoke(victim, GetStatus { verbose: true }).await {
+        Err(error @ (MeshError::NoNode { .. } | MeshError::RequestTimeout { .. })) => println!("{error}"),
+        other => panic!("a dead instance answered {other:?}"),
+    }
+    gather(&mesh, 2).await?;
+    let (instance, status) = mesh.invoke_any(GetStatus { verbose: true }).await?;
+    println!("instance {instance} goes on as process {}", status.process);
+
+    drop(members[1].stdin.take());
+    members[1].wait()?;
+    gather(&mesh, 1).await?;
+    mesh.stop().await;
     Ok(())
 }

@@ -11,6 +11,8 @@ pub use convoke_adapters::postgres::enqueue_in;
 use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 #[cfg(feature = "redis")]
 use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
+#[cfg(feature = "s3")]
+use convoke_adapters::s3::S3Leases;
 #[cfg(feature = "sqlite")]
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
 #[cfg(feature = "zmq")]
@@ -175,7 +177,9 @@ async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Lea
         Address::Postgres => Ok(Arc::new(PostgresLeases::connect(url).await?)),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(RedisLeases::connect(url, prefix).await?)),
-        _ => Err(unsupported(field, url, "postgres://…, redis://…, sqlite:PATH or memory:")),
+        #[cfg(feature = "s3")]
+        Address::S3 => Ok(Arc::new(S3Leases::connect(url, environment(), clock()).await?)),
+        _ => Err(unsupported(field, url, "postgres://…, redis://…, s3://…, sqlite:PATH or memory:")),
     }
 }
 
@@ -196,12 +200,19 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
     }
 }
 
+/// What is set for this process, as far as it is text.
+#[cfg(feature = "s3")]
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 enum Address<'a> {
     Memory,
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "opened by that feature alone"))]
     Sqlite(&'a str),
     Postgres,
     Redis,
+    S3,
     Other,
 }
 
@@ -215,6 +226,7 @@ impl<'a> Address<'a> {
             Some(("sqlite", path)) => Ok(Address::Sqlite(path.strip_prefix("//").unwrap_or(path))),
             Some(("postgres" | "postgresql", _)) => Ok(Address::Postgres),
             Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => Ok(Address::Redis),
+            Some(("s3", _)) => Ok(Address::S3),
             Some(_) => Ok(Address::Other),
             None => Err(Invalid::new(field, format!("expected a URL such as memory:, got {url:?}")).into()),
         }

@@ -10,6 +10,7 @@ mod http;
 mod logs;
 mod serve;
 mod shards;
+mod stop;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -7,7 +7,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -16,13 +15,13 @@ use convoke_core::NodeId;
 use convoke_runtime::jobs::Coordinator;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Usage, line};
-use crate::config::{Config, Flags, Load, Surroundings, without_password};
+use crate::config::{self, Config, Flags, Load, Surroundings, without_password};
 use crate::http::{self, Access, AppState, Info};
 use crate::shards::{self, Shards};
+use crate::stop::Stop;
 use crate::{demo, logs};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -90,9 +89,7 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
     let load = Load {
         file: args.config.clone(),
         directory: PathBuf::from("."),
-        variables: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
+        variables: config::variables(),
         flags: args.flags(),
     };
     // A bad value is the caller's to mend, wherever it was set.
@@ -294,41 +291,6 @@ fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator, shards:
         tracing::debug!(%error, "nobody reads where everything is");
     }
     Ok(())
-}
-
-/// SIGTERM and SIGINT.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-    asked: bool,
-}
-
-impl Stop {
-    fn listen() -> Result<Self> {
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Stop { terminate, interrupt: signal(SignalKind::interrupt())?, asked: false })
-    }
-
-    /// Completes when the process was asked to stop, also where that was long ago.
-    async fn asked(&mut self) {
-        if !self.asked {
-            self.next().await;
-            self.asked = true;
-        }
-    }
-
-    async fn asked_again(&mut self) {
-        self.next().await;
-        // What was said last should still be seen.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 #[cfg(test)]

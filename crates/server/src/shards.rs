@@ -68,7 +68,7 @@ impl Shards {
         }
         match shards.view.state() {
             ShardsState::Listening(address) => Ok(address),
-            ShardsState::Standby => Ok("standby: another node listens for shard workers".into()),
+            ShardsState::Standby => Ok("standby: the node that leads listens".into()),
             ShardsState::Refused(why) if shards.is_wanted => {
                 bail!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
             }

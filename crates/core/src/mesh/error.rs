@@ -62,6 +62,23 @@ impl MeshError {
         }
     }
 
+    /// What it is called, in the code and to people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MeshError::RequestTimeout { .. } => "RequestTimeout",
+            MeshError::NoNode { .. } => "NoNode",
+            MeshError::Handler { .. } => "Handler",
+            MeshError::NoHandler { .. } => "NoHandler",
+            MeshError::Busy { .. } => "Busy",
+            MeshError::StaleEpoch { .. } => "StaleEpoch",
+            MeshError::Stopped { .. } => "Stopped",
+            MeshError::AlreadyRunning { .. } => "AlreadyRunning",
+            MeshError::Unavailable { .. } => "Unavailable",
+            MeshError::Invalid(_) => "Invalid",
+            MeshError::BadReply { .. } => "BadReply",
+        }
+    }
+
     /// How a call that ended so is counted.
     pub fn outcome(&self) -> &'static str {
         match self {

@@ -27,6 +27,11 @@ pub trait Leases: Send + Sync {
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
     /// Ends the term at once. Not an error where it is over already.
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;
+    /// How often a follower may `read` between its heartbeats, to notice a resignation at once. None where every request is
+    /// paid for: there a follower reads with its heartbeats, and when a lease should have run out.
+    fn glance_interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(500))
+    }
     /// Whether the backend answers.
     async fn ping(&self) -> Result<()>;
 }

@@ -1,21 +1,15 @@
 //! A server of our own, started as anybody would start it.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
 
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+use super::process::{self, Output, Process};
 
 pub struct Child {
-    process: tokio::process::Child,
-    pid: Pid,
+    process: Process,
     url: String,
     /// Where it listens for shard workers, as far as it does.
     pub shards: Option<String>,
@@ -93,7 +87,7 @@ pub struct Memory {
 impl Child {
     /// On the engines that are named, else on a file in `dir`.
     pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = process::ourselves()?;
         command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
         match &engines.store {
             Some(url) => command.arg(url),
@@ -102,34 +96,23 @@ impl Child {
         if let Some(url) = &engines.bus {
             command.args(["--bus", url, "--bus-prefix", &engines.bus_prefix]);
         }
-        // The defaults are measured, whatever is set around here.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
-            command.env_remove(name);
-        }
-        command.env_remove("PORT").env("LOG_LEVEL", "warn").current_dir(dir);
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        let pid = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("the server has no id")?;
-        let stdout = process.stdout.take().context("the server has no output")?;
-        let ready = async {
-            let mut lines = BufReader::new(stdout).lines();
-            let (mut url, mut shards) = (None, None);
-            while let Some(line) = lines.next_line().await? {
-                match line.trim().split_once(char::is_whitespace) {
-                    Some(("api", text)) => url = Some(text.trim().to_owned()),
-                    Some(("shards", text)) => shards = Some(text.trim().to_owned()),
-                    Some(("node", _)) => return Ok((url.context("the server does not say where it is")?, shards)),
-                    _ => {}
-                }
+        command.current_dir(dir);
+        let (mut url, mut shards) = (None, None);
+        let ready = |line: &str| {
+            match line.trim().split_once(char::is_whitespace)? {
+                ("api", text) => url = Some(text.trim().to_owned()),
+                ("shards", text) => shards = Some(text.trim().to_owned()),
+                ("node", _) => return Some((url.take(), shards.take())),
+                _ => {}
             }
-            bail!("the server ended before it was ready")
+            None
         };
-        let (url, shards) =
-            tokio::time::timeout(READY_TIMEOUT, ready).await.context("the server did not get ready")??;
-        Ok(Child { process, pid, url, shards })
+        let (process, (url, shards)) = Process::start("the server", command, Output::Standard, ready).await?;
+        Ok(Child { process, url: url.context("the server does not say where it is")?, shards })
     }
 
     pub fn memory(&self) -> Result<Memory> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero()))
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid().as_raw_nonzero()))
             .context("the server's memory cannot be read")?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -141,7 +124,7 @@ impl Child {
 
     /// How long it has used a processor, in user and system mode.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()))
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid().as_raw_nonzero()))
             .context("the server's processor time cannot be read")?;
         // The name in parentheses may hold anything; after it the fields are plain, state being the first.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
@@ -150,13 +133,7 @@ impl Child {
         Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
     }
 
-    pub async fn stop(mut self) -> Result<()> {
-        kill_process(self.pid, Signal::TERM)?;
-        let ended = tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await;
-        let status = ended.context("the server did not stop")??;
-        if !status.success() {
-            bail!("the server ended with {status}");
-        }
-        Ok(())
+    pub async fn stop(self) -> Result<()> {
+        self.process.stop().await
     }
 }

@@ -18,6 +18,7 @@ use convoke_runtime::election::{Duty as _, Term};
 use convoke_runtime::shards::{ShardsDuty, ShardsState};
 
 use super::report::Report;
+use super::run::median;
 
 /// Messages that a router takes at once.
 const BATCH: usize = 1_024;
@@ -77,11 +78,6 @@ pub async fn run(args: ShardsArgs) -> Result<()> {
     let label = format!("memory a worker, with {workers} connected");
     report.add("memoryPerWorkerKb", &label, memory::per_worker(workers).await?, "KB");
     report.print()
-}
-
-fn median(figures: &mut [f64]) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// What a ROUTER of the same library does that only sends back what it gets.

@@ -69,18 +69,23 @@ pub fn priority(text: &str) -> Result<Priority, String> {
     Priority::parse(text).ok_or_else(|| "expected low, normal, high or critical".into())
 }
 
-/// Arguments as they are given on a command line: JSON, a file's name after `@`, or `-`.
+/// A job's arguments as they are given on a command line.
 pub fn read_args(given: &str) -> Result<Json> {
+    read_json("--args", given)
+}
+
+/// What is given under a name: JSON, a file's name after `@`, or `-`.
+pub fn read_json(name: &str, given: &str) -> Result<Json> {
     let text = match given.strip_prefix('@') {
         _ if given == "-" => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("--args -: standard input cannot be read")?;
+            std::io::stdin().read_to_string(&mut text).with_context(|| format!("{name} -: cannot be read"))?;
             text
         }
-        Some(path) => std::fs::read_to_string(path).map_err(|error| Usage(format!("--args @{path}: {error}")))?,
+        Some(path) => std::fs::read_to_string(path).map_err(|error| Usage(format!("{name} @{path}: {error}")))?,
         None => given.to_owned(),
     };
-    Ok(Json::parse(text).map_err(|error| Usage(format!("--args: expected JSON, got {}: {error}", shortened(given))))?)
+    Ok(Json::parse(text).map_err(|error| Usage(format!("{name}: expected JSON, got {}: {error}", shortened(given))))?)
 }
 
 fn shortened(text: &str) -> String {

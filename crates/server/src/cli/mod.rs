@@ -1,15 +1,16 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve`, `bench`, `worker run` and `shards join` is a thin client of the HTTP API: it checks what can be checked without a server,
-//! asks, and shows the answer as a table or, with `--json`, as the server sent it. What was asked for goes to standard
-//! output; everything else (progress, errors, hints) to standard error. The exit code is 0 when it was done, 1 when it
-//! failed, 2 when the command line itself was wrong.
+//! Every command but `serve`, `bench`, `mesh`, `worker run` and `shards join` is a thin client of the HTTP API: it checks
+//! what can be checked without a server, asks, and shows the answer as a table or, with `--json`, as the server sent it. What
+//! was asked for goes to standard output; everything else (progress, errors, hints) to standard error. The exit code is 0
+//! when it was done, 1 when it failed, 2 when the command line itself was wrong.
 
 mod cluster;
 mod dead;
 mod enqueue;
 mod exec;
 mod job;
+mod mesh;
 mod output;
 mod queue;
 mod remote;
@@ -60,6 +61,8 @@ pub enum Command {
     Worker(worker::WorkerArgs),
     /// Look at the nodes of the cluster
     Cluster(cluster::ClusterArgs),
+    /// Call the instances of an application, list them, or be one to try
+    Mesh(mesh::MeshArgs),
     /// Who owns which part of a service; be a worker of one
     Shards(shards::ShardsArgs),
     /// Measure throughput and latency on this machine
@@ -84,6 +87,7 @@ impl Cli {
             Some(Command::Dead(args)) => dead::run(args, verbose).await?,
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }

@@ -9,12 +9,12 @@ use convoke::{ShardChange, ShardWorker};
 use convoke_core::shards::Shard;
 use convoke_core::{Error, ServiceName, WorkerId, duration};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{age, fields, line, list, render, text, titled};
 use super::remote::{Remote, RemoteArgs, Usage};
-use crate::config::Surroundings;
+use crate::config::{self, Surroundings};
 use crate::logs;
+use crate::stop::Stop;
 
 #[derive(Debug, Args)]
 pub struct ShardsArgs {
@@ -176,11 +176,8 @@ fn keys(json: bool) -> Result<()> {
 }
 
 async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+    let mut stop = Stop::listen()?;
     let (service, worker_id) = (args.service.as_str(), args.worker_id.as_str());
     let mut worker = ShardWorker::builder(&args.coordinator, service, worker_id, args.shards)
         .handoff(args.handoff)
@@ -195,10 +192,7 @@ async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
     let mut changes = worker.changes();
     let (leaving, left) = (worker.clone(), tokio::sync::oneshot::channel());
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        stop.asked().await;
         let _ = left.0.send(leaving.leave().await);
     });
     if !json {

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exec::Exec;
 use super::output::{age, line, list, table, text};
 use super::remote::{Remote, RemoteArgs, Usage};
-use crate::config::Surroundings;
+use crate::config::{self, Surroundings};
 use crate::logs;
 
 #[derive(Debug, Args)]
@@ -95,9 +95,7 @@ async fn list_all(remote: &Remote) -> Result<()> {
 }
 
 async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    logs::start(&Surroundings::read(&variables.collect()).map_err(Usage)?, verbose);
+    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
     let shutdown = Shutdown::default();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

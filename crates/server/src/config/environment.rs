@@ -15,6 +15,13 @@ use crate::http::Role;
 /// The variables, as a map so that tests need not touch the process.
 pub type Variables = BTreeMap<String, String>;
 
+/// Those of this process; names and values that are no text are not for us.
+pub fn variables() -> Variables {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// What is known of the process from outside the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {

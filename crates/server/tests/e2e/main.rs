@@ -12,6 +12,7 @@ mod drain;
 mod examples;
 mod exclusivity;
 mod jobs;
+mod mesh;
 mod queues;
 mod schedules;
 mod streams;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
 /// What is there. A capability that is finished is added here, and from then on nothing of it may be missing.
-const THERE: [Capability; 1] = [Capability::Jobs];
+const THERE: [Capability; 2] = [Capability::Jobs, Capability::Shards];
 
 fn server() -> NodeBuilder {
     Node::builder(env!("CARGO_BIN_EXE_convoke"))
@@ -82,14 +82,14 @@ async fn every_command_that_reads_has_json_and_every_one_that_asks_a_server_says
     for (capability, command, _) in COMMANDS.into_iter().filter(|(capability, ..)| THERE.contains(capability)) {
         let help = builder.cli().run(command.split(' ').chain(["--help"])).await.stdout;
         let reads = ["list", "show", "history", "logs", "status"].iter().any(|verb| command.ends_with(verb));
-        if reads || command == "bench jobs" {
+        if reads || command.starts_with("bench") {
             findings.add(
                 capability,
                 &format!("convoke {command} --json"),
                 found(help.contains("--json"), || "no".into()),
             );
         }
-        if !matches!(command, "serve" | "bench jobs" | "") && !command.ends_with("help") && command.contains(' ') {
+        if !command.starts_with("bench") && !command.ends_with("help") && command.contains(' ') {
             for flag in ["--server", "--token"] {
                 findings.add(
                     capability,
@@ -216,6 +216,10 @@ async fn logs_of_a_life(builder: NodeBuilder) -> Vec<Value> {
 async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     let mut events = node.http().sse("/v1/events").await.expect("a stream");
     let http = node.http();
+    let shards = http.read("/v1/shards").await;
+    let address = shards["listening"].as_str().expect("it listens");
+    let join = ["shards", "join", "s", "--worker-id", "a", "--shards", "4", "--coordinator", address];
+    let _shard_worker = node.start_process("a shard worker", join);
     let ledger = Ledger::default();
     let plan = |id: &str| {
         Plan::new(id, "q", |job| match job["type"].as_str() {
@@ -259,14 +263,17 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     events
         .wait_for("worker:left", |event| {
             names.extend(event.event.clone());
-            names.contains("worker:left") && names.contains("schedule:fired") && names.contains("job:timedOut")
+            names.contains("worker:left")
+                && names.contains("schedule:fired")
+                && names.contains("job:timedOut")
+                && names.contains("shards:rebalanced")
         })
         .await;
 }
 
 #[tokio::test]
 async fn every_metric_and_event() {
-    let node = server().start().await;
+    let node = server().args(["--shards", "tcp://127.0.0.1:0"]).start().await;
     let mut names = BTreeSet::new();
     live_a_little(&node, &mut names).await;
     names.extend(told_of_a_cluster());

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use convoke_testkit::process::HandDealer;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// Connections that are made at once; a listener's queue is not endless.
-const CONNECTING_MAX: usize = 256;
+const CONNECTING_MAX: usize = 64;
+const CONNECT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a worker was told.
 #[derive(Debug, Clone, Default)]
@@ -43,9 +44,8 @@ impl Crowd {
         for _ in 0..count {
             let number = self.workers.len();
             let told = Arc::new(Mutex::new(Told::default()));
-            let who = json!({
-                "serviceName": self.service, "workerId": format!("worker-{number:05}"), "maxShardCount": self.shards,
-            });
+            let (service, shards) = (self.service, self.shards);
+            let who = format!(r#""serviceName":"{service}","workerId":"worker-{number:05}","maxShardCount":{shards}"#);
             // Spread over the interval, as a fleet's beats are.
             let first = self.beat.mul_f64((number % 97) as f64 / 97.0) + self.beat;
             let work = work(self.address.clone(), who, first, self.beat, told.clone(), self.connecting.clone());
@@ -69,22 +69,33 @@ impl Crowd {
         self.workers.iter().map(|(told, _)| told.lock().news).sum()
     }
 
-    /// Whether they know of every shard as one's own, spread evenly.
-    pub fn is_balanced(&self) -> bool {
-        let mut owned = vec![false; self.shards as usize];
-        let (mut fewest, mut most) = (usize::MAX, 0);
+    /// What they know of all shards together.
+    pub fn census(&self) -> Census {
+        let mut owners = vec![0; self.shards as usize];
+        let (mut assigned, mut fewest, mut most) = (0, usize::MAX, 0);
         for (told, _) in &self.workers {
             let told = told.lock();
-            let Some(shards) = &told.shards else { return false };
+            let shards = told.shards.as_deref().unwrap_or_default();
+            assigned += usize::from(told.shards.is_some());
             (fewest, most) = (fewest.min(shards.len()), most.max(shards.len()));
-            for shard in shards {
-                if std::mem::replace(&mut owned[*shard as usize], true) {
-                    return false;
-                }
-            }
+            shards.iter().for_each(|shard| owners[*shard as usize] += 1);
         }
-        most - fewest <= 1 && owned.iter().all(|owned| *owned)
+        let count = |wanted: fn(usize) -> bool| owners.iter().filter(|owners| wanted(**owners)).count();
+        Census { assigned, unowned: count(|it| it == 0), doubled: count(|it| it > 1), is_even: most <= fewest + 1 }
     }
+
+    /// The census when all is well.
+    pub fn balanced(&self) -> Census {
+        Census { assigned: self.workers.len(), unowned: 0, doubled: 0, is_even: true }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Census {
+    assigned: usize,
+    unowned: usize,
+    doubled: usize,
+    is_even: bool,
 }
 
 impl Drop for Crowd {
@@ -95,7 +106,7 @@ impl Drop for Crowd {
 
 async fn work(
     address: String,
-    mut who: Value,
+    who: String,
     first: Duration,
     beat: Duration,
     told: Arc<Mutex<Told>>,
@@ -103,10 +114,10 @@ async fn work(
 ) {
     let mut dealer = {
         let _turn = connecting.acquire().await.expect("it is never closed");
-        HandDealer::connect(&address).await.expect("the coordinator takes it")
+        connect(&address).await
     };
-    let say = |kind: &str, data: &Value| json!({"type": kind, "data": data}).to_string();
-    dealer.send(say("register", &who).as_bytes()).await.expect("it is connected");
+    let register = format!(r#"{{"type":"register","data":{{{who}}}}}"#);
+    dealer.send(register.as_bytes()).await.expect("it is connected");
     let mut beats = interval_at(Instant::now() + first, beat);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut number = 0;
@@ -115,25 +126,47 @@ async fn work(
             message = dealer.receive() => hear(&message.expect("it stays connected"), &mut told.lock()),
             _ = beats.tick() => {
                 number += 1;
-                who["beat"] = json!(number);
-                who["assignedShards"] = json!(told.lock().shards.clone().unwrap_or_default());
-                dealer.send(say("heartbeat", &who).as_bytes()).await.expect("it stays connected");
+                let shards = format!("{:?}", told.lock().shards.as_deref().unwrap_or_default());
+                let data = format!(r#"{who},"beat":{number},"assignedShards":{shards}"#);
+                let heartbeat = format!(r#"{{"type":"heartbeat","data":{{{data}}}}}"#);
+                dealer.send(heartbeat.as_bytes()).await.expect("it stays connected");
             }
         }
     }
 }
 
-fn hear(frames: &[bytes::Bytes], told: &mut Told) {
-    let message: Value = serde_json::from_slice(&frames[0]).expect("JSON");
-    assert_eq!(message["type"], "assignment", "{message}");
-    let data = &message["data"];
-    if data["beat"].is_null() {
-        told.news += 1;
-    } else {
-        told.answers += 1;
+/// As any ZeroMQ library does, it tries again: a listener that sees hundreds at once sends some of them away.
+async fn connect(address: &str) -> HandDealer {
+    loop {
+        match HandDealer::connect(address).await {
+            Ok(dealer) => return dealer,
+            Err(_) => tokio::time::sleep(CONNECT_AGAIN).await,
+        }
     }
-    let version = data["version"].as_u64().expect("a version");
-    assert!(version >= told.version, "version {version} came after {}", told.version);
-    told.version = version;
-    told.shards = Some(serde_json::from_value(data["assignedShards"].clone()).expect("shards"));
+}
+
+#[derive(Deserialize)]
+struct Message {
+    r#type: String,
+    data: Assignment,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Assignment {
+    assigned_shards: Vec<u32>,
+    version: u64,
+    beat: Option<u64>,
+}
+
+fn hear(frames: &[bytes::Bytes], told: &mut Told) {
+    let Message { r#type, data } = serde_json::from_slice(&frames[0]).expect("an assignment");
+    assert_eq!(r#type, "assignment");
+    match data.beat {
+        None => told.news += 1,
+        Some(_) => told.answers += 1,
+    }
+    assert!(data.version >= told.version, "version {} came after {}", data.version, told.version);
+    told.version = data.version;
+    told.shards = Some(data.assigned_shards);
 }

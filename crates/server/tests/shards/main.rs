@@ -4,6 +4,7 @@
 //! ten thousand of them. What they were told and what the coordinator shows must agree.
 
 mod crowd;
+mod hostile;
 mod interface;
 mod node_crowd;
 mod node_worker;

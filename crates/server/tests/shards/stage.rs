@@ -38,6 +38,10 @@ impl Stage {
         &self.address
     }
 
+    pub async fn metric(&self, name: &str, label: &str) -> f64 {
+        self.node.http().metric(name, &[label]).await
+    }
+
     /// The workers of a service, in order of their ids.
     pub async fn workers(&self, service: &str) -> Vec<Shown> {
         let answer = self.node.http().get(&format!("/v1/shards/{service}")).await.expect("it answers");

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
-use super::program::{Launch, Program, Signal};
+use super::program::{Launch, Program, Signal, free_port};
 
 /// How often a start that met a port in use, or the remains of a killed server, is tried again.
 const STARTS_MAX: u32 = 50;
@@ -232,11 +232,6 @@ fn create_database(port: u16) -> String {
         .expect("psql runs");
     assert!(made.status.success(), "a database: {}", String::from_utf8_lossy(&made.stderr));
     url(port, &name)
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 /// Where a program of PostgreSQL is: where one says that it is, where packages put the newest, or on the path.

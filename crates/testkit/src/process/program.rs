@@ -4,6 +4,7 @@
 //! not outlive the test. What it printed is kept, and shown where the test panics.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -38,8 +39,8 @@ struct Said {
     more: Notify,
 }
 
-/// What to start. The environment is the test's own without any `CONVOKE_*`, so that a setting meant for another server
-/// cannot change a test.
+/// What to start. The environment is the test's own without what a process of ours would heed, so that a setting meant for
+/// another one cannot change a test.
 #[derive(Debug, Clone)]
 pub struct Launch {
     pub name: String,
@@ -61,12 +62,17 @@ const FOREIGN: [&str; 8] = [
     "HEARTBEAT_CHECK_INTERVAL_SECONDS",
 ];
 
+/// What the variables of a mesh begin with.
+const FOREIGN_PREFIXES: [&str; 4] = ["CONVOKE_", "MESH_REDIS_", "MUTEX_REDIS_", "REDIS_"];
+
 /// A command in `directory` with a clean environment and nothing on its input.
 pub(super) fn command(binary: &Path, directory: &Path) -> Command {
     let mut command = Command::new(binary);
     command.current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
     let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in inherited.filter(|name| name.starts_with("CONVOKE_") || FOREIGN.contains(&name.as_str())) {
+    let is_foreign =
+        |name: &str| FOREIGN.contains(&name) || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    for name in inherited.filter(|name| is_foreign(name)) {
         command.env_remove(name);
     }
     command
@@ -182,6 +188,12 @@ impl Drop for Program {
             }
         }
     }
+}
+
+/// A port that nobody has now. Another process may be quicker to take it.
+pub(super) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("it has an address").port()
 }
 
 /// For a test that cannot run on this machine: says so on the terminal and, for `scripts/test`, in its list of skipped

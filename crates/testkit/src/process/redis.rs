@@ -4,13 +4,12 @@
 //! wants one to fail over, and it speaks TLS with a certificate of an authority that was made for it.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use super::program::{Launch, Program, Signal};
+use super::program::{Launch, Program, Signal, free_port};
 
 /// Another process may take a port between its being found free and its being used.
 const PORTS_TRIED_MAX: usize = 5;
@@ -27,11 +26,6 @@ pub struct RedisServer {
     port: u16,
     directory: TempDir,
     program: Program,
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it has an address").port()
 }
 
 fn launch(binary: &str, directory: &Path, args: impl IntoIterator<Item = String>) -> Launch {

@@ -45,6 +45,14 @@ impl HandDealer {
         self.stream.write_all(&frame(0, message)).await
     }
 
+    /// A message of several frames, of which there is at least one.
+    pub async fn send_frames(&mut self, frames: &[Bytes]) -> io::Result<()> {
+        let last = frames.len().saturating_sub(1);
+        let text: Vec<u8> =
+            frames.iter().enumerate().flat_map(|(at, body)| frame(if at < last { MORE } else { 0 }, body)).collect();
+        self.stream.write_all(&text).await
+    }
+
     /// The next message. Safe to cancel.
     pub async fn receive(&mut self) -> io::Result<Vec<Bytes>> {
         loop {

@@ -1,3 +1,5 @@
+//! One worker of a service, as its coordinator knows it: what it was granted, what it is letting go of, when it was heard.
+
 use std::sync::Arc;
 use std::time::Duration;
 

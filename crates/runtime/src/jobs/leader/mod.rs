@@ -40,8 +40,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     let began_at = node.now();
     let mut duties = JoinSet::new();
-    for duty in others.iter().cloned() {
-        let (term, telling) = (term.clone(), node.clone());
+    for duty in others.iter() {
+        let (duty, term, telling) = (duty.clone(), term.clone(), node.clone());
         let tell: Tell = Arc::new(move |what| telling.tell(what));
         duties.spawn(async move { duty.lead(term, tell).await });
     }

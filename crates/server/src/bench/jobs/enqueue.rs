@@ -2,41 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::wire::Target;
+use crate::bench::run::Run;
 
 /// Connections that send batches: enough that one is written while another is committed.
 const BATCH_CONNECTIONS: u64 = 4;
 
 pub const JOB_TYPE: &str = "bench.noop";
-
-/// How many, how long, and how long each took.
-pub struct Run {
-    pub count: u64,
-    pub elapsed: Duration,
-    latencies_us: Vec<u32>,
-}
-
-impl Run {
-    pub fn per_second(&self) -> f64 {
-        self.count as f64 / self.elapsed.as_secs_f64()
-    }
-
-    /// In milliseconds.
-    pub fn percentile(&self, percent: f64) -> f64 {
-        percentile(&self.latencies_us, percent)
-    }
-}
-
-/// The value below which `percent` of the sorted samples lie, in milliseconds of microseconds.
-pub fn percentile(sorted_us: &[u32], percent: f64) -> f64 {
-    let rank = (percent / 100.0 * sorted_us.len() as f64).ceil() as usize;
-    sorted_us.get(rank.clamp(1, sorted_us.len().max(1)) - 1).map_or(f64::NAN, |us| f64::from(*us) / 1_000.0)
-}
 
 /// A job whose arguments are 100 bytes of JSON. `number` has a fixed width, so that it can be written over.
 pub fn job(queue: &str, number: u64) -> String {
@@ -102,13 +79,5 @@ mod tests {
     fn a_job_has_a_hundred_bytes_of_arguments() {
         let job: serde_json::Value = serde_json::from_str(&job("q", 7)).expect("JSON");
         assert_eq!(job["args"].to_string().len(), 100);
-    }
-
-    #[test]
-    fn a_percentile_is_one_of_the_samples() {
-        let samples: Vec<u32> = (1..=100).map(|n| n * 1_000).collect();
-        assert_eq!([50.0, 99.0, 100.0].map(|percent| percentile(&samples, percent)), [50.0, 99.0, 100.0]);
-        assert_eq!(percentile(&[5_000], 50.0), 5.0);
-        assert!(percentile(&[], 50.0).is_nan());
     }
 }

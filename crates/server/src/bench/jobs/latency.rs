@@ -13,9 +13,10 @@ use convoke_core::Json;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::enqueue::{job, percentile};
+use super::enqueue::job;
 use super::wire::Target;
 use super::workers::Workers;
+use crate::bench::run::percentile;
 
 const CONNECTIONS: usize = 16;
 /// So that neither side measures its own start.

@@ -8,8 +8,9 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::JobsArgs;
-use super::enqueue::{Run, job, repeat};
+use super::enqueue::{job, repeat};
 use super::wire::Target;
+use crate::bench::run::Run;
 
 /// Small writes to one file, each made durable before the next: what bounds durable transactions without grouping.
 pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {

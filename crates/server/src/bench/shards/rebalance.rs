@@ -10,6 +10,8 @@ use convoke_core::shards::wire::{Message, Report};
 use convoke_core::shards::{Coordinator, Settings, Start, Strategy, Version};
 use convoke_core::{Epoch, ServiceName, WorkerId};
 
+use crate::bench::run::median;
+
 /// The median of several rebalances of `shards` over `workers`, each because one more joined, in milliseconds.
 pub fn joining(strategy: Strategy, shards: u32, workers: u32, rounds: usize) -> Result<f64> {
     let settings = Settings { strategy, ..Settings::default() };
@@ -27,7 +29,7 @@ pub fn joining(strategy: Strategy, shards: u32, workers: u32, rounds: usize) -> 
         took.push(began.elapsed().as_secs_f64() * 1_000.0);
         ensure!(!output.events.is_empty() && !output.sends.is_empty(), "nothing was rebalanced");
     }
-    Ok(super::median(&mut took))
+    Ok(median(&mut took))
 }
 
 fn settle(coordinator: &mut Coordinator, now: &mut Duration) -> Output {

@@ -42,6 +42,8 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/worker/register", &["post"]),
     ("/v1/worker/poll", &["post"]),
     ("/v1/worker/report", &["post"]),
+    ("/v1/shards", &["get"]),
+    ("/v1/shards/{service}", &["get"]),
     ("/v1/worker/heartbeat", &["post"]),
     ("/v1/worker/leave", &["post"]),
 ];

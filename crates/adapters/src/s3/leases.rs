@@ -1,0 +1,357 @@
+//! Rosters and terms of leadership in a bucket.
+//!
+//! What each verb costs: `enroll` a PUT, `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where
+//! nothing has changed), `renew` and `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last
+//! seen is over. Only the unusual costs more: a namespace's first election, and reading back what became of a write.
+//!
+//! Of one namespace, one verb at a time works on the state, so that what is known of it never goes back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::error::Invalid;
+use convoke_core::ports::leases::Lease;
+use convoke_core::ports::{Clock, Leases};
+use convoke_core::{Epoch, Error, Result};
+use object_store::path::Path;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::address::Address;
+use super::documents::{self, EPOCH_MAX, Metadata, State, TTL_MAX, Worker, ms};
+use super::names::Folder;
+use super::objects::{Condition, Found, Objects, REQUEST_WAIT, WHAT, Written};
+use super::roster::Attendance;
+use super::sighting::Knowledge;
+use super::wire::{Meter, Requests};
+
+/// How often a write is repeated that was answered with 409.
+const BUSY_TRIES: u32 = 4;
+/// The first pause between them; each is twice as long as the one before, less a random part.
+const BUSY_PAUSE: Duration = Duration::from_millis(40);
+/// Servers that are busy need so long.
+const PATIENCE_MIN: Duration = Duration::from_secs(2);
+/// A renewal that finds another state where its own was looks once more.
+const RENEW_TRIES: u32 = 2;
+
+pub struct S3Leases {
+    objects: Objects,
+    meter: Arc<Meter>,
+    prefix: String,
+    pod: String,
+    clock: Arc<dyn Clock>,
+    namespaces: Mutex<HashMap<String, Arc<Namespace>>>,
+}
+
+struct Namespace {
+    name: String,
+    folder: Folder,
+    knowledge: tokio::sync::Mutex<Knowledge>,
+    attendance: Mutex<Attendance>,
+}
+
+impl S3Leases {
+    /// `url` is `s3://bucket/prefix`; where the server is and who we are is in `AWS_*` of `variables`. Complaints about
+    /// either are about `leases.url`. Asks once, so that a bucket that is not there is found now.
+    pub async fn connect(
+        url: &str,
+        variables: impl IntoIterator<Item = (String, String)>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let meter = Arc::<Meter>::default();
+        let address = Address::parse(url)?;
+        let objects = Objects::new(address.open(variables, meter.clone())?);
+        let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let leases = S3Leases { objects, meter, prefix: address.prefix, pod, clock, namespaces: Mutex::default() };
+        leases.ping().await?;
+        Ok(leases)
+    }
+
+    /// How many requests were made since it was connected.
+    pub fn requests(&self) -> Requests {
+        self.meter.requests()
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<Namespace>> {
+        let mut namespaces = self.namespaces.lock();
+        if let Some(found) = namespaces.get(name) {
+            return Ok(found.clone());
+        }
+        let namespace = Arc::new(Namespace {
+            name: name.to_owned(),
+            folder: Folder::new(&self.prefix, name)?,
+            knowledge: tokio::sync::Mutex::default(),
+            attendance: Mutex::default(),
+        });
+        namespaces.insert(name.to_owned(), namespace.clone());
+        Ok(namespace)
+    }
+
+    /// Wall time, for others to read.
+    fn now_ms(&self) -> i64 {
+        self.clock.now().as_millisecond()
+    }
+
+    /// Brings what is known up to date.
+    async fn look(&self, path: &Path, known: &mut Knowledge, wait: Duration) -> Result<()> {
+        let etag = known.sighting.as_ref().map(|sighting| sighting.etag.as_str());
+        match self.objects.read(path, etag, wait).await? {
+            Found::Unchanged => {}
+            Found::Missing => known.saw_nothing(),
+            Found::Body { etag, body } => {
+                let state = State::parse(&body)
+                    .map_err(|wrong| Error::unavailable(WHAT, format!("{path} is not a lease: {wrong}")))?;
+                // Some servers answer in full although nothing has changed.
+                if known.sighting.as_ref().is_none_or(|sighting| sighting.etag != etag) {
+                    known.saw(etag, state, Instant::now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts `state` where the last sighting was. `Conflict` where another was first, `Unknown` where that cannot be said.
+    async fn replace(&self, path: &Path, known: &mut Knowledge, state: State, wait: Duration) -> Result<Instant> {
+        let write_id = state.write_id.clone().unwrap_or_default();
+        let before = known.sighting.as_ref().map(|sighting| sighting.etag.clone());
+        let condition = before.as_deref().map_or(Condition::Absent, Condition::Matches);
+        known.will_write(&write_id, Instant::now());
+        let mut pause = BUSY_PAUSE;
+        for attempt in 1..=BUSY_TRIES {
+            let anchor = Instant::now();
+            match self.objects.write(path, json(&state)?, condition, wait).await {
+                Ok(Written::Done(etag)) => {
+                    known.wrote(etag, state, anchor);
+                    return Ok(anchor);
+                }
+                Ok(Written::Lost) => {
+                    known.saw_nothing();
+                    return Err(Error::Conflict("another was first".into()));
+                }
+                Ok(Written::Busy) if attempt < BUSY_TRIES => {
+                    tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
+                    pause *= 2;
+                }
+                Ok(Written::Busy) => return Err(Error::unavailable(WHAT, "other writes are in progress")),
+                Err(unknown @ Error::Unknown { .. }) => {
+                    return self.read_back(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::unavailable(WHAT, "other writes are in progress"))
+    }
+
+    /// What became of a write that was not answered. `None` where it cannot be said: it may still be on its way.
+    async fn read_back(
+        &self,
+        path: &Path,
+        known: &mut Knowledge,
+        before: &Option<String>,
+        state: State,
+        anchor: Instant,
+        wait: Duration,
+    ) -> Option<Result<Instant>> {
+        self.look(path, known, wait).await.ok()?;
+        let found = known.sighting.as_ref()?;
+        if found.state.write_id == state.write_id {
+            let etag = found.etag.clone();
+            known.wrote(etag, state, anchor);
+            return Some(Ok(anchor));
+        }
+        (before.as_ref() != Some(&found.etag)).then(|| Err(Error::Conflict("another was first".into())))
+    }
+
+    /// The highest epoch that a namespace without a state may have had. s3db.js deletes its state when it is old, and leaves
+    /// its checkpoint.
+    async fn lost_epoch(&self, namespace: &Namespace) -> Result<u64> {
+        let Found::Body { body, .. } = self.objects.read(&namespace.folder.checkpoint()?, None, REQUEST_WAIT).await?
+        else {
+            return Ok(0);
+        };
+        let checkpoint = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(documents::epoch(&checkpoint).unwrap_or(0))
+    }
+
+    /// Says who came first. For people to read: that it fails is no reason not to lead.
+    async fn describe(&self, namespace: &Namespace, candidate: &str) -> Result<()> {
+        let metadata = Metadata {
+            namespace: &namespace.name,
+            service_id: candidate,
+            created_at: self.now_ms(),
+            created_by: candidate,
+            plugins: [],
+        };
+        let path = namespace.folder.metadata()?;
+        self.objects.write(&path, json(&metadata)?, Condition::Absent, REQUEST_WAIT).await?;
+        Ok(())
+    }
+}
+
+fn json(document: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(document).map_err(|error| Invalid::new("document", error.to_string()).into())
+}
+
+/// Nothing expires at once: that would be no lease at all.
+fn clamp(ttl: Duration) -> Duration {
+    ttl.clamp(Duration::from_millis(1), TTL_MAX)
+}
+
+/// How long a write of a lease, or reading it back, is waited for: both are over before a lease of usual length is. Of a
+/// very short one nothing is lost by asking on: its holder counts from before it asked.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 3).max(PATIENCE_MIN)
+}
+
+fn new_write_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+#[async_trait]
+impl Leases for S3Leases {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        let namespace = self.namespace(namespace)?;
+        let path = namespace.folder.worker(member)?;
+        let (ttl, now_ms) = (clamp(ttl), self.now_ms());
+        let start_time = namespace.attendance.lock().will_enroll(member, now_ms, ttl);
+        let worker = Worker {
+            worker_id: member,
+            plugin_name: "convoke",
+            pod: &self.pod,
+            last_heartbeat: now_ms,
+            start_time,
+            registered_at: start_time,
+            namespace: &namespace.name,
+            expires_at: now_ms.saturating_add(ms(ttl)),
+        };
+        let anchor = Instant::now();
+        match self.objects.write(&path, json(&worker)?, Condition::Always, REQUEST_WAIT).await? {
+            Written::Done(etag) => namespace.attendance.lock().enrolled(member, etag, anchor + ttl),
+            Written::Lost | Written::Busy => return Err(Error::unavailable(WHAT, "another write is in progress")),
+        }
+        Ok(())
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        let namespace = self.namespace(namespace)?;
+        self.objects.delete(&namespace.folder.worker(member)?).await?;
+        namespace.attendance.lock().withdrawn(member);
+        Ok(())
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        let namespace = self.namespace(namespace)?;
+        let listing = self.objects.list(&namespace.folder.workers()?).await?;
+        let judged = namespace.attendance.lock().judge(&listing, Instant::now(), self.meter.server_now());
+        for path in &judged.forgotten {
+            if let Err(error) = self.objects.delete(path).await {
+                tracing::debug!(%path, %error, "a member that is long gone is left where it is");
+            }
+        }
+        Ok(judged.present)
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        let namespace = self.namespace(namespace)?;
+        let mut known = namespace.knowledge.lock().await;
+        self.look(&namespace.folder.state()?, &mut known, REQUEST_WAIT).await?;
+        let now = Instant::now();
+        Ok(known.present(now).map(|sighting| sighting.lease(now)))
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        if floor.0 >= EPOCH_MAX {
+            return Err(Invalid::new("floor", format!("expected an epoch below {EPOCH_MAX}, got {floor}")).into());
+        }
+        let (namespace, ttl) = (self.namespace(namespace)?, clamp(ttl));
+        // Whoever cannot be enrolled cannot lead: names are the same for both.
+        namespace.folder.worker(candidate)?;
+        let path = namespace.folder.state()?;
+        let mut known = namespace.knowledge.lock().await;
+        if known.sighting.is_none() || known.present(Instant::now()).is_some() {
+            self.look(&path, &mut known, REQUEST_WAIT).await?;
+        }
+        let is_first = known.sighting.is_none();
+        if let Some(present) = known.present(Instant::now())
+            && !known.is_claimable(candidate)
+        {
+            let State { leader_id, epoch, .. } = &present.state;
+            return Err(Error::Conflict(format!("{leader_id} leads until its term {epoch} ends")));
+        }
+        if is_first {
+            known.highest = known.highest.max(self.lost_epoch(&namespace).await?);
+        }
+        let epoch = known.highest.max(floor.0) + 1;
+        if epoch > EPOCH_MAX {
+            return Err(Error::unavailable(WHAT, format!("{path} has the highest epoch that there is")));
+        }
+        let state = State::elected(candidate, &self.pod, epoch, self.now_ms(), ttl, &new_write_id());
+        let anchor = self.replace(&path, &mut known, state, patience(ttl)).await?;
+        drop(known);
+        if is_first && let Err(error) = self.describe(&namespace, candidate).await {
+            tracing::debug!(%error, "metadata.json could not be written");
+        }
+        let remaining = ttl.saturating_sub(anchor.elapsed());
+        Ok(Lease { holder: candidate.to_owned(), epoch: Epoch(epoch), remaining })
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        let (namespace, ttl) = (self.namespace(namespace)?, clamp(ttl));
+        let path = namespace.folder.state()?;
+        let mut known = namespace.knowledge.lock().await;
+        if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
+            self.look(&path, &mut known, patience(ttl)).await?;
+        }
+        for attempt in 1..=RENEW_TRIES {
+            let present = known.present(Instant::now()).filter(|sighting| sighting.is_term(holder, epoch));
+            let Some(present) = present else { return Err(Error::Fenced { what: "renew" }) };
+            let state = present.state.clone().renewed(self.now_ms(), ttl, &new_write_id());
+            match self.replace(&path, &mut known, state, patience(ttl)).await {
+                Ok(anchor) => {
+                    let remaining = ttl.saturating_sub(anchor.elapsed());
+                    return Ok(Lease { holder: holder.to_owned(), epoch, remaining });
+                }
+                // An earlier renewal that was given up may have arrived after all: then the term is still its own.
+                Err(Error::Conflict(_)) if attempt < RENEW_TRIES => self.look(&path, &mut known, patience(ttl)).await?,
+                Err(Error::Conflict(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Fenced { what: "renew" })
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        let namespace = self.namespace(namespace)?;
+        let path = namespace.folder.state()?;
+        let mut known = namespace.knowledge.lock().await;
+        if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
+            self.look(&path, &mut known, REQUEST_WAIT).await?;
+        }
+        for _ in 1..=RENEW_TRIES {
+            let term = known.sighting.as_ref().filter(|sighting| sighting.is_term(holder, epoch));
+            // Also a term that has run out is given up, so that those who watch it need not wait.
+            let Some(term) = term.filter(|term| !term.state.is_ended()) else { return Ok(()) };
+            let state = term.state.clone().resigned(self.now_ms(), &new_write_id());
+            match self.replace(&path, &mut known, state, REQUEST_WAIT).await {
+                Ok(_) => return Ok(()),
+                Err(Error::Conflict(_)) => self.look(&path, &mut known, REQUEST_WAIT).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Every request is paid for.
+    fn glance_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// That there is no such file is an answer; that there is no such bucket is none.
+    async fn ping(&self) -> Result<()> {
+        self.objects.read(&Folder::new(&self.prefix, "default")?.metadata()?, None, REQUEST_WAIT).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! The servers that a measurement runs on, and the processes on the other side.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use anyhow::Result;
+use tokio::process::Command;
+
+use super::KEY;
+use crate::bench::process::{Output, Process, ourselves};
+use crate::cli::Usage;
+
+/// Another process may take a port between its being found free and its being used.
+const PORTS_TRIED_MAX: usize = 5;
+
+/// Whether a program can be started by its name.
+pub fn is_here(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|directory| directory.join(program).is_file())
+}
+
+/// A Redis of our own that keeps nothing, and its address.
+pub async fn redis(directory: &Path) -> Result<(Process, String)> {
+    if !is_here("redis-server") {
+        let message = "redis-server is not on the PATH: install it, or name a Redis with --redis";
+        return Err(Usage(message.into()).into());
+    }
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
+        command.arg(directory);
+        let ready = |line: &str| line.contains("Ready to accept connections").then_some(());
+        match Process::start("redis-server", command, Output::Standard, ready).await {
+            Ok((process, ())) => return Ok((process, format!("redis://127.0.0.1:{port}"))),
+            Err(_) if tried < PORTS_TRIED_MAX => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A NATS of our own, and its address.
+pub async fn nats() -> Result<(Process, String)> {
+    let mut command = Command::new("nats-server");
+    command.args(["--addr", "127.0.0.1", "--port", "-1"]);
+    let address = |line: &str| Some(line.split_once("Listening for client connections on ")?.1.trim().to_owned());
+    Process::start("nats-server", command, Output::Error, address).await
+}
+
+/// An instance of the mesh, as anybody would start one to try, and its number.
+pub async fn instance(url: &str, prefix: &str) -> Result<(Process, u64)> {
+    let mut command = ourselves()?;
+    command.args(["mesh", "serve", KEY, "--redis", url, "--prefix", prefix]);
+    let number = |line: &str| line.strip_prefix("instance ")?.split(' ').next()?.parse().ok();
+    Process::start("the other instance", command, Output::Standard, number).await
+}
+
+/// Whoever answers without a mesh.
+pub async fn answerer(kind: &str, address: &str) -> Result<Process> {
+    let mut command = ourselves()?;
+    command.args(["bench", "answer", kind, address]);
+    let ready = |line: &str| (line == "ready").then_some(());
+    Ok(Process::start("the one who answers", command, Output::Standard, ready).await?.0)
+}

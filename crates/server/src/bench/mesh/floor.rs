@@ -1,0 +1,80 @@
+//! The least that a round trip through Redis costs: a publish there and a publish back, by the client library that the mesh
+//! uses, without any of the mesh.
+//!
+//! Both sides publish on one connection and listen on another, as the mesh does. A request has as many bytes as one of the
+//! mesh. Nothing is parsed, nothing times out, nobody is registered.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, ProtocolVersion, PushInfo, PushKind, Value};
+
+use super::slots::{Slots, message};
+
+const THERE: &str = "convoke-bench:floor:there";
+const BACK: &str = "convoke-bench:floor:back";
+
+#[derive(Clone)]
+pub struct Floor {
+    publisher: MultiplexedConnection,
+    slots: Arc<Slots>,
+    _listener: MultiplexedConnection,
+}
+
+impl Floor {
+    pub async fn connect(url: &str) -> Result<Floor> {
+        let slots = Arc::new(Slots::new());
+        let waiting = slots.clone();
+        let listener = listen(url, BACK, move |body| waiting.answer(&body)).await?;
+        Ok(Floor { publisher: open(url, |_| {}).await?, slots, _listener: listener })
+    }
+
+    pub async fn round_trip(&self, place: usize) -> Result<()> {
+        let answered = self.slots.wait(place)?;
+        publish(self.publisher.clone(), THERE, message(place)).await?;
+        Ok(answered.await?)
+    }
+}
+
+/// Sends back what comes, for as long as what it answers is kept.
+pub async fn answer(url: &str) -> Result<MultiplexedConnection> {
+    let publisher = open(url, |_| {}).await?;
+    listen(url, THERE, move |body| {
+        tokio::spawn(publish(publisher.clone(), BACK, body));
+    })
+    .await
+}
+
+async fn publish(mut publisher: MultiplexedConnection, channel: &'static str, body: Vec<u8>) -> Result<()> {
+    publisher.send_packed_command(redis::cmd("PUBLISH").arg(channel).arg(body)).await?.extract_error()?;
+    Ok(())
+}
+
+async fn listen(
+    url: &str,
+    channel: &str,
+    hear: impl Fn(Vec<u8>) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection> {
+    let mut connection = open(url, move |push| {
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(body)) = push.data.into_iter().nth(1)
+        {
+            hear(body);
+        }
+    })
+    .await?;
+    connection.subscribe(channel).await?;
+    Ok(connection)
+}
+
+async fn open(url: &str, ear: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<MultiplexedConnection> {
+    let info = url.into_connection_info()?;
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {
+        ear(push);
+        Ok::<(), ()>(())
+    });
+    let client = Client::open(info.set_redis_settings(settings))?;
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}

@@ -1,0 +1,252 @@
+//! `convoke bench mesh`: how fast one instance calls another, beside the least that the way between them costs.
+//!
+//! The one who calls is this process, the one who answers is another (`convoke mesh serve`), with Redis between them: the
+//! three of them are what a mesh is in earnest, and on a machine of few cores they share them. What the mesh is measured
+//! beside is laid out the same: bare publishes through the same Redis by the same library ([`floor`]), and request and reply
+//! over NATS ([`nats`]) where `nats-server` is on the PATH, each with an answering process of its own, all of them with one
+//! thread. They take turns, round after round, because machines are noisy; a ratio is the median of the rounds' ratios.
+
+mod engines;
+mod floor;
+mod load;
+mod nats;
+mod slots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use convoke::mesh::MeshAddress;
+use convoke::{InstanceId, Mesh, Request};
+use convoke_core::duration;
+use serde::{Deserialize, Serialize};
+
+use self::floor::Floor;
+use self::nats::Nats;
+use super::process::Process;
+use super::report::Report;
+use super::run::{Run, median};
+use crate::cli;
+use crate::stop::Stop;
+
+const KEY: &str = "bench";
+const IN_FLIGHT: [usize; 2] = [1, 64];
+const WARM_UP: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone, Args)]
+pub struct MeshArgs {
+    /// Measure by this Redis instead of one of our own; redis://…, without TLS or Sentinels
+    #[arg(long, value_name = "URL", value_parser = plain_url)]
+    redis: Option<String>,
+    /// Rounds [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    rounds: Option<u16>,
+    /// How long each is measured in a round [default: 2s]
+    #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    during: Option<Duration>,
+    /// Small numbers: to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Print figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is measured beside the mesh is bare: it speaks to the one server that is named.
+fn plain_url(text: &str) -> Result<String, &'static str> {
+    if text.starts_with("redis://") { Ok(text.to_owned()) } else { Err("expected redis://…") }
+}
+
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    kind: Kind,
+    address: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Floor,
+    Nats,
+}
+
+/// The other side, in a process of its own, until it is told to stop.
+pub async fn answer(args: AnswerArgs) -> Result<()> {
+    let mut stop = Stop::listen()?;
+    let _kept = match args.kind {
+        Kind::Floor => Some(floor::answer(&args.address).await?),
+        Kind::Nats => nats::answer(&args.address).await.map(|()| None)?,
+    };
+    cli::line("ready")?;
+    stop.asked().await;
+    Ok(())
+}
+
+#[derive(Serialize, Deserialize)]
+struct Echo {
+    n: usize,
+    fill: String,
+}
+
+impl Request for Echo {
+    const TYPE: &'static str = "echo";
+    type Response = Echo;
+}
+
+/// One of those that are measured beside each other.
+enum Way {
+    Floor(Floor),
+    Mesh(Mesh, InstanceId),
+    Nats(Nats),
+}
+
+impl Way {
+    fn name(&self) -> &'static str {
+        match self {
+            Way::Floor(_) => "floor",
+            Way::Mesh(..) => "mesh",
+            Way::Nats(_) => "nats",
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        match self {
+            Way::Floor(_) => "floor: two bare publishes",
+            Way::Mesh(..) => "mesh",
+            Way::Nats(_) => "NATS request and reply",
+        }
+    }
+
+    async fn round_trip(&self, place: usize) -> Result<()> {
+        match self {
+            Way::Floor(floor) => floor.round_trip(place).await,
+            Way::Nats(nats) => nats.round_trip(place).await,
+            Way::Mesh(mesh, other) => call(mesh, *other, place).await,
+        }
+    }
+}
+
+/// What the rounds gave for one way with so many in flight.
+#[derive(Default)]
+struct Rounds {
+    per_second: Vec<f64>,
+    p50_ms: Vec<f64>,
+    p99_ms: Vec<f64>,
+}
+
+async fn call(mesh: &Mesh, other: InstanceId, place: usize) -> Result<()> {
+    let answer = mesh.invoke(other, Echo { n: place, fill: "x".repeat(64) }).await?;
+    ensure!(answer.n == place, "the answer to {} came to {place}", answer.n);
+    Ok(())
+}
+
+pub async fn run(args: MeshArgs) -> Result<()> {
+    let mut report = Report::new("mesh", args.json);
+    let directory = tempfile::tempdir()?;
+    let mut processes = Vec::new();
+    let url = match &args.redis {
+        Some(url) => url.clone(),
+        None => {
+            let (process, url) = engines::redis(directory.path()).await?;
+            processes.push(process);
+            url
+        }
+    };
+    report.phase("starting who answers");
+    let prefix = format!("convoke-bench-{}", std::process::id());
+    let (ways, mesh) = ways(&url, &prefix, &mut processes).await?;
+    let measured = measure(&args, &ways, &mut report).await;
+    mesh.stop().await;
+    // Whoever was started last needs those before it.
+    while let Some(process) = processes.pop() {
+        process.end().await?;
+    }
+    measured?;
+    report.print()
+}
+
+async fn ways(url: &str, prefix: &str, processes: &mut Vec<Process>) -> Result<(Vec<Arc<Way>>, Mesh)> {
+    processes.push(engines::answerer("floor", url).await?);
+    let (process, other) = engines::instance(url, prefix).await?;
+    processes.push(process);
+    let mesh = Mesh::at(&MeshAddress::new(url).prefix(prefix), KEY).await?.start().await?;
+    let mut ways = vec![Way::Floor(Floor::connect(url).await?), Way::Mesh(mesh.clone(), InstanceId(other))];
+    if engines::is_here("nats-server") {
+        let (process, address) = engines::nats().await?;
+        processes.push(process);
+        processes.push(engines::answerer("nats", &address).await?);
+        ways.push(Way::Nats(Nats::connect(&address).await?));
+    } else {
+        eprintln!("not measured: NATS, because nats-server is not on the PATH");
+    }
+    Ok((ways.into_iter().map(Arc::new).collect(), mesh))
+}
+
+async fn measure(args: &MeshArgs, ways: &[Arc<Way>], report: &mut Report) -> Result<()> {
+    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
+    let during = args.during.unwrap_or(Duration::from_millis(if args.quick { 200 } else { 2_000 }));
+    for in_flight in IN_FLIGHT {
+        let mut all: Vec<Rounds> = ways.iter().map(|_| Rounds::default()).collect();
+        for way in ways {
+            load(way, in_flight, WARM_UP).await?;
+        }
+        for round in 1..=rounds {
+            report.phase(&format!("{in_flight} in flight, round {round} of {rounds}"));
+            for (way, found) in ways.iter().zip(&mut all) {
+                let run = load(way, in_flight, during).await?;
+                found.per_second.push(run.per_second());
+                found.p50_ms.push(run.percentile(50.0));
+                found.p99_ms.push(run.percentile(99.0));
+            }
+        }
+        tell(report, in_flight, ways, &all);
+    }
+    Ok(())
+}
+
+async fn load(way: &Arc<Way>, in_flight: usize, during: Duration) -> Result<Run> {
+    let way = way.clone();
+    load::run(in_flight, during, move |place| {
+        let way = way.clone();
+        async move { way.round_trip(place).await }
+    })
+    .await
+}
+
+fn tell(report: &mut Report, in_flight: usize, ways: &[Arc<Way>], all: &[Rounds]) {
+    for (way, found) in ways.iter().zip(all) {
+        let (name, label) = (way.name(), way.label());
+        report.add(
+            format!("{name}PerSecond{in_flight}"),
+            &format!("{label}, {in_flight} in flight"),
+            median(&mut found.per_second.clone()),
+            "/s",
+        );
+        report.add(format!("{name}P50Ms{in_flight}"), "  its p50", median(&mut found.p50_ms.clone()), "ms");
+        report.add(format!("{name}P99Ms{in_flight}"), "  its p99", median(&mut found.p99_ms.clone()), "ms");
+    }
+    let [floor, mesh, peers @ ..] = all else { return };
+    let throughput = median(&mut ratios(&mesh.per_second, &floor.per_second));
+    report.add(format!("perSecondOfFloor{in_flight}"), "mesh / floor, round trips a second", throughput, "×");
+    let p50 = median(&mut ratios(&mesh.p50_ms, &floor.p50_ms));
+    report.add(format!("p50OfFloor{in_flight}"), "mesh / floor, p50", p50, "×");
+    if let [nats, ..] = peers {
+        let throughput = median(&mut ratios(&mesh.per_second, &nats.per_second));
+        report.add(format!("perSecondOfNats{in_flight}"), "mesh / NATS, round trips a second", throughput, "×");
+    }
+}
+
+/// Round by round, since a round's neighbours saw the same machine.
+fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
+    ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_one_round() {
+        assert_eq!(ratios(&[1.0, 6.0], &[2.0, 3.0]), [0.5, 2.0]);
+    }
+}

@@ -1,0 +1,60 @@
+//! Who waits for an answer, by the number of the place that asked.
+//!
+//! The least that anybody needs who has several questions under way; what a mesh is measured beside uses nothing more.
+
+use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// More than are ever in flight.
+pub const SLOTS: usize = 1_024;
+/// As many bytes each way as a request of the mesh has here.
+pub const MESSAGE_BYTES: usize = 190;
+
+pub struct Slots(Vec<Mutex<Option<oneshot::Sender<()>>>>);
+
+impl Slots {
+    pub fn new() -> Self {
+        Slots((0..SLOTS).map(|_| Mutex::default()).collect())
+    }
+
+    pub fn wait(&self, place: usize) -> Result<oneshot::Receiver<()>> {
+        let (answer, answered) = oneshot::channel();
+        *self.0.get(place).context("there are not as many places")?.lock() = Some(answer);
+        Ok(answered)
+    }
+
+    pub fn answer(&self, message: &[u8]) {
+        let waiting = place_of(message).and_then(|place| self.0.get(place)).and_then(|slot| slot.lock().take());
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(());
+        }
+    }
+}
+
+/// A message that says which place it is of, filled up.
+pub fn message(place: usize) -> Vec<u8> {
+    format!("{place:<MESSAGE_BYTES$}").into_bytes()
+}
+
+fn place_of(message: &[u8]) -> Option<usize> {
+    std::str::from_utf8(message).ok()?.trim_end().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_reaches_the_place_that_waits() {
+        let slots = Slots::new();
+        let (mut one, other) = (slots.wait(1).expect("a place"), slots.wait(2).expect("a place"));
+        assert_eq!(message(2).len(), MESSAGE_BYTES);
+        for noise in [&b"x"[..], b"", b"\xff", b"99999", b"7"] {
+            slots.answer(noise);
+        }
+        slots.answer(&message(2));
+        assert_eq!(other.await, Ok(()));
+        assert!(one.try_recv().is_err(), "nobody answered this one");
+    }
+}

@@ -1,0 +1,259 @@
+//! `convoke mesh`: the instances of an application, as one of them sees the others.
+//!
+//! There is no server in between: a command speaks to the mesh's own Redis, which a flag names, or else the variables by which
+//! applications are told. `nodes` only reads. `call` has to be an instance itself, since an answer needs a channel to come
+//! by: it joins, calls, and leaves, also when it is interrupted. `serve` stays, and answers two types of request to try. All
+//! go by the keys of the section `mesh`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand};
+use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
+use convoke::{InstanceId, MeshError, MeshNode, connect};
+use convoke_core::limits::NAME_BYTES_MAX;
+use convoke_core::mesh::Fault;
+use convoke_core::{Error, Json, duration};
+use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance};
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::enqueue::read_json;
+use super::output::{age, line, list, printable, table, text};
+use super::remote::Usage;
+use crate::config::{self, Flags, Load, Surroundings};
+use crate::logs;
+use crate::stop::Stop;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --redis the address comes from MESH_REDIS_HOST, _PORT, _SENTINEL_HOST, _SENTINEL_PORT and
+_SENTINEL_NAME, and without --prefix that from MESH_REDIS_PREFIX; each falls back to the same name with REDIS_ in place
+of MESH_REDIS_. The leader's lock has its own, MUTEX_REDIS_PREFIX.
+
+Examples:
+  convoke mesh serve my-app --redis redis://127.0.0.1
+  convoke mesh nodes my-app --redis redis://127.0.0.1
+  convoke mesh call my-app 1 echo '{\"hello\":\"world\"}' --redis redis://127.0.0.1
+  convoke mesh call my-app 1 sleep '{\"ms\":3000}' --timeout 1s"
+)]
+pub struct MeshArgs {
+    /// Address of the mesh's Redis: redis://…, rediss://… or redis+sentinel://…
+    #[arg(long, global = true, value_name = "URL", value_parser = redis_url)]
+    redis: Option<String>,
+    /// What all names in Redis begin with, the leader's lock included [default: app]
+    #[arg(long, global = true, value_name = "PREFIX")]
+    prefix: Option<String>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List the live instances
+    Nodes {
+        /// Name of the mesh
+        key: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call an instance, and print its answer as JSON
+    #[command(
+        after_help = "Exit code 0 with the answer; 1 with the name of what went wrong: NoNode, NoHandler, Handler, Busy,
+RequestTimeout, StaleEpoch, Stopped or Unavailable; 2 where the command line is wrong."
+    )]
+    Call(CallArgs),
+    /// Join, and answer echo and sleep until told to stop
+    #[command(
+        after_help = "echo answers its data; sleep takes {\"ms\":N} and answers after as long. SIGTERM or SIGINT: it leaves."
+    )]
+    Serve {
+        /// Name of the mesh
+        key: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct CallArgs {
+    /// Name of the mesh
+    key: String,
+    /// Number of the instance to call
+    instance: InstanceId,
+    /// Type of the request
+    #[arg(value_name = "TYPE", value_parser = type_name)]
+    request_type: String,
+    /// Its data: JSON, from a file (@FILE) or from standard input (-)
+    #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    data: String,
+    /// How long to wait for a reply or a heartbeat [default: mesh.request_timeout, 10s]
+    #[arg(long, value_parser = timeout, value_name = "DURATION")]
+    timeout: Option<Duration>,
+}
+
+fn redis_url(text: &str) -> Result<String, &'static str> {
+    // The address is not repeated: it may hold a password.
+    if connect::is_bus(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected redis://…, rediss://… or redis+sentinel://…")
+    }
+}
+
+fn type_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=NAME_BYTES_MAX => Ok(text.to_owned()),
+        length => Err(format!("expected 1 to {NAME_BYTES_MAX} bytes, got {length}")),
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(Duration::ZERO) => Err("expected more than nothing".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
+    let (address, settings) = (args.address()?, settings()?);
+    match args.verb {
+        Verb::Nodes { key, json } => {
+            start_logs(verbose > 0, verbose)?;
+            nodes(&instance(&address, &key, settings).await?, json).await
+        }
+        Verb::Call(call) => {
+            start_logs(verbose > 0, verbose)?;
+            call.run(&address, settings).await
+        }
+        Verb::Serve { key } => {
+            start_logs(true, verbose)?;
+            serve(&address, &key, settings).await
+        }
+    }
+}
+
+impl MeshArgs {
+    fn address(&self) -> Result<MeshAddress> {
+        let address = match &self.redis {
+            Some(url) => MeshAddress::with_env(url),
+            None => MeshAddress::from_env().map_err(|invalid| Usage(invalid.to_string()))?,
+        };
+        Ok(match &self.prefix {
+            Some(prefix) => address.prefix(prefix),
+            None => address,
+        })
+    }
+}
+
+fn settings() -> Result<MeshSettings> {
+    let load =
+        Load { file: None, directory: PathBuf::from("."), variables: config::variables(), flags: Flags::default() };
+    Ok(load.config().map_err(|error| Usage(error.to_string()))?.mesh_settings())
+}
+
+/// What asks a question says nothing of itself unless it is asked to.
+fn start_logs(wanted: bool, verbose: u8) -> Result<()> {
+    if wanted {
+        logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+    }
+    Ok(())
+}
+
+/// Connected, but not joined.
+async fn instance(address: &MeshAddress, key: &str, settings: MeshSettings) -> Result<Instance> {
+    let link = connect::mesh_link(address, key).await.map_err(|error| match error {
+        Error::Invalid(invalid) if invalid.field == "mesh.key" => Usage(format!("KEY: {}", invalid.message)).into(),
+        Error::Invalid(invalid) => Usage(format!("--redis: {}", invalid.message)).into(),
+        error => anyhow!("Unavailable: {error}"),
+    })?;
+    let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(Instance::new(link, hostname, settings))
+}
+
+/// With the name that the error has in the code, to be told apart by.
+fn named(error: MeshError) -> anyhow::Error {
+    match error {
+        MeshError::Invalid(invalid) => Usage(invalid.to_string()).into(),
+        error => anyhow!("{}: {}", error.name(), printable(&error.to_string())),
+    }
+}
+
+async fn nodes(instance: &Instance, json: bool) -> Result<()> {
+    let now = Timestamp::now();
+    let nodes = instance.nodes().await.map_err(named)?;
+    let nodes: Vec<Value> = nodes.iter().map(|node| shown(node, now)).collect();
+    let page = json!({ "nodes": nodes });
+    if json {
+        return Ok(line(page.to_string())?);
+    }
+    let row = |node| vec![text(node, "instanceId"), text(node, "hostname"), age(node, "lastHeartbeatAt")];
+    Ok(table(&["instance", "hostname", "last beat"], list(&page, "nodes").iter().map(row).collect())?)
+}
+
+/// Redis says how long ago an instance was heard of, by its own clock; as an instant that is by ours.
+fn shown(node: &MeshNode, now: Timestamp) -> Value {
+    let ago = SignedDuration::try_from(node.idle).unwrap_or(SignedDuration::MAX);
+    let at = now.checked_sub(ago).unwrap_or(Timestamp::MIN);
+    json!({ "instanceId": node.instance_id, "hostname": node.hostname, "lastHeartbeatAt": at.to_string() })
+}
+
+impl CallArgs {
+    async fn run(self, address: &MeshAddress, settings: MeshSettings) -> Result<()> {
+        let data = read_json("JSON", &self.data)?;
+        let mut stop = Stop::listen()?;
+        let instance = instance(address, &self.key, settings).await?;
+        let answered = tokio::select! {
+            answered = self.call(&instance, &data) => answered.map_err(named),
+            () = stop.asked() => Err(anyhow!("Stopped: interrupted before there was an answer")),
+        };
+        instance.stop().await;
+        Ok(line(answered?)?)
+    }
+
+    async fn call(&self, instance: &Instance, data: &Json) -> Result<String, MeshError> {
+        instance.start().await?;
+        let options = CallOptions { timeout: self.timeout, ..CallOptions::default() };
+        instance.call(self.instance, &self.request_type, data, options).await
+    }
+}
+
+async fn serve(address: &MeshAddress, key: &str, settings: MeshSettings) -> Result<()> {
+    let mut stop = Stop::listen()?;
+    let instance = instance(address, key, settings).await?;
+    instance.handlers().on("echo", Demand::default(), |_, data| Box::pin(async move { read(data) }));
+    instance.handlers().on("sleep", Demand::default(), sleep);
+    instance.on_gone(|gone| async move { tracing::info!(instance = gone.0, "an instance is gone") });
+    let started = tokio::select! {
+        started = instance.start() => started.map_err(named),
+        () = stop.asked() => return Ok(()),
+    };
+    let id = started?;
+    line(format!("instance {id} of {} is ready: it answers echo and sleep", printable(key)))?;
+    stop.asked().await;
+    tracing::info!(instance = id.0, "leaving");
+    instance.stop().await;
+    Ok(())
+}
+
+fn read(data: String) -> Result<Json, Fault> {
+    Json::parse(data).map_err(|error| Fault::Handler(format!("the data is not JSON: {error}")))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sleep {
+    ms: u64,
+}
+
+fn sleep(context: Context, data: String) -> HandlerFuture {
+    Box::pin(async move {
+        let expected = |error| Fault::Handler(format!("expected {{\"ms\":N}}: {error}"));
+        let Sleep { ms } = serde_json::from_str(&data).map_err(expected)?;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(ms)) => read(data),
+            () = context.cancelled().cancelled() => Err(Fault::Stopped),
+        }
+    })
+}

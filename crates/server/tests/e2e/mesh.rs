@@ -1,0 +1,206 @@
+//! The commands of the mesh, against a real Redis.
+
+use std::ffi::OsString;
+
+use convoke_testkit::process::{Cli, Launch, Output, Program, RedisServer, Signal, settle};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A Redis, and what is run against it.
+struct Stage {
+    redis: RedisServer,
+    directory: TempDir,
+}
+
+impl Stage {
+    async fn new() -> Stage {
+        let directory = TempDir::with_prefix("convoke-mesh-").expect("a temporary directory");
+        Stage { redis: RedisServer::start().await, directory }
+    }
+
+    fn cli(&self) -> Cli {
+        let binary = env!("CARGO_BIN_EXE_convoke").into();
+        Cli { binary, directory: self.directory.path().to_owned(), server: None, env: Vec::new() }
+    }
+
+    /// `convoke mesh … --redis` of this stage.
+    fn words(&self, words: &[&str]) -> Vec<OsString> {
+        let url = self.redis.url();
+        ["mesh"].iter().chain(words).chain(&["--redis", &url]).map(OsString::from).collect()
+    }
+
+    async fn run(&self, words: &[&str]) -> Output {
+        self.cli().run(self.words(words)).await
+    }
+
+    /// One that goes on until it is told to stop.
+    fn start(&self, words: &[&str]) -> Program {
+        Program::start(&Launch {
+            name: format!("convoke mesh {}", words.join(" ")),
+            binary: env!("CARGO_BIN_EXE_convoke").into(),
+            args: self.words(words),
+            env: Vec::new(),
+            directory: self.directory.path().to_owned(),
+        })
+    }
+
+    /// An instance of the mesh `k`, and its number.
+    async fn serve(&self) -> (Program, String) {
+        let mut program = self.start(&["serve", "k"]);
+        let number = program.line("that it is ready", ready).await.expect("it gets ready");
+        (program, number)
+    }
+
+    async fn instances(&self) -> Vec<u64> {
+        let page = self.run(&["nodes", "k", "--json"]).await.json();
+        let nodes = page["nodes"].as_array().expect("nodes").clone();
+        nodes.iter().map(|node| node["instanceId"].as_u64().expect("a number")).collect()
+    }
+
+    #[track_caller]
+    fn refused(output: &Output, name: &str) {
+        assert_eq!(output.code, Some(1), "stdout: {}\nstderr: {}", output.stdout, output.stderr);
+        assert!(output.stderr.starts_with(&format!("error: {name}: ")), "{}", output.stderr);
+        assert_eq!(output.stdout, "");
+    }
+}
+
+/// The number in the line that says so.
+fn ready(line: &str) -> Option<String> {
+    let (number, rest) = line.strip_prefix("instance ")?.split_once(' ')?;
+    rest.ends_with("is ready: it answers echo and sleep").then(|| number.to_owned())
+}
+
+#[tokio::test]
+async fn an_instance_is_seen_and_called_and_whoever_calls_leaves_again() {
+    let stage = Stage::new().await;
+    let (_one, first) = stage.serve().await;
+    let (_other, second) = stage.serve().await;
+    assert_eq!((first.as_str(), second.as_str()), ("1", "2"));
+
+    let answer = stage.run(&["call", "k", "2", "echo", r#"{"b":[1, 2.50],"a":12345678901234567890123}"#]).await;
+    assert_eq!(answer.expect(0), "{\"b\":[1, 2.50],\"a\":12345678901234567890123}\n", "as it was sent");
+    stage.run(&["call", "k", "1", "sleep", r#"{"ms":1}"#]).await.expect(0);
+    assert_eq!(stage.run(&["call", "k", "1", "echo", "-5"]).await.json(), json!(-5));
+
+    assert_eq!(stage.instances().await, [1, 2]);
+    let page = stage.run(&["nodes", "k", "--json"]).await.json();
+    let beat = |node: &Value| node["lastHeartbeatAt"].as_str().map(|at| at.ends_with('Z'));
+    assert!(page["nodes"].as_array().expect("nodes").iter().all(|node| beat(node) == Some(true)), "{page}");
+    let shown = stage.run(&["nodes", "k"]).await;
+    let lines: Vec<&str> = shown.expect(0).lines().collect();
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["INSTANCE", "HOSTNAME", "LAST", "BEAT"]);
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(stage.run(&["nodes", "another", "--json"]).await.json(), json!({ "nodes": [] }));
+}
+
+#[tokio::test]
+async fn data_comes_from_a_file_or_from_standard_input() {
+    let stage = Stage::new().await;
+    let _instance = stage.serve().await;
+    let file = stage.directory.path().join("data.json");
+    std::fs::write(&file, r#"{"from":"file"}"#).expect("a file");
+    let at = format!("@{}", file.display());
+    assert_eq!(stage.run(&["call", "k", "1", "echo", &at]).await.json(), json!({ "from": "file" }));
+    let words = stage.words(&["call", "k", "1", "echo", "-"]);
+    assert_eq!(stage.cli().run_with_input(words, "[null]").await.json(), json!([null]));
+}
+
+#[tokio::test]
+async fn what_went_wrong_has_a_name_and_an_exit_code() {
+    let stage = Stage::new().await;
+    let (instance, number) = stage.serve().await;
+    Stage::refused(&stage.run(&["call", "k", "99", "echo", "1"]).await, "NoNode");
+    Stage::refused(&stage.run(&["call", "k", &number, "unheard-of", "1"]).await, "NoHandler");
+    let failed = stage.run(&["call", "k", &number, "sleep", r#"{"s":1}"#]).await;
+    Stage::refused(&failed, "Handler");
+    assert!(failed.stderr.contains(r#"expected {"ms":N}"#), "{}", failed.stderr);
+    // Still subscribed, but it says nothing.
+    instance.signal(Signal::STOP);
+    Stage::refused(&stage.run(&["call", "k", &number, "echo", "1", "--timeout", "100ms"]).await, "RequestTimeout");
+    instance.signal(Signal::CONT);
+    let away = stage.cli().run(["mesh", "nodes", "k", "--redis", "redis://127.0.0.1:1"]).await;
+    Stage::refused(&away, "Unavailable");
+
+    for words in [
+        &["call", "k", "1", "echo"][..],
+        &["call", "k", "1", "echo", "{"],
+        &["call", "k", "1", "echo", "@/no/such/file"],
+        &["call", "k", "0", "echo", "1"],
+        &["call", "k", "1", "", "1"],
+        &["call", "", "1", "echo", "1"],
+        &["call", "k", "1", "echo", "1", "--timeout", "soon"],
+        &["nodes", ""],
+        &["serve"],
+    ] {
+        let output = stage.run(words).await;
+        assert_eq!(output.code, Some(2), "{words:?}: {}", output.stderr);
+    }
+    let foreign = stage.cli().run(["mesh", "nodes", "k", "--redis", "gopher://user:hush@nowhere"]).await;
+    assert_eq!(foreign.code, Some(2), "{}", foreign.stderr);
+}
+
+#[tokio::test]
+async fn a_handler_may_take_longer_than_the_timeout() {
+    let stage = Stage::new().await;
+    let (_instance, number) = stage.serve().await;
+    let answer = stage.run(&["call", "k", &number, "sleep", r#"{"ms":3000}"#, "--timeout", "2s"]).await;
+    assert_eq!(answer.json(), json!({ "ms": 3000 }));
+}
+
+#[tokio::test]
+async fn an_instance_leaves_on_a_signal_and_tells_who_waits_for_it() {
+    let stage = Stage::new().await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let (mut instance, number) = stage.serve().await;
+        let mut caller = stage.start(&["call", "k", &number, "sleep", r#"{"ms":600000}"#]);
+        settle("the caller has joined", 2, || async { stage.instances().await.len() }).await;
+        instance.signal(signal);
+        assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.said());
+        assert_eq!(caller.wait().await.code(), Some(1));
+        let said = caller.said().join("\n");
+        // Its request may be on its way still when the instance goes.
+        assert!(["error: Stopped: ", "error: NoNode: "].iter().any(|name| said.contains(name)), "{said}");
+        assert_eq!(stage.instances().await, [0; 0], "both have left");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_is_interrupted_leaves_too() {
+    let stage = Stage::new().await;
+    let (_instance, number) = stage.serve().await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut caller = stage.start(&["call", "k", &number, "sleep", r#"{"ms":600000}"#]);
+        settle("the caller has joined", 2, || async { stage.instances().await.len() }).await;
+        caller.signal(signal);
+        assert_eq!(caller.wait().await.code(), Some(1));
+        assert_eq!(stage.instances().await, [1]);
+    }
+}
+
+#[tokio::test]
+async fn the_environment_says_where_the_mesh_is_unless_a_flag_does() {
+    let stage = Stage::new().await;
+    let mut cli = stage.cli();
+    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let port = stage.redis.port().to_string();
+    cli.env = vec![
+        set("MESH_REDIS_HOST", "127.0.0.1"),
+        set("REDIS_PORT", &port),
+        set("REDIS_PREFIX", "everything"),
+        set("MESH_REDIS_PREFIX", "theirs"),
+    ];
+    let mut instance = stage.start(&["serve", "k", "--prefix", "theirs"]);
+    let number = instance.line("that it is ready", ready).await.expect("it gets ready");
+    assert_eq!(cli.run(["mesh", "call", "k", &number, "echo", "7"]).await.json(), json!(7));
+    let by_flag = cli.run(["mesh", "nodes", "k", "--json", "--prefix", "app"]).await.json();
+    assert_eq!(by_flag, json!({ "nodes": [] }), "a flag wins over the environment");
+    cli.env = vec![set("MESH_REDIS_PORT", "none")];
+    let refused = cli.run(["mesh", "nodes", "k"]).await;
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("MESH_REDIS_PORT"), "{}", refused.stderr);
+    cli.env = vec![set("CONVOKE_MESH__NODE_TTL", "soon")];
+    let refused = cli.run(["mesh", "nodes", "k"]).await;
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("mesh.node_ttl"), "{}", refused.stderr);
+}

@@ -1,6 +1,6 @@
 //! Turns addresses into adapters. The only place that names them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use convoke_adapters::gateway::GatewayLink;
 pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
@@ -137,6 +137,15 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
     Ok(Ports { store, bus: open_bus("bus.url", bus, bus_prefix).await?, leases, clock: clock() })
+}
+
+/// Leases, for electors. At `memory:` all electors of the process meet.
+pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
+    static SHARED: OnceLock<Arc<MemoryLeases>> = OnceLock::new();
+    match Address::parse("leases.url", url)? {
+        Address::Memory => Ok(SHARED.get_or_init(Arc::default).clone()),
+        _ => open_leases("leases.url", url, prefix).await,
+    }
 }
 
 /// A store, with leases of its own where other processes can see them.

@@ -1,4 +1,5 @@
-//! What an application depends on to enqueue jobs and to run them, and to call its other instances ([`mesh`]).
+//! What an application depends on to enqueue jobs and to run them, to know who leads ([`Elector`]), and to call its other
+//! instances ([`mesh`]).
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -23,14 +24,29 @@
 //! # }
 //! ```
 //!
+//! ```no_run
+//! use convoke::Elector;
+//!
+//! # async fn reindex(epoch: convoke::Epoch) {}
+//! # async fn lead() -> convoke::Result<()> {
+//! let elector = Elector::connect("redis://127.0.0.1").await?.namespace("production").start().await?;
+//! while let Some(term) = elector.lead().await {             // waits until elected
+//!     term.run(|term| reindex(term.epoch())).await;         // cancelled the moment the term ends
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
 mod client;
 pub mod connect;
 mod context;
+mod elector;
 mod enqueue;
 mod error;
 mod handle;
+mod identity;
 mod job;
 pub mod mesh;
 #[cfg(feature = "zmq")]
@@ -52,14 +68,25 @@ pub mod transaction {
 pub use client::Client;
 pub use connect::{EventStream, Http, ServerEvent, encode};
 pub use context::Context;
+pub use elector::{Candidate, Elector};
 pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
 pub use handle::Handle;
+pub use identity::fresh_id;
 pub use job::Job;
 pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use worker::Worker;
+
+/// What an [`Elector`] tells and takes.
+pub mod election {
+    pub use convoke_core::election::{
+        BreakerSettings, BreakerState, BreakerStatus, ContentionSettings, EpochGate, Event, Happening, Metrics,
+        Percentiles, Policy, Settings,
+    };
+    pub use convoke_runtime::election::{Events, Subscriber, Tenure as Term};
+}
 
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
 pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};

@@ -122,7 +122,8 @@ name_id!(
     ServiceName, "serviceName"
 );
 
-fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
+/// Whether a text from outside may be a name: 1 to 255 bytes, no control characters.
+pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
         return Err(Invalid::new(field, "expected a name of 1 to 255 bytes, got an empty one"));
     }

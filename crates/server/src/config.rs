@@ -6,6 +6,7 @@
 //! have yet are accepted and checked, so that one file serves every version of a fleet.
 
 mod check;
+mod election;
 mod environment;
 mod load;
 mod sections;
@@ -73,6 +74,7 @@ impl Config {
         settings.retention.completed = self.retention.completed;
         settings.retention.cancelled = self.retention.cancelled;
         settings.retention.dead = self.retention.dead;
+        settings.election = self.election.settings();
         settings
     }
 

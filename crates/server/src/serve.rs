@@ -254,11 +254,7 @@ fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
 }
 
 fn node_id(config: &Config) -> Result<NodeId> {
-    let id = config.node.id.clone().unwrap_or_else(|| {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let host: String = host.chars().filter(|c| !c.is_control()).take(60).collect();
-        format!("{}-{:06x}", if host.is_empty() { "node" } else { &host }, rand::random::<u32>() & 0xff_ffff)
-    });
+    let id = config.node.id.clone().unwrap_or_else(convoke::fresh_id);
     Ok(NodeId::new(id)?)
 }
 

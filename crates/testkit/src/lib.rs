@@ -4,10 +4,12 @@
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
 //! - [`shard_frames`] plays what strangers send to the coordinator of shards; tests and a fuzzer share it.
 //! - [`shared_bus`] lets several nodes of one process use one bus.
+//! - [`linear`] says whether what several clients saw of a lease could have happened one after the other.
 //! - [`invariants`] has one file for each promise, checked against a [`Ledger`](invariants::Ledger) of what the outside saw.
 
 pub mod conformance;
 pub mod invariants;
+pub mod linear;
 pub mod process;
 pub mod shard_frames;
 pub mod shared_bus;

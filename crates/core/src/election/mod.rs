@@ -1,5 +1,32 @@
 //! Who leads, for which numbered term.
+//!
+//! Members enrol and beat; where nobody leads, the [`Policy`] says who stands, and the backend gives the place to one of
+//! them for a term with a number that only rises. The pure [`Elector`] decides what to ask of the backend and what its
+//! answers mean; it is told the time and does nothing by itself. A leader that cannot renew its lease fences itself
+//! before the lease may be another's.
 
+mod breaker;
+mod contention;
+mod elector;
+mod event;
 mod fence;
+mod gate;
+mod latency;
+mod moment;
+mod policy;
+mod pulse;
+mod roster;
+mod settings;
 
+pub use breaker::{BreakerState, BreakerStatus, CircuitBreaker};
+pub use contention::{Contention, ContentionWatch};
+pub use elector::{Answer, Ask, Elector, Held, Round, certain_for};
+pub use event::{Event, Happening};
 pub use fence::Fence;
+pub use gate::EpochGate;
+pub use latency::{LatencyWindow, Percentiles};
+pub use moment::Moment;
+pub use policy::Policy;
+pub use pulse::{Metrics, Now, Pulse};
+pub use roster::{Roster, Turnover};
+pub use settings::{BreakerSettings, ContentionSettings, Settings};

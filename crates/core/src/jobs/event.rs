@@ -15,6 +15,7 @@ mod read;
 pub(crate) use read::those_known;
 
 use super::lifecycle::Status;
+use crate::election;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use crate::shards::Version;
 
@@ -37,6 +38,12 @@ pub enum Happening {
         /// None while the place is vacant.
         new_leader: Option<NodeId>,
         epoch: Epoch,
+    },
+    /// `workers:updated`, `contention:detected`, `circuitBreaker:open` and so on: of the nodes' own election.
+    Election {
+        namespace: String,
+        #[serde(flatten)]
+        what: election::Happening,
     },
     /// `job:{status}`
     Job {
@@ -132,15 +139,17 @@ impl Event {
         Event { at, node: None, what }
     }
 
-    /// Whether every node sees it by itself, so that telling another one's watchers would tell them twice.
+    /// Whether every node sees it by itself, so that telling another one's watchers would tell them twice, or is the only one
+    /// whom it concerns.
     pub const fn is_seen_everywhere(&self) -> bool {
-        matches!(self.what, Happening::LeaderChanged { .. })
+        matches!(self.what, Happening::LeaderChanged { .. } | Happening::Election { .. })
     }
 
     /// The name by which it is known outside, such as `job:completed`.
     pub const fn name(&self) -> &'static str {
         match &self.what {
             Happening::LeaderChanged { .. } => "leader:changed",
+            Happening::Election { what, .. } => what.name(),
             Happening::Job { status, .. } => job_event(*status),
             Happening::ScheduleFired { .. } => "schedule:fired",
             Happening::Schedule { change: ScheduleChange::Created, .. } => "schedule:created",

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::election::certain_for;
 use convoke_core::ports::{Leases, Store};
 use convoke_core::{Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
@@ -15,7 +16,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::term::{Leadership, Term, overstays};
+use super::tenure::overstays;
+use super::term::{Leadership, Term};
+use super::vitals::Vitals;
 
 /// How far apart candidates try for a place that was just left.
 const NUDGE: Duration = Duration::from_millis(50);
@@ -32,6 +35,7 @@ pub struct Campaign {
     pub vacancy: Arc<Notify>,
     /// Whether this node could do a leader's work. One that cannot does not campaign, and resigns.
     pub fit: watch::Receiver<bool>,
+    pub vitals: Arc<Vitals>,
 }
 
 impl Campaign {
@@ -46,9 +50,16 @@ impl Campaign {
                 self.stand_back(&mut fit, &stop).await;
                 continue;
             }
+            if let Some(pause) = self.vitals.shut_for() {
+                self.wait(pause, &stop).await;
+                continue;
+            }
             let anchor = Instant::now();
-            let pause = match self.win(anchor).await {
+            let answer = self.win(anchor).await;
+            self.vitals.beaten(anchor, matches!(answer, Ok(_) | Err(Error::Conflict(_))));
+            let pause = match answer {
                 Ok(term) => {
+                    self.vitals.election_took(anchor.elapsed());
                     self.show(Some(self.candidate.clone()), &term);
                     info!(epoch = %term.fence().epoch(), "leads");
                     let duties = tokio::spawn(lead(term.clone()));
@@ -69,12 +80,17 @@ impl Campaign {
                     self.renew_interval.min(Duration::from_secs(1))
                 }
             };
-            tokio::select! {
-                () = stop.cancelled() => {}
-                // A little apart from the others who were told so too.
-                () = self.vacancy.notified() => tokio::time::sleep(NUDGE.mul_f64(rand::random())).await,
-                () = tokio::time::sleep(pause.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
-            }
+            self.wait(pause, &stop).await;
+        }
+    }
+
+    /// Waits before it tries again; less where it is told that the place may be vacant.
+    async fn wait(&self, pause: Duration, stop: &CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            // A little apart from the others who were told so too.
+            () = self.vacancy.notified() => tokio::time::sleep(NUDGE.mul_f64(rand::random())).await,
+            () = tokio::time::sleep(pause.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
         }
     }
 
@@ -90,6 +106,7 @@ impl Campaign {
 
     async fn win(&self, anchor: Instant) -> Result<Term> {
         let floor = self.store.sealed().await?;
+        self.vitals.stood();
         let lease = self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await?;
         match self.store.seal(lease.epoch).await {
             Ok(fence) => Ok(Term::new(fence, self.certain_until(anchor))),
@@ -129,7 +146,9 @@ impl Campaign {
             }
             let epoch = term.fence().epoch();
             let renewal = self.leases.renew(self.namespace, self.candidate.as_str(), epoch, self.ttl);
-            match tokio::time::timeout_at(deadline, renewal).await {
+            let answer = tokio::time::timeout_at(deadline, renewal).await;
+            self.vitals.beaten(started, matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. }))));
+            match answer {
                 Ok(Ok(_)) => {
                     anchor = started;
                     term.prolong(self.certain_until(anchor));
@@ -150,7 +169,7 @@ impl Campaign {
 
     /// The last moment for which an attempt that began at `anchor` vouches, with a margin for clocks that run apart.
     fn certain_until(&self, anchor: Instant) -> Instant {
-        anchor + self.ttl - self.ttl / 10
+        anchor + certain_for(self.ttl, self.ttl)
     }
 
     async fn resign(&self, term: &Term) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::election::{self, BreakerStatus, Metrics, Moment};
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, V1};
 use convoke_core::ports::store::NodeRecord;
@@ -16,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::node::{Node, Ports};
 use super::settings::Settings;
 use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
-use crate::election::{Campaign, Duty, Leadership};
+use crate::election::{Campaign, Duty, Leadership, Vitals};
 
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
@@ -115,6 +116,7 @@ impl Coordinator {
             view,
             vacancy: node.peers.vacancy.clone(),
             fit,
+            vitals: node.vitals.get_or_init(|| vitals(node)).clone(),
         };
         let (leading, resign) = (node.clone(), resign.clone());
         tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term, others.clone())));
@@ -140,6 +142,11 @@ impl Coordinator {
     /// Who leads, as this node knows it.
     pub fn cluster(&self) -> Leadership {
         self.node().leadership.borrow().clone()
+    }
+
+    /// How its election goes.
+    pub fn election(&self) -> Option<(Metrics, BreakerStatus)> {
+        self.node().vitals.get().map(|vitals| (vitals.metrics(), vitals.breaker()))
     }
 
     /// Knows who leads, and is not on its way out.
@@ -230,6 +237,21 @@ impl Coordinator {
     }
 }
 
+/// The pulse of the node's own election. A breaker that opened does not keep it out for longer than a renewal: an outage that
+/// is over must not cost more than a failover does.
+fn vitals(node: &Arc<Node>) -> Arc<Vitals> {
+    let mut settings = node.settings.election.clone();
+    settings.heartbeat_interval = node.settings.cluster.renew_interval;
+    settings.breaker.reset_timeout = settings.breaker.reset_timeout.min(node.settings.cluster.renew_interval);
+    let telling = Arc::downgrade(node);
+    let tell = Arc::new(move |what| {
+        if let Some(node) = telling.upgrade() {
+            node.tell(what);
+        }
+    });
+    Arc::new(Vitals::new(NAMESPACE, &settings, node.ports.clock.clone(), tell))
+}
+
 /// A bus that ends with the process cannot reach the other nodes of a store: their workers' words would go unheard, and its own
 /// assignments too.
 async fn refuse_to_split(node: &Node) -> Result<()> {
@@ -261,7 +283,7 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
 /// Beats until `stop`, and says whether the node could lead: it must reach both the bus and the store.
 async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: CancellationToken) {
     let interval = node.settings.cluster.heartbeat_interval;
-    let mut failures = 0_u32;
+    let (mut failures, mut roster) = (0_u32, election::Roster::default());
     loop {
         // After a failure it tries sooner: it must not be taken for dead because of one.
         let pause = if failures == 0 { interval } else { interval / 3 };
@@ -279,9 +301,28 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
         let is_fit = failures < 2;
         fitness.send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
         match node.store().nodes().await {
-            Ok(nodes) => node.peers.refresh(&node.id, &nodes, node.now()),
+            Ok(nodes) => {
+                node.peers.refresh(&node.id, &nodes, node.now());
+                call_roll(&node, &nodes, &mut roster);
+            }
             Err(error) => debug!(%error, "cannot read the registry"),
         }
+    }
+}
+
+/// Tells watchers who is there, where that has changed.
+fn call_roll(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
+    let timeout = node.settings.cluster.dead_node_timeout;
+    let horizon = node.now() - timeout;
+    let live = nodes.iter().filter(|other| other.last_heartbeat_at >= horizon);
+    let workers: Vec<String> = live.map(|other| other.node_id.to_string()).collect();
+    let turnover = roster.hear(&workers, Moment::default(), timeout);
+    if !turnover.is_none() {
+        if let Some(vitals) = node.vitals.get() {
+            vitals.members_changed(turnover);
+        }
+        let what = election::Happening::WorkersUpdated { workers };
+        node.tell(Happening::Election { namespace: NAMESPACE.to_owned(), what });
     }
 }
 
@@ -318,10 +359,13 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
             changed = leadership.changed() => if changed.is_err() { return },
         }
         let view = leadership.borrow_and_update().clone();
-        telemetry::leads(view.is_me, view.epoch.0);
+        crate::election::telemetry::leads(NAMESPACE, view.is_me, view.epoch);
         if view.leader != previous_leader {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
             node.tell(Happening::LeaderChanged { namespace, previous_leader, new_leader, epoch });
+            if let Some(vitals) = node.vitals.get().filter(|_| view.leader.is_some()) {
+                vitals.leader_changed();
+            }
             previous_leader = view.leader;
             if let Err(error) = beat(&node).await {
                 debug!(%error, "cannot beat");

@@ -26,7 +26,7 @@ mod waiting;
 pub mod worker;
 
 pub use bus_client::BusClient;
-pub use coordinator::{Check, Coordinator};
+pub use coordinator::{Check, Coordinator, NAMESPACE};
 pub use node::Ports;
 pub use requests::DeadSelection;
 pub use settings::{CacheSettings, ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings};

@@ -1,6 +1,6 @@
 //! What all parts of a node share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use convoke_core::jobs::Claim;
@@ -25,7 +25,7 @@ use super::leader::BusWorkers;
 use super::neighbours::Neighbours;
 use super::settings::Settings;
 use super::waiting::Waiters;
-use crate::election::Leadership;
+use crate::election::{Leadership, Vitals};
 
 /// The world, as a coordinator needs it.
 #[derive(Clone)]
@@ -61,6 +61,8 @@ pub struct Node {
     pub forwarding: Forwarding,
     pub neighbours: Neighbours,
     pub leadership: watch::Receiver<Leadership>,
+    /// How the election goes, once it campaigns.
+    pub vitals: OnceLock<Arc<Vitals>>,
     pub trouble: Trouble,
     /// No new work: parked polls answer at once.
     pub draining: CancellationToken,
@@ -113,6 +115,7 @@ impl Node {
             forwarding: Forwarding::default(),
             neighbours: Neighbours::default(),
             leadership,
+            vitals: OnceLock::new(),
             trouble: Trouble::default(),
             draining: CancellationToken::new(),
             events: broadcast::Sender::new(EVENTS_BACKLOG),

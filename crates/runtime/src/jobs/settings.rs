@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use convoke_core::Invalid;
+use convoke_core::election;
 use convoke_core::jobs::JobDefaults;
 use convoke_core::jobs::handoff::HandoffSettings;
 
@@ -16,6 +17,9 @@ pub struct Settings {
     pub retry: JobDefaults,
     pub worker: WorkerSettings,
     pub retention: RetentionSettings,
+    /// Of the election among nodes the breaker, the detection of contention and the size of the window. Its times are the
+    /// cluster's.
+    pub election: election::Settings,
 }
 
 #[derive(Debug, Clone)]
@@ -87,6 +91,7 @@ impl Default for Settings {
                 cancelled: seconds(24 * 3600),
                 dead: seconds(30 * 24 * 3600),
             },
+            election: election::Settings::default(),
         }
     }
 }

@@ -32,8 +32,6 @@ pub fn describe() {
     describe_histogram!("convoke_dispatch_batch_size", "Jobs dispatched in one write");
     describe_counter!("convoke_fenced_total", "Writes of former owners that were refused");
     describe_gauge!("convoke_owned_jobs", "Runs whose events this node records");
-    describe_gauge!("convoke_leader", "1 on the node that leads");
-    describe_gauge!("convoke_epoch", "The present term of leadership");
     describe_counter!("convoke_bus_poison_total", "Messages that could not be read");
     describe_histogram!("convoke_store_seconds", Unit::Seconds, "How long the store took, by verb");
     describe_gauge!("convoke_workers", "Live workers by state");
@@ -124,11 +122,6 @@ pub fn dispatched(count: usize) {
 
 pub fn owned(count: usize) {
     gauge!("convoke_owned_jobs").set(count as f64);
-}
-
-pub fn leads(is_me: bool, epoch: u64) {
-    gauge!("convoke_leader", "namespace" => "coordinator").set(if is_me { 1.0 } else { 0.0 });
-    gauge!("convoke_epoch", "namespace" => "coordinator").set(epoch as f64);
 }
 
 /// A view was read through the cache.

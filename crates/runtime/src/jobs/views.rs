@@ -169,7 +169,7 @@ impl Coordinator {
     pub async fn refresh_gauges(&self) -> Result<()> {
         let now = self.node().now();
         let leadership = self.cluster();
-        telemetry::leads(leadership.is_me, leadership.epoch.0);
+        crate::election::telemetry::leads(super::NAMESPACE, leadership.is_me, leadership.epoch);
         telemetry::owned(self.node().claims.len());
         for queue in self.store().queues().await? {
             let name = queue.name.to_string();

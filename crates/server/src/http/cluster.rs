@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use axum::extract::State;
+use convoke_core::election::{BreakerStatus, Metrics};
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Ownership, Status};
 use convoke_core::ports::store::{InFlight, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
+use convoke_runtime::jobs::NAMESPACE;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
@@ -122,6 +124,17 @@ struct Cluster {
     handoffs: Vec<Handoff>,
     /// How many there are, where not all are shown.
     handoffs_total: usize,
+    /// How the election among the nodes goes, as this one sees it.
+    election: Option<Election>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Election {
+    namespace: &'static str,
+    is_leader: bool,
+    metrics: Metrics,
+    breaker: BreakerStatus,
 }
 
 /// A node as the cluster sees it.
@@ -182,11 +195,18 @@ async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     });
     let nodes = nodes.collect();
     let handoffs = coordinator.handoffs().await?;
+    let election = coordinator.election().map(|(metrics, breaker)| Election {
+        namespace: NAMESPACE,
+        is_leader: leadership.is_me,
+        metrics,
+        breaker,
+    });
     Ok(body::ok(&Cluster {
         leader: leadership.leader,
         epoch: leadership.epoch,
         nodes,
         handoffs: handoffs.shown.into_iter().map(Handoff::from).collect(),
         handoffs_total: handoffs.total,
+        election,
     }))
 }

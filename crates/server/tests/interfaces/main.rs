@@ -300,8 +300,10 @@ async fn every_metric_and_event() {
 
 /// Events that one embedded node has before or after anybody can listen: by the names the server gives them.
 fn told_of_a_cluster() -> Vec<String> {
+    use convoke_core::election::{self, Contention};
     use convoke_core::jobs::event::{Event, Happening, NodeChange};
     use convoke_core::{Epoch, NodeId};
+    const BEAT: std::time::Duration = std::time::Duration::from_secs(5);
     let node = NodeId::new("n").expect("a name");
     let leader = Happening::LeaderChanged {
         namespace: "coordinator".into(),
@@ -311,6 +313,15 @@ fn told_of_a_cluster() -> Vec<String> {
     };
     let changes = [NodeChange::Joined, NodeChange::Draining, NodeChange::Left, NodeChange::Dead];
     let nodes = changes.map(|change| Happening::Node { change, node_id: node.clone() });
-    let all = std::iter::once(leader).chain(nodes);
+    let contention = Contention { duration: BEAT * 3, expected: BEAT, ratio: 3.0, threshold: 2.0 };
+    let election = [
+        election::Happening::WorkersUpdated { workers: vec!["n".into()] },
+        election::Happening::ContentionDetected(contention),
+        election::Happening::BreakerOpen { failure_count: 5 },
+        election::Happening::BreakerHalfOpen { failure_count: 5 },
+        election::Happening::BreakerClosed { failure_count: 0 },
+    ]
+    .map(|what| Happening::Election { namespace: "coordinator".into(), what });
+    let all = std::iter::once(leader).chain(nodes).chain(election);
     all.map(|what| Event::new(jiff::Timestamp::UNIX_EPOCH, what).name().to_owned()).collect()
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use convoke_core::ports::Leases;
 use convoke_core::{Epoch, Error, Result};
+use futures_util::future::join_all;
+
+use crate::linear::{Act, Done, is_linearizable};
 
 /// Tests of leases. `$make` is an async function that gives a [`Subject<dyn Leases>`](crate::conformance::Subject) where
 /// nothing was ever leased; `$advance` is one that lets a duration pass for the backend: it moves a paused clock, or waits.
@@ -29,6 +32,11 @@ macro_rules! leases_conformance {
                 an_epoch_is_above_its_floor,
                 namespaces_are_apart,
                 of_many_candidates_one_is_elected,
+                of_a_thousand_attempts_one_succeeds,
+                epochs_rise_after_all_was_forgotten,
+                an_answer_that_never_came_is_found_by_reading_back,
+                a_resigned_place_is_given_to_one_of_many,
+                what_many_clients_see_has_an_order,
             ]
         );
     };
@@ -191,4 +199,140 @@ pub async fn of_many_candidates_one_is_elected(leases: &dyn Leases, _advance: im
     let elected: Vec<_> = [answers.0, answers.1, answers.2, answers.3].into_iter().flatten().collect();
     assert_eq!(elected.len(), 1);
     assert_eq!(leader(leases).await, Some((elected[0].holder.clone(), elected[0].epoch)));
+}
+
+/// Losing is no error that anybody need see: it is told apart from every other.
+pub async fn of_a_thousand_attempts_one_succeeds(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+    let candidates: Vec<String> = (0..20).map(|i| format!("candidate-{i}")).collect();
+    let contend = async |candidate: &str| {
+        let mut won = Vec::new();
+        for _ in 0..50 {
+            match leases.elect("ns", candidate, LONG, Epoch(0)).await {
+                Ok(lease) => won.push(lease),
+                Err(Error::Conflict(_)) => {}
+                Err(error) => panic!("a lost race is a conflict, not: {error}"),
+            }
+        }
+        won
+    };
+    let won = join_all(candidates.iter().map(|candidate| contend(candidate))).await.concat();
+    assert_eq!(won.len(), 1, "{won:?}");
+    assert_eq!(leader(leases).await, Some((won[0].holder.clone(), won[0].epoch)));
+}
+
+/// A namespace where nothing was ever leased is what is left of one whose backend lost its data.
+pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: impl AsyncFn(Duration)) {
+    let mut floor = Epoch(0);
+    for _ in 0..3 {
+        let epoch = leases.elect("ns", "a", LONG, floor).await.expect("nobody leads").epoch;
+        leases.resign("ns", "a", epoch).await.expect("resign");
+        floor = epoch;
+    }
+    let after = leases.elect("forgotten", "b", SHORT, floor).await.expect("nobody leads").epoch;
+    assert!(after > floor, "{after} after {floor}");
+    advance(OVER).await;
+    let later = leases.elect("forgotten", "a", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    assert!(later > after, "what was minted once is known from then on: {later} after {after}");
+}
+
+/// Whoever gave up waiting may have been elected all the same, or may yet be; a read tells, and the term it shows is whole.
+pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+    let mut last = Epoch(0);
+    for round in 0..12_u64 {
+        let elect = leases.elect("ns", "a", LONG, last);
+        // Given up at all stages: before it was sent, while it is on its way, after it was answered.
+        let _ = tokio::time::timeout(Duration::from_micros(round * round * 20), elect).await;
+        let held = loop {
+            if let Some((holder, epoch)) = leader(leases).await {
+                assert_eq!(holder, "a");
+                break epoch;
+            }
+            match leases.elect("ns", "a", LONG, last).await {
+                Ok(lease) => break lease.epoch,
+                Err(Error::Conflict(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(held > last, "{held} after {last}");
+        leases.renew("ns", "a", held, LONG).await.expect("the term that is read is its own");
+        leases.resign("ns", "a", held).await.expect("resign");
+        last = held;
+        // One that was still on its way may have come after the resignation.
+        if let Some((_, late)) = leader(leases).await {
+            leases.resign("ns", "a", late).await.expect("resign");
+            last = late;
+        }
+    }
+}
+
+pub async fn a_resigned_place_is_given_to_one_of_many(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+    let candidates: Vec<String> = (0..10).map(|i| format!("candidate-{i}")).collect();
+    let (mut holder, mut epoch) = ("first".to_owned(), elect(leases, "first", LONG).await);
+    for _ in 0..10 {
+        leases.resign("ns", &holder, epoch).await.expect("resign");
+        let elections = candidates.iter().map(|candidate| leases.elect("ns", candidate, LONG, Epoch(0)));
+        let won: Vec<_> = join_all(elections).await.into_iter().flatten().collect();
+        assert_eq!(won.len(), 1, "{won:?}");
+        assert!(won[0].epoch > epoch);
+        (holder, epoch) = (won[0].holder.clone(), won[0].epoch);
+    }
+}
+
+pub async fn what_many_clients_see_has_an_order(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+    for round in 0..3 {
+        let namespace = format!("history-{round}");
+        let history = join_all((0..5).map(|client| live(leases, &namespace, client))).await;
+        let acts: usize = history.iter().map(Vec::len).sum();
+        let elected = history.iter().flatten().filter(|done| matches!(done.act, Act::Elect { elected: Some(_), .. }));
+        assert!(elected.count() > 5 && acts > 100, "too little happened");
+        assert!(is_linearizable(&history), "no order explains {history:#?}");
+    }
+}
+
+/// What one client does and sees: it reads, stands, renews what it saw, its own or another's, and resigns.
+async fn live(leases: &dyn Leases, namespace: &str, client: usize) -> Vec<Done> {
+    let me = format!("client-{client}");
+    let (mut done, mut known) = (Vec::new(), (me.clone(), Epoch(1)));
+    for step in 0..36 {
+        // Each client in another order, so that all kinds meet.
+        let wish = match (step * 7 + client * 3) % 6 {
+            0 | 1 => Act::Elect { candidate: me.clone(), floor: Epoch(0), elected: None },
+            2 => Act::Renew { holder: known.0.clone(), epoch: known.1, renewed: false },
+            3 => Act::Resign { holder: known.0.clone(), epoch: known.1 },
+            _ => Act::Read { seen: None },
+        };
+        let asked = std::time::Instant::now();
+        let act = match wish {
+            Act::Elect { candidate, floor, .. } => {
+                let elected = match leases.elect(namespace, &candidate, LONG, floor).await {
+                    Ok(lease) => Some(lease.epoch),
+                    Err(Error::Conflict(_)) => None,
+                    Err(error) => panic!("elect: {error}"),
+                };
+                known = elected.map_or(known, |epoch| (candidate.clone(), epoch));
+                Act::Elect { candidate, floor, elected }
+            }
+            Act::Renew { holder, epoch, .. } => {
+                let renewed = match leases.renew(namespace, &holder, epoch, LONG).await {
+                    Ok(_) => true,
+                    Err(Error::Fenced { .. }) => false,
+                    Err(error) => panic!("renew: {error}"),
+                };
+                Act::Renew { holder, epoch, renewed }
+            }
+            Act::Resign { holder, epoch } => {
+                leases.resign(namespace, &holder, epoch).await.expect("resign");
+                Act::Resign { holder, epoch }
+            }
+            Act::Read { .. } => {
+                let lease = leases.read(namespace).await.expect("read");
+                let seen = lease.map(|lease| (lease.holder, lease.epoch));
+                known = seen.clone().unwrap_or(known);
+                Act::Read { seen }
+            }
+        };
+        done.push(Done { asked, answered: std::time::Instant::now(), act });
+        tokio::task::yield_now().await;
+    }
+    done
 }

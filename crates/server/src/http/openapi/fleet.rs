@@ -59,6 +59,59 @@ pub struct Cluster {
     pub handoffs: Vec<Handoff>,
     /// How many there are, counted up to 10,000
     pub handoffs_total: u64,
+    /// How the election among the nodes goes, as this one sees it
+    pub election: Option<Election>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Election {
+    #[schema(example = "coordinator")]
+    pub namespace: String,
+    pub is_leader: bool,
+    pub metrics: ElectionMetrics,
+    pub breaker: Breaker,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct ElectionMetrics {
+    /// Requests to the leases that were answered
+    pub heartbeat_count: u64,
+    pub election_count: u64,
+    pub election_duration_ms: u64,
+    pub leader_changes: u64,
+    pub worker_registrations: u64,
+    pub worker_timeouts: u64,
+    pub start_time: Timestamp,
+    pub last_heartbeat_time: Option<Timestamp>,
+    pub heartbeat_failures: u64,
+    pub heartbeats_skipped: u64,
+    pub heartbeat_latency_ms: Percentiles,
+    pub epochs_refused: u64,
+}
+
+#[derive(ToSchema)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    /// Of how many heartbeats
+    pub samples: u64,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Breaker {
+    /// `closed`, `open` or `half-open`
+    #[schema(example = "closed")]
+    pub state: String,
+    pub failure_count: u32,
+    pub failure_threshold: u32,
+    #[schema(example = "30s")]
+    pub reset_timeout: String,
+    /// How often it opened
+    pub trips: u64,
 }
 
 #[derive(ToSchema)]

@@ -147,6 +147,10 @@ async fn answers_have_the_fields_that_their_schema_names() {
     let cluster = world.get("/v1/cluster").await.body;
     check("Cluster", &cluster);
     check("ClusterNode", &cluster["nodes"][0]);
+    check("Election", &cluster["election"]);
+    check("ElectionMetrics", &cluster["election"]["metrics"]);
+    check("Percentiles", &cluster["election"]["metrics"]["heartbeatLatencyMs"]);
+    check("Breaker", &cluster["election"]["breaker"]);
     check("Node", &world.get("/v1/nodes").await.body["nodes"][0]);
     check("Node", &world.get("/v1/nodes/node-1").await.body);
     check("OwnedRuns", &world.get("/v1/nodes/node-1/jobs").await.body);

@@ -71,6 +71,10 @@ async fn the_fleet_is_shown() {
     let cluster = world.get("/v1/cluster").await.body;
     assert_eq!((&cluster["leader"], &cluster["handoffs"]), (&json!("node-1"), &json!([])));
     assert!(cluster["epoch"].as_u64().is_some_and(|epoch| epoch > 0));
+    let election = &cluster["election"];
+    assert_eq!((&election["namespace"], &election["isLeader"]), (&json!("coordinator"), &json!(true)));
+    assert!(election["metrics"]["heartbeatCount"].as_u64().is_some_and(|beats| beats > 0), "{election}");
+    assert_eq!((&election["metrics"]["electionCount"], &election["breaker"]["state"]), (&json!(1), &json!("closed")));
 }
 
 #[tokio::test]

@@ -1,0 +1,224 @@
+//! Who leads a namespace, among all processes that ask at the same address.
+//!
+//! A process needs one elector for a namespace, and has no more than that: whoever starts a second one at the same address,
+//! for the same namespace and member, is given a handle of the first. However many parts of an application subscribe, there
+//! is one heartbeat. When the last handle is dropped the elector resigns and leaves; [`stop`](runtime::Elector::stop) does so
+//! and waits for it.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use convoke_core::Invalid;
+use convoke_core::election::{Policy, Settings};
+use convoke_core::ids::check_name;
+use convoke_core::ports::Leases;
+use convoke_runtime::election::{self as runtime, Candidacy, WeakElector};
+use parking_lot::Mutex;
+
+use crate::connect;
+use crate::error::Result;
+use crate::identity::fresh_id;
+
+const NAMESPACE: &str = "default";
+const FIRST_LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// A handle of a running elector. Clones share it.
+#[derive(Clone)]
+pub struct Elector {
+    inner: runtime::Elector,
+}
+
+impl Elector {
+    /// Connects to where leadership is decided: `redis://…`, `postgres://…`, `s3://…`, `sqlite:PATH` for the processes of one
+    /// machine, `memory:` for one process.
+    pub async fn connect(url: &str) -> Result<Candidate> {
+        Self::connect_with_prefix(url, connect::BUS_PREFIX).await
+    }
+
+    /// As [`connect`](Self::connect), where keys of a Redis have another prefix than `convoke`.
+    pub async fn connect_with_prefix(url: &str, prefix: &str) -> Result<Candidate> {
+        let leases = connect::leases(url, prefix).await?;
+        let place = format!("{prefix} {url}");
+        let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
+        Ok(Candidate { leases, place: Some(place), namespace, id: None, settings })
+    }
+
+    /// An elector over whatever decides. It is never shared: the caller keeps what it starts.
+    pub fn over(leases: Arc<dyn Leases>) -> Candidate {
+        Candidate { leases, place: None, namespace: NAMESPACE.into(), id: None, settings: Settings::default() }
+    }
+}
+
+impl Deref for Elector {
+    type Target = runtime::Elector;
+
+    fn deref(&self) -> &runtime::Elector {
+        &self.inner
+    }
+}
+
+/// An elector that has not started yet.
+pub struct Candidate {
+    leases: Arc<dyn Leases>,
+    /// What is asked there, where others may ask too.
+    place: Option<String>,
+    namespace: String,
+    id: Option<String>,
+    settings: Settings,
+}
+
+impl Candidate {
+    /// Whose leader is elected; else `default`. Namespaces know nothing of each other.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The member's name; else one that is made once for the process. No two processes that live at the same time may share
+    /// one: it is what tells a leader from another.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// For how long a lease holds without a renewal; the other times follow in the proportion that the defaults have.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        let Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } =
+            self.settings;
+        let times = Settings::with_ttl(ttl);
+        self.settings =
+            Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, ..times };
+        self
+    }
+
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.settings.policy = policy;
+        self
+    }
+
+    /// All that can be set.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Begins to beat, or joins the elector of this process that does so already. Who leads is known after the first
+    /// heartbeat, which comes after the startup jitter.
+    pub async fn start(self) -> Result<Elector> {
+        self.refuse_a_bad_name().await?;
+        let id = self.id.unwrap_or_else(|| id_of_process().to_owned());
+        let Some(place) = self.place else {
+            let Candidate { leases, namespace, settings, .. } = self;
+            return Ok(Elector { inner: start(leases, namespace, id, settings)? });
+        };
+        let key = Key { place, namespace: self.namespace, id };
+        let mut running = running().lock();
+        if let Some(inner) = running.get(&key).and_then(WeakElector::upgrade) {
+            if inner.settings() != self.settings {
+                let message = format!(
+                    "expected those of the elector for {} that runs in this process already; stop it first, or give \
+                     this one another id",
+                    key.namespace
+                );
+                return Err(convoke_core::Error::from(Invalid::senseless("settings", message)).into());
+            }
+            return Ok(Elector { inner });
+        }
+        let inner = start(self.leases, key.namespace.clone(), key.id.clone(), self.settings)?;
+        running.retain(|_, elector| elector.upgrade().is_some());
+        running.insert(key, inner.downgrade());
+        Ok(Elector { inner })
+    }
+
+    /// A namespace that the backend cannot have is refused here, not in every heartbeat. Whatever else fails may pass.
+    async fn refuse_a_bad_name(&self) -> Result<()> {
+        check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
+        match tokio::time::timeout(FIRST_LOOK_MAX, self.leases.read(&self.namespace)).await {
+            Ok(Err(error @ convoke_core::Error::Invalid(_))) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn start(leases: Arc<dyn Leases>, namespace: String, id: String, settings: Settings) -> Result<runtime::Elector> {
+    Ok(runtime::Elector::start(Candidacy { id, namespace, leases, clock: connect::clock(), settings })?)
+}
+
+/// What makes two electors of a process one.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    place: String,
+    namespace: String,
+    id: String,
+}
+
+fn running() -> &'static Mutex<BTreeMap<Key, WeakElector>> {
+    static RUNNING: Mutex<BTreeMap<Key, WeakElector>> = Mutex::new(BTreeMap::new());
+    &RUNNING
+}
+
+fn id_of_process() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(fresh_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick() -> Settings {
+        Settings { startup_jitter_max: Duration::ZERO, ..Settings::default() }
+    }
+
+    async fn candidate(namespace: &str) -> Candidate {
+        Elector::connect("memory:").await.expect("connects").namespace(namespace).settings(quick())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_start_for_the_same_namespace_joins_the_first() {
+        let first = candidate("joined").await.start().await.expect("starts");
+        let second = candidate("joined").await.start().await.expect("joins");
+        let (one, other) = tokio::join!(first.lead(), second.lead());
+        assert_eq!(one.map(|term| term.epoch()), other.map(|term| term.epoch()));
+        assert_eq!(first.id(), second.id());
+        assert_eq!(first.members().await.expect("roster").len(), 1);
+        drop(first);
+        assert!(second.is_leader(), "one handle is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_of_other_names_contend_within_one_process() {
+        let first = candidate("contended").await.id("a").start().await.expect("starts");
+        first.lead().await.expect("leads");
+        let second = candidate("contended").await.id("b").start().await.expect("starts");
+        second.events().next().await.expect("hears of the leader");
+        assert_eq!(second.leader().as_deref(), Some("a"));
+        drop(first);
+        second.lead().await.expect("leads");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_settings_for_the_same_elector_are_refused() {
+        let _first = candidate("settled").await.start().await.expect("starts");
+        let second = candidate("settled").await.ttl(Duration::from_secs(3)).start().await;
+        assert!(second.err().expect("refused").to_string().starts_with("settings: "));
+        let stopped = candidate("settled").await.start().await.expect("joins");
+        stopped.stop().await;
+        candidate("settled").await.policy(Policy::LowestId).start().await.expect("a new one");
+    }
+
+    #[tokio::test]
+    async fn a_ttl_moves_the_times_and_nothing_else() {
+        let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
+        let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
+        assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
+    }
+
+    #[tokio::test]
+    async fn an_address_of_something_else_is_refused_by_its_name() {
+        let refused = Elector::connect("ftp://host").await.err().expect("refused");
+        assert!(refused.to_string().starts_with("leases.url: expected "), "{refused}");
+    }
+}

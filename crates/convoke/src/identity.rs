@@ -1,0 +1,17 @@
+/// A name for this process that no other has: the host's and something random, such as `web-3-5f01ab`.
+pub fn fresh_id() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host: String = host.chars().filter(|c| !c.is_control()).take(60).collect();
+    format!("{}-{:06x}", if host.is_empty() { "node" } else { &host }, rand::random::<u32>() & 0xff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_another() {
+        assert_ne!(fresh_id(), fresh_id());
+        convoke_core::NodeId::new(fresh_id()).expect("may be the name of a node");
+    }
+}

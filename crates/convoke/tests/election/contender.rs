@@ -1,0 +1,157 @@
+//! A process that would lead, and tells the referee each time that it believes to.
+//!
+//! SIGUSR1 makes it resign, SIGTERM makes it leave. Its words are lines on a TCP connection, with times of the monotonic clock,
+//! which all processes of a machine share.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke::election::{Policy, Settings};
+use convoke::{Elector, connect};
+use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Lease;
+use convoke_core::{Epoch, Result};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::record::Word;
+
+pub const TTL: Duration = Duration::from_millis(500);
+pub const HEARTBEAT: Duration = Duration::from_millis(100);
+const CLAIM_PAUSE: Duration = Duration::from_millis(3);
+
+pub struct Orders {
+    pub url: String,
+    pub id: String,
+    pub referee: String,
+    pub policy: String,
+}
+
+impl Orders {
+    pub fn read() -> Option<Orders> {
+        let get = |name: &str| std::env::var(format!("CONTENDER_{name}")).ok();
+        Some(Orders { url: get("URL")?, id: get("ID")?, referee: get("REFEREE")?, policy: get("POLICY")? })
+    }
+
+    pub fn write(&self) -> Vec<(String, String)> {
+        let pairs = [("URL", &self.url), ("ID", &self.id), ("REFEREE", &self.referee), ("POLICY", &self.policy)];
+        pairs.map(|(name, value)| (format!("CONTENDER_{name}"), value.clone())).into()
+    }
+}
+
+/// Nanoseconds of the clock that all processes share.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+pub async fn run(orders: Orders) {
+    let words = speak(&orders.referee);
+    let leases = connect::leases(&orders.url, "contest").await.expect("the leases answer");
+    let settings = Settings {
+        policy: orders.policy.parse::<Policy>().expect("a policy"),
+        heartbeat_interval: HEARTBEAT,
+        heartbeat_jitter: HEARTBEAT / 5,
+        lease_timeout: TTL,
+        worker_timeout: TTL + HEARTBEAT,
+        startup_jitter_max: Duration::ZERO,
+        ..Settings::default()
+    };
+    let witnessed = Arc::new(Witnessed { leases, words: words.clone() });
+    let elector = Elector::over(witnessed).id(orders.id).namespace("contest").settings(settings).start().await;
+    let elector = elector.expect("starts");
+    let (mut resign, mut leave) =
+        (signal(SignalKind::user_defined1()).expect("a signal"), signal(SignalKind::terminate()).expect("a signal"));
+    tell(&words, Word::Ready { at: monotonic_ns() });
+    loop {
+        tokio::select! {
+            _ = resign.recv() => elector.resign().await,
+            _ = leave.recv() => break,
+            () = tokio::time::sleep(CLAIM_PAUSE) => {
+                let Some(term) = elector.term() else { continue };
+                // It led before this moment and leads after it: so it does at this moment.
+                let at = monotonic_ns();
+                if !term.is_over() {
+                    tell(&words, Word::Claim { epoch: term.epoch().0, at });
+                }
+            }
+        }
+    }
+    elector.stop().await;
+}
+
+fn tell(words: &Sender<Word>, word: Word) {
+    words.send(word).expect("the referee listens");
+}
+
+fn speak(referee: &str) -> Sender<Word> {
+    let mut line = TcpStream::connect(referee).expect("the referee is there");
+    line.set_nodelay(true).expect("an option");
+    let (words, said) = channel::<Word>();
+    std::thread::spawn(move || {
+        for word in said {
+            if line.write_all(format!("{} {word} .\n", std::process::id()).as_bytes()).is_err() {
+                // Without a referee there is no contest.
+                std::process::exit(0);
+            }
+        }
+    });
+    words
+}
+
+/// Leases whose grants the referee hears of: from before they were asked for, until before they are given back.
+struct Witnessed {
+    leases: Arc<dyn Leases>,
+    words: Sender<Word>,
+}
+
+#[async_trait]
+impl Leases for Witnessed {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        self.leases.enroll(namespace, member, ttl).await
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        self.leases.withdraw(namespace, member).await
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        self.leases.roster(namespace).await
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        self.leases.read(namespace).await
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        let asked = monotonic_ns();
+        let lease = self.leases.elect(namespace, candidate, ttl, floor).await?;
+        tell(&self.words, Word::Grant { epoch: lease.epoch.0, at: asked });
+        Ok(lease)
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        let asked = monotonic_ns();
+        let lease = self.leases.renew(namespace, holder, epoch, ttl).await?;
+        tell(&self.words, Word::Grant { epoch: lease.epoch.0, at: asked });
+        Ok(lease)
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        tell(&self.words, Word::Resign { epoch: epoch.0, at: monotonic_ns() });
+        self.leases.resign(namespace, holder, epoch).await
+    }
+
+    fn glance_interval(&self) -> Option<Duration> {
+        self.leases.glance_interval()
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.leases.ping().await
+    }
+}

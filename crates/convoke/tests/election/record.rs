@@ -1,0 +1,143 @@
+//! What contenders said, and whether it can stand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What a contender says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    Ready {
+        at: u64,
+    },
+    /// A lease that was asked for at that moment was granted.
+    Grant {
+        epoch: u64,
+        at: u64,
+    },
+    /// It leads at that moment.
+    Claim {
+        epoch: u64,
+        at: u64,
+    },
+    /// It gives its lease back, from that moment on.
+    Resign {
+        epoch: u64,
+        at: u64,
+    },
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Word::Ready { at } => write!(f, "ready 0 {at}"),
+            Word::Grant { epoch, at } => write!(f, "grant {epoch} {at}"),
+            Word::Claim { epoch, at } => write!(f, "claim {epoch} {at}"),
+            Word::Resign { epoch, at } => write!(f, "resign {epoch} {at}"),
+        }
+    }
+}
+
+impl Word {
+    /// Of a line that begins with the speaker's process id. One without its end is none: its speaker was killed.
+    pub fn read(line: &str) -> Option<(u32, Word)> {
+        let mut parts = line.split(' ');
+        let (pid, kind) = (parts.next()?.parse().ok()?, parts.next()?);
+        let (epoch, at) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let word = match kind {
+            _ if parts.next() != Some(".") => return None,
+            "ready" => Word::Ready { at },
+            "grant" => Word::Grant { epoch, at },
+            "claim" => Word::Claim { epoch, at },
+            "resign" => Word::Resign { epoch, at },
+            _ => return None,
+        };
+        Some((pid, word))
+    }
+}
+
+/// All that was said, in the order in which each contender said it.
+#[derive(Debug, Default)]
+pub struct Record {
+    words: Vec<(u32, Word)>,
+}
+
+impl Record {
+    pub fn add(&mut self, pid: u32, word: Word) {
+        self.words.push((pid, word));
+    }
+
+    pub fn claims(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.words.iter().filter_map(|(pid, word)| match word {
+            Word::Claim { epoch, at } => Some((*pid, *epoch, *at)),
+            _ => None,
+        })
+    }
+
+    /// What must never happen, and did.
+    pub fn faults(&self, ttl: Duration) -> Vec<String> {
+        let mut faults = self.two_holders();
+        faults.extend(self.claims_outside_a_lease(ttl));
+        faults.extend(self.epochs_that_fell());
+        faults
+    }
+
+    fn two_holders(&self) -> Vec<String> {
+        let mut holders: BTreeMap<u64, u32> = BTreeMap::new();
+        let others = self.claims().filter(|(pid, epoch, _)| *holders.entry(*epoch).or_insert(*pid) != *pid);
+        others.map(|(pid, epoch, at)| format!("{pid} claims epoch {epoch} of another at {at}")).collect()
+    }
+
+    fn claims_outside_a_lease(&self, ttl: Duration) -> Vec<String> {
+        let (mut granted, mut resigned) = (BTreeMap::new(), BTreeMap::new());
+        let mut faults = Vec::new();
+        for (pid, word) in &self.words {
+            match *word {
+                Word::Grant { epoch, at } => {
+                    let until: &mut u64 = granted.entry((pid, epoch)).or_default();
+                    *until = (*until).max(at + ttl.as_nanos() as u64);
+                }
+                Word::Resign { epoch, at } => {
+                    resigned.insert((pid, epoch), at);
+                }
+                Word::Claim { epoch, at } => {
+                    let until = granted.get(&(pid, epoch)).copied().unwrap_or_default();
+                    let given_back = resigned.get(&(pid, epoch)).copied().unwrap_or(u64::MAX);
+                    if at >= until.min(given_back) {
+                        faults.push(format!(
+                            "{pid} claims epoch {epoch} at {at}, its lease ended at {until} or {given_back}"
+                        ));
+                    }
+                }
+                Word::Ready { .. } => {}
+            }
+        }
+        faults
+    }
+
+    fn epochs_that_fell(&self) -> Vec<String> {
+        let mut claims: Vec<_> = self.claims().map(|(pid, epoch, at)| (at, epoch, pid)).collect();
+        claims.sort_unstable();
+        let falls = claims.windows(2).filter(|pair| pair[1].1 < pair[0].1);
+        falls.map(|pair| format!("{:?} after {:?}", pair[1], pair[0])).collect()
+    }
+}
+
+#[test]
+fn a_record_of_two_leaders_cannot_stand() {
+    let ttl = Duration::from_nanos(100);
+    let grant = |epoch, at| Word::Grant { epoch, at };
+    let claim = |epoch, at| Word::Claim { epoch, at };
+    let record = |words: &[(u32, Word)]| Record { words: words.to_vec() };
+    let clean = [(1, grant(1, 0)), (1, claim(1, 50)), (2, grant(2, 101)), (2, claim(2, 102))];
+    assert!(record(&clean).faults(ttl).is_empty());
+    for (broken, what) in [
+        (vec![(1, grant(1, 0)), (1, claim(1, 50)), (2, grant(1, 0)), (2, claim(1, 60))], "two of one epoch"),
+        (vec![(1, grant(1, 0)), (1, claim(1, 100))], "after the lease"),
+        (vec![(1, claim(1, 100))], "without a lease"),
+        (vec![(1, grant(1, 0)), (1, Word::Resign { epoch: 1, at: 10 }), (1, claim(1, 20))], "after the resignation"),
+        (vec![(1, grant(1, 0)), (2, grant(2, 0)), (2, claim(2, 10)), (1, claim(1, 20))], "an older epoch"),
+    ] {
+        assert_eq!(record(&broken).faults(ttl).len(), 1, "{what}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Stops asking a backend that does not answer.
+//!
+//! Closed, every heartbeat goes out. After as many failures in a row as the threshold it is open: heartbeats are skipped,
+//! and a leader, whose lease nobody renews, fences itself. After the reset timeout it is half-open: a few attempts decide
+//! whether it closes or opens again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::moment::Moment;
+use super::settings::BreakerSettings;
+
+#[derive(Debug, Clone)]
+pub struct CircuitBreaker {
+    settings: BreakerSettings,
+    state: State,
+    failures: u32,
+    trips: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Moment },
+    HalfOpen { attempts: u32 },
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BreakerState {
+    #[default]
+    Closed,
+    Open,
+    HalfOpen,
+}
+
+/// What a breaker tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerStatus {
+    pub state: BreakerState,
+    pub failure_count: u32,
+    pub failure_threshold: u32,
+    #[serde(with = "crate::duration")]
+    pub reset_timeout: Duration,
+    /// How often it opened.
+    pub trips: u64,
+}
+
+impl CircuitBreaker {
+    pub fn new(settings: BreakerSettings) -> Self {
+        CircuitBreaker { settings, state: State::Closed, failures: 0, trips: 0 }
+    }
+
+    /// Whether an attempt may be made, which then must be answered by `succeed` or `fail`.
+    pub fn allows(&mut self, now: Moment) -> bool {
+        if matches!(self.state, State::Open { until } if now >= until) {
+            self.state = State::HalfOpen { attempts: 0 };
+        }
+        match &mut self.state {
+            State::Closed => true,
+            State::Open { .. } => false,
+            State::HalfOpen { attempts } => {
+                *attempts += 1;
+                *attempts <= self.settings.half_open_max_attempts
+            }
+        }
+    }
+
+    pub fn succeed(&mut self) {
+        self.state = State::Closed;
+        self.failures = 0;
+    }
+
+    pub fn fail(&mut self, now: Moment) {
+        self.failures = self.failures.saturating_add(1);
+        let opens = match self.state {
+            State::Closed => self.failures >= self.settings.failure_threshold,
+            State::HalfOpen { attempts } => attempts >= self.settings.half_open_max_attempts,
+            State::Open { .. } => false,
+        };
+        if opens {
+            self.state = State::Open { until: now + self.settings.reset_timeout };
+            self.trips += 1;
+        }
+    }
+
+    pub fn state(&self) -> BreakerState {
+        match self.state {
+            State::Closed => BreakerState::Closed,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// When the next attempt may be made, where none may be now.
+    pub fn opens_until(&self) -> Option<Moment> {
+        match self.state {
+            State::Open { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    pub fn status(&self) -> BreakerStatus {
+        BreakerStatus {
+            state: self.state(),
+            failure_count: self.failures,
+            failure_threshold: self.settings.failure_threshold,
+            reset_timeout: self.settings.reset_timeout,
+            trips: self.trips,
+        }
+    }
+}
+
+impl BreakerState {
+    /// As a gauge shows it.
+    pub const fn as_number(self) -> u8 {
+        match self {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESET: Duration = Duration::from_secs(30);
+
+    fn tripped(now: Moment, half_open_max_attempts: u32) -> CircuitBreaker {
+        let settings = BreakerSettings { half_open_max_attempts, ..BreakerSettings::default() };
+        let mut breaker = CircuitBreaker::new(settings);
+        for _ in 0..5 {
+            assert!(breaker.allows(now), "closed until the threshold");
+            breaker.fail(now);
+        }
+        breaker
+    }
+
+    #[test]
+    fn it_opens_at_the_threshold_of_failures_in_a_row() {
+        let now = Moment::default();
+        let mut breaker = CircuitBreaker::new(BreakerSettings::default());
+        for _ in 0..4 {
+            breaker.fail(now);
+        }
+        breaker.succeed();
+        assert_eq!(breaker.status().failure_count, 0, "a success begins the row anew");
+        let mut breaker = tripped(now, 1);
+        assert!(!breaker.allows(now + RESET - Duration::from_millis(1)));
+        let said = serde_json::to_string(&breaker.status()).expect("serializes");
+        let expected = r#"{"state":"open","failureCount":5,"failureThreshold":5,"resetTimeout":"30s","trips":1}"#;
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn half_open_it_closes_by_a_success_and_opens_by_a_failure() {
+        let now = Moment::default();
+        let mut breaker = tripped(now, 1);
+        assert!(breaker.allows(now + RESET));
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        assert!(!breaker.allows(now + RESET), "one attempt at a time");
+        breaker.fail(now + RESET);
+        assert_eq!((breaker.state(), breaker.status().trips), (BreakerState::Open, 2));
+        assert!(!breaker.allows(now + RESET));
+        assert!(breaker.allows(now + RESET * 2));
+        breaker.succeed();
+        assert_eq!((breaker.state(), breaker.status().failure_count), (BreakerState::Closed, 0));
+    }
+
+    #[test]
+    fn half_open_it_makes_as_many_attempts_as_it_may() {
+        let now = Moment::default();
+        let mut breaker = tripped(now, 3);
+        for _ in 0..3 {
+            assert!(breaker.allows(now + RESET));
+            assert_eq!(breaker.state(), BreakerState::HalfOpen);
+            breaker.fail(now + RESET);
+        }
+        assert_eq!(breaker.state(), BreakerState::Open);
+    }
+}

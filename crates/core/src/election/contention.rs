@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use super::moment::Moment;
+use super::settings::ContentionSettings;
+
+/// Notices heartbeats that take far longer than the time between them, and says so now and then.
+#[derive(Debug, Clone)]
+pub struct ContentionWatch {
+    settings: ContentionSettings,
+    last: Option<Moment>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Contention {
+    pub duration: Duration,
+    pub expected: Duration,
+    pub ratio: f64,
+    pub threshold: f64,
+}
+
+impl ContentionWatch {
+    pub fn new(settings: ContentionSettings) -> Self {
+        ContentionWatch { settings, last: None }
+    }
+
+    /// A heartbeat took `duration`, where `expected` is its interval.
+    pub fn judge(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
+        let ContentionSettings { enabled, threshold, rate_limit } = self.settings;
+        let ratio = duration.as_secs_f64() / expected.as_secs_f64().max(f64::EPSILON);
+        let is_limited = self.last.is_some_and(|last| now.saturating_duration_since(last) < rate_limit);
+        if !enabled || ratio <= threshold || is_limited {
+            return None;
+        }
+        self.last = Some(now);
+        Some(Contention { duration, expected, ratio, threshold })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn only_what_exceeds_the_threshold_is_contention() {
+        let now = Moment::default();
+        let mut watch = ContentionWatch::new(ContentionSettings::default());
+        assert_eq!(watch.judge(BEAT * 2, BEAT, now), None);
+        let found = watch.judge(BEAT * 3, BEAT, now).expect("three times the interval");
+        assert_eq!((found.ratio, found.threshold, found.expected), (3.0, 2.0, BEAT));
+    }
+
+    #[test]
+    fn it_is_said_once_in_a_while() {
+        let now = Moment::default();
+        let mut watch = ContentionWatch::new(ContentionSettings::default());
+        assert!(watch.judge(BEAT * 3, BEAT, now).is_some());
+        assert!(watch.judge(BEAT * 3, BEAT, now + Duration::from_secs(29)).is_none());
+        assert!(watch.judge(BEAT * 3, BEAT, now + Duration::from_secs(30)).is_some());
+    }
+
+    #[test]
+    fn it_can_be_switched_off() {
+        let mut watch = ContentionWatch::new(ContentionSettings { enabled: false, ..ContentionSettings::default() });
+        assert!(watch.judge(BEAT * 9, BEAT, Moment::default()).is_none());
+    }
+}

@@ -1,0 +1,450 @@
+//! The elector: what to ask of the leases, and what the answers mean.
+//!
+//! It goes by rounds. A *beat* comes every heartbeat interval: a leader renews and enrols, a follower reads who leads and
+//! enrols. A *glance* is a follower's read between two beats, so that a resignation or a lease that ran out is noticed at
+//! once. A round is a conversation: [`Elector::begin`] gives the first question, [`Elector::hear`] takes the answer and gives
+//! the next one, until there is none.
+//!
+//! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
+//! counted from *before* the question was sent. An answer that never came is not taken for either; the next read tells. What
+//! it minted or saw once is the floor of what it asks for next, so that a backend that lost its data cannot repeat an epoch
+//! while anybody who knows better still stands.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::event::Happening;
+use super::gate::EpochGate;
+use super::moment::Moment;
+use super::policy::Policy;
+use super::pulse::{Metrics, Now, Pulse};
+use super::roster::Roster;
+use super::settings::Settings;
+use crate::election::{BreakerState, BreakerStatus};
+use crate::ids::Epoch;
+use crate::ports::leases::Lease;
+
+mod timing;
+
+#[cfg(test)]
+mod tests;
+
+/// A question to the leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    Read,
+    Enroll,
+    Roster,
+    Elect { floor: Epoch },
+    Renew { epoch: Epoch },
+    Withdraw,
+    Resign { epoch: Epoch },
+}
+
+/// What they answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To `Enroll`, `Withdraw` and `Resign`.
+    Done,
+    Read(Option<Lease>),
+    Roster(Vec<String>),
+    /// To `Elect` and `Renew`.
+    Granted(Lease),
+    /// To `Elect`: another has it. To `Renew`: the term is over.
+    Refused,
+    /// No answer, or none that says whether it happened.
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    Beat,
+    Glance,
+}
+
+/// A term that this member holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub epoch: Epoch,
+    pub certain_until: Moment,
+}
+
+/// For how long, from before it was asked for, a lease vouches: with a margin for clocks that run apart.
+pub fn certain_for(remaining: Duration, ttl: Duration) -> Duration {
+    remaining.min(ttl).saturating_sub(ttl / 10)
+}
+
+#[derive(Debug)]
+pub struct Elector {
+    me: String,
+    settings: Settings,
+    /// How often reads are cheap enough to be made between beats.
+    glance_interval: Option<Duration>,
+    roster: Roster,
+    pulse: Pulse,
+    gate: EpochGate,
+    term: Option<Held>,
+    seen: Option<Seen>,
+    vacancy: Option<Vacancy>,
+    /// Whom watchers were told of last.
+    shown: (Option<String>, Epoch),
+    last_leader: Option<String>,
+    highest: Epoch,
+    abstains_until: Option<Moment>,
+    /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
+    unsure_above: Option<Epoch>,
+    talk: Option<Talk>,
+    beats: u64,
+    next_beat: Moment,
+    last_failed: bool,
+}
+
+/// The lease as it was last read.
+#[derive(Debug, Clone)]
+struct Seen {
+    holder: String,
+    epoch: Epoch,
+    expires: Moment,
+}
+
+#[derive(Debug, Clone)]
+struct Vacancy {
+    since: Moment,
+    /// Who led before. It let its lease run out or resigned: nobody waits for it.
+    former: Option<String>,
+    /// When it is our turn, where others should stand before us.
+    stand_at: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct Talk {
+    round: Round,
+    started: Moment,
+    asked: Ask,
+    queue: VecDeque<Ask>,
+    has_stood: bool,
+    has_read_back: bool,
+    failed: bool,
+}
+
+impl Elector {
+    /// `first_beat` is when the first beat is due.
+    pub fn new(me: &str, settings: Settings, glance_interval: Option<Duration>, now: Now, first_beat: Moment) -> Self {
+        let grace = settings.epoch_grace_period;
+        Elector {
+            me: me.to_owned(),
+            glance_interval,
+            roster: Roster::default(),
+            pulse: Pulse::new(&settings, now.wall),
+            gate: if settings.epoch_fencing { EpochGate::new(grace) } else { EpochGate::open() },
+            term: None,
+            seen: None,
+            vacancy: None,
+            shown: (None, Epoch(0)),
+            last_leader: None,
+            highest: Epoch(0),
+            abstains_until: None,
+            unsure_above: None,
+            talk: None,
+            beats: 0,
+            next_beat: first_beat,
+            last_failed: false,
+            settings,
+        }
+    }
+
+    /// Begins a round; nothing where the breaker is open or there is nothing to look at.
+    pub fn begin(&mut self, round: Round, now: Now) -> Option<Ask> {
+        self.expire(now.at);
+        if round == Round::Beat && !self.pulse.may_beat(now.at) {
+            self.forget_what_is_stale(now.at);
+            return None;
+        }
+        if round == Round::Glance && (self.term.is_some() || self.pulse.breaker().state != BreakerState::Closed) {
+            return None;
+        }
+        let mut queue = VecDeque::new();
+        match self.term {
+            Some(held) => {
+                queue.extend([Ask::Renew { epoch: held.epoch }, Ask::Enroll]);
+                queue.extend(self.is_roll_call().then_some(Ask::Roster));
+            }
+            // A newcomer is on the roster before it may be elected.
+            None if round == Round::Beat && self.beats == 0 => {
+                queue.extend([Ask::Enroll, Ask::Read]);
+                queue.extend(self.is_roll_call().then_some(Ask::Roster));
+            }
+            None => queue.push_back(Ask::Read),
+        }
+        let asked = queue.pop_front()?;
+        let (started, has_stood) = (now.at, false);
+        self.talk = Some(Talk { round, started, asked, queue, has_stood, has_read_back: false, failed: false });
+        Some(asked)
+    }
+
+    /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
+    pub fn hear(&mut self, answer: Answer, asked: Moment, now: Now) -> Option<Ask> {
+        let mut talk = self.talk.take()?;
+        match (talk.asked, answer) {
+            (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
+            (Ask::Read, Answer::Read(None)) => self.read_vacancy(now, &mut talk),
+            (Ask::Roster, Answer::Roster(names)) => self.read_roster(&names, now, &mut talk),
+            (Ask::Elect { .. }, Answer::Granted(lease)) => self.win(&lease, asked, now, &mut talk),
+            (Ask::Elect { .. }, Answer::Refused) => talk.queue.push_front(Ask::Read),
+            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked),
+            (Ask::Renew { .. }, Answer::Refused) => {
+                self.lose();
+                talk.queue = [Ask::Read].into();
+            }
+            (Ask::Elect { floor }, Answer::Failed) if !talk.has_read_back => {
+                (talk.failed, talk.has_read_back) = (true, true);
+                self.unsure_above = Some(floor.max(self.highest));
+                talk.queue.push_front(Ask::Read);
+            }
+            (_, Answer::Failed) => {
+                talk.failed = true;
+                talk.queue.clear();
+            }
+            _ => {}
+        }
+        self.expire(now.at);
+        match talk.queue.pop_front() {
+            Some(next) => {
+                talk.asked = next;
+                self.talk = Some(talk);
+                Some(next)
+            }
+            None => {
+                self.end_round(&talk, now);
+                None
+            }
+        }
+    }
+
+    fn end_round(&mut self, talk: &Talk, now: Now) {
+        self.last_failed = talk.failed;
+        if talk.failed {
+            self.forget_what_is_stale(now.at);
+        }
+        if talk.round == Round::Beat {
+            self.beats += 1;
+            self.pulse.beaten(talk.started, now, !talk.failed);
+        }
+    }
+
+    fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, talk: &mut Talk) {
+        let is_ours = lease.holder == self.me;
+        if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
+            return self.win(&lease, asked, now, talk);
+        }
+        self.highest = self.highest.max(lease.epoch);
+        if let Some(vacancy) = self.vacancy.take() {
+            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
+        }
+        if !is_ours {
+            self.abstains_until = None;
+        }
+        // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
+        if is_ours && !talk.has_stood && !self.abstains(now.at) {
+            self.stand(talk);
+        }
+        self.show(Some(lease.holder.clone()), lease.epoch, now.at);
+        self.seen = Some(Seen { holder: lease.holder, epoch: lease.epoch, expires: now.at + lease.remaining });
+        if talk.round == Round::Beat && self.beats > 0 {
+            self.attend(talk, now.at);
+        }
+    }
+
+    /// The rest of a follower's beat.
+    fn attend(&self, talk: &mut Talk, now: Moment) {
+        let roll_call = self.is_roll_call();
+        let mut ask = |question| {
+            if !talk.queue.contains(&question) {
+                talk.queue.push_back(question);
+            }
+        };
+        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats.
+        let is_spared = roll_call && self.is_thrifty();
+        if !self.abstains(now) && !is_spared {
+            ask(Ask::Enroll);
+        }
+        if roll_call {
+            ask(Ask::Roster);
+        }
+    }
+
+    fn read_vacancy(&mut self, now: Now, talk: &mut Talk) {
+        let former = self.seen.take().map(|seen| seen.holder);
+        let vacancy = self.vacancy.get_or_insert(Vacancy { since: now.at, former: None, stand_at: None });
+        if former.is_some() {
+            vacancy.former = former;
+        }
+        let epoch = self.shown.1;
+        self.show(None, epoch, now.at);
+        if talk.round == Round::Beat && self.beats > 0 {
+            self.attend(talk, now.at);
+        }
+        if self.abstains(now.at) || talk.has_stood {
+            return;
+        }
+        match self.settings.policy {
+            Policy::FirstCome => self.stand(talk),
+            Policy::LowestId => {
+                talk.queue.retain(|ask| *ask != Ask::Roster);
+                talk.queue.push_front(Ask::Roster);
+            }
+        }
+    }
+
+    fn read_roster(&mut self, names: &[String], now: Now, talk: &mut Talk) {
+        let turnover = self.roster.hear(names, now.at, self.settings.worker_timeout);
+        if !turnover.is_none() {
+            self.pulse.members_changed(turnover);
+            self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now.at) });
+        }
+        let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
+        let Some(vacancy) = &mut self.vacancy else { return };
+        if self.settings.policy != Policy::LowestId || talk.has_stood || self.term.is_some() {
+            return;
+        }
+        let rank = self.settings.policy.rank(&self.me, names, vacancy.former.as_deref());
+        // Each that should stand before us has a heartbeat to do so; then it is as good as dead.
+        let turn = vacancy.since + patience.saturating_mul(rank.min(1_000));
+        vacancy.stand_at = Some(turn);
+        if now.at >= turn && !self.abstains(now.at) {
+            self.stand(talk);
+        }
+    }
+
+    fn stand(&mut self, talk: &mut Talk) {
+        talk.has_stood = true;
+        self.pulse.stood();
+        talk.queue.push_front(Ask::Elect { floor: self.highest });
+    }
+
+    fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+        self.unsure_above = None;
+        self.highest = self.highest.max(lease.epoch);
+        let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
+        if certain_until <= now.at || self.abstains(now.at) {
+            // Too late to act on it: let another try.
+            talk.queue.push_front(Ask::Resign { epoch: lease.epoch });
+            return;
+        }
+        if let Some(vacancy) = self.vacancy.take() {
+            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
+        }
+        self.term = Some(Held { epoch: lease.epoch, certain_until });
+        self.seen = Some(Seen { holder: self.me.clone(), epoch: lease.epoch, expires: certain_until });
+        self.show(Some(self.me.clone()), lease.epoch, now.at);
+    }
+
+    fn prolong(&mut self, lease: &Lease, asked: Moment) {
+        if let Some(held) = &mut self.term {
+            held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
+            self.seen = Some(Seen { holder: self.me.clone(), epoch: held.epoch, expires: held.certain_until });
+        }
+    }
+
+    fn lose(&mut self) {
+        if self.term.take().is_some() {
+            self.seen = None;
+            let epoch = self.shown.1;
+            self.show_change(None, epoch);
+        }
+    }
+
+    /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
+    pub fn expire(&mut self, now: Moment) {
+        if self.term.is_some_and(|held| now >= held.certain_until) {
+            self.lose();
+        }
+        let turnover = self.roster.expire(now);
+        if !turnover.is_none() {
+            self.pulse.members_changed(turnover);
+            self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now) });
+        }
+    }
+
+    /// Without an answer from the backend a leader is believed in for as long as its lease was known to last.
+    fn forget_what_is_stale(&mut self, now: Moment) {
+        if self.seen.as_ref().is_some_and(|seen| now >= seen.expires) {
+            let epoch = self.shown.1;
+            self.show(None, epoch, now);
+        }
+    }
+
+    fn show(&mut self, leader: Option<String>, epoch: Epoch, now: Moment) {
+        self.gate.advance(epoch, now);
+        self.show_change(leader, epoch);
+    }
+
+    fn show_change(&mut self, leader: Option<String>, epoch: Epoch) {
+        if self.shown.0 == leader && (leader.is_none() || self.shown.1 == epoch) {
+            return;
+        }
+        if leader.is_some() && (self.last_leader != leader || self.shown.1 != epoch) {
+            self.last_leader.clone_from(&leader);
+            self.pulse.leader_changed();
+        }
+        let previous_leader = std::mem::replace(&mut self.shown, (leader.clone(), epoch)).0;
+        self.pulse.tell(Happening::LeaderChanged { previous_leader, new_leader: leader, epoch });
+    }
+
+    /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked
+    /// so that they need not wait for the lease to run out.
+    pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
+        let mut asks = vec![Ask::Withdraw];
+        asks.extend(self.term.map(|held| Ask::Resign { epoch: held.epoch }));
+        self.abstains_until = Some(now.at + self.settings.lease_timeout);
+        self.lose();
+        asks
+    }
+
+    fn abstains(&self, now: Moment) -> bool {
+        self.abstains_until.is_some_and(|until| now < until)
+    }
+
+    pub fn me(&self) -> &str {
+        &self.me
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn term(&self) -> Option<Held> {
+        self.term
+    }
+
+    /// Who leads, as far as is known at `now`, and until when that is certain.
+    pub fn leader(&self) -> Option<(&str, Epoch, Moment)> {
+        self.seen.as_ref().map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
+    }
+
+    /// The highest epoch that was ever heard of.
+    pub fn epoch(&self) -> Epoch {
+        self.highest
+    }
+
+    pub fn members(&self, now: Moment) -> Vec<String> {
+        self.roster.live(now)
+    }
+
+    /// Whether a task of that term may still be done.
+    pub fn admits(&mut self, epoch: Epoch, now: Moment) -> bool {
+        self.gate.admit(epoch, now)
+    }
+
+    pub fn breaker(&self) -> BreakerStatus {
+        self.pulse.breaker()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        Metrics { epochs_refused: self.gate.refused(), ..self.pulse.metrics() }
+    }
+
+    pub fn take_events(&mut self) -> Vec<Happening> {
+        self.pulse.take_events()
+    }
+}

@@ -1,0 +1,377 @@
+//! An elector against leases that are a few lines long, with time that only moves when told to.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::election::ContentionSettings;
+
+mod world;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The clock and the leases of a test.
+struct Desk {
+    start: Moment,
+    now: Moment,
+    roster: BTreeMap<String, Moment>,
+    lease: Option<(String, Epoch, Moment)>,
+    highest: Epoch,
+    down: bool,
+    /// Does as asked, but the answer is lost.
+    mute: bool,
+    asked: Vec<Ask>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let start = Moment::default();
+        let (roster, lease, asked) = (BTreeMap::new(), None, Vec::new());
+        Desk { start, now: start, roster, lease, highest: Epoch(0), down: false, mute: false, asked }
+    }
+
+    fn time(&self) -> Now {
+        Now { at: self.now, wall: Timestamp::UNIX_EPOCH + (self.now - self.start) }
+    }
+
+    fn elector(&self, me: &str, policy: Policy) -> Elector {
+        let settings = Settings { policy, ..Settings::default() };
+        Elector::new(me, settings, Some(SECOND / 2), self.time(), self.now)
+    }
+
+    fn present(&self) -> Option<Lease> {
+        let (holder, epoch, expires) = self.lease.as_ref().filter(|(.., expires)| *expires > self.now)?;
+        Some(Lease { holder: holder.clone(), epoch: *epoch, remaining: *expires - self.now })
+    }
+
+    fn answer(&mut self, elector: &Elector, ask: Ask) -> Answer {
+        self.asked.push(ask);
+        if self.down {
+            return Answer::Failed;
+        }
+        let (me, ttl) = (elector.me().to_owned(), elector.settings().lease_timeout);
+        let answer = match ask {
+            Ask::Read => Answer::Read(self.present()),
+            Ask::Enroll => {
+                self.roster.insert(me, self.now + elector.settings().worker_timeout);
+                Answer::Done
+            }
+            Ask::Withdraw => {
+                self.roster.remove(&me);
+                Answer::Done
+            }
+            Ask::Roster => {
+                let live = self.roster.iter().filter(|(_, expires)| **expires > self.now);
+                Answer::Roster(live.map(|(name, _)| name.clone()).collect())
+            }
+            Ask::Elect { floor } if self.present().is_none() => {
+                self.highest = self.highest.max(floor).next();
+                self.lease = Some((me, self.highest, self.now + ttl));
+                Answer::Granted(self.present().expect("just made"))
+            }
+            Ask::Renew { epoch } if self.present().is_some_and(|lease| lease.holder == me && lease.epoch == epoch) => {
+                self.lease = Some((me, epoch, self.now + ttl));
+                Answer::Granted(self.present().expect("just made"))
+            }
+            Ask::Elect { .. } | Ask::Renew { .. } => Answer::Refused,
+            Ask::Resign { epoch } => {
+                self.lease.take_if(|(holder, held, _)| *holder == me && *held == epoch);
+                Answer::Done
+            }
+        };
+        if self.mute { Answer::Failed } else { answer }
+    }
+
+    fn converse(&mut self, elector: &mut Elector, round: Round) -> Vec<Ask> {
+        self.asked.clear();
+        let mut next = elector.begin(round, self.time());
+        while let Some(ask) = next {
+            let answer = self.answer(elector, ask);
+            next = elector.hear(answer, self.now, self.time());
+        }
+        if round == Round::Beat {
+            elector.plan(self.now, self.now, 0.5);
+        }
+        self.asked.clone()
+    }
+
+    fn beat(&mut self, elector: &mut Elector) -> Vec<Ask> {
+        self.converse(elector, Round::Beat)
+    }
+
+    fn glance(&mut self, elector: &mut Elector) -> Vec<Ask> {
+        self.converse(elector, Round::Glance)
+    }
+
+    fn step_down(&mut self, elector: &mut Elector) {
+        for ask in elector.step_down(self.time()) {
+            self.answer(elector, ask);
+        }
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+    }
+}
+
+fn leads(elector: &Elector) -> Option<u64> {
+    elector.term().map(|held| held.epoch.0)
+}
+
+#[test]
+fn the_first_to_ask_leads_and_a_lower_newcomer_does_not_depose_it() {
+    for policy in [Policy::FirstCome, Policy::LowestId] {
+        let mut desk = Desk::new();
+        let (mut b, mut a) = (desk.elector("b", policy), desk.elector("a", policy));
+        desk.beat(&mut b);
+        assert_eq!(leads(&b), Some(1));
+        desk.beat(&mut a);
+        desk.pass(SECOND * 5);
+        desk.beat(&mut a);
+        desk.beat(&mut b);
+        assert_eq!((leads(&a), leads(&b)), (None, Some(1)), "{policy}");
+        assert_eq!(a.leader().map(|(leader, epoch, _)| (leader, epoch)), Some(("b", Epoch(1))));
+    }
+}
+
+#[test]
+fn of_those_present_the_lowest_id_stands_when_the_leader_is_gone() {
+    let mut desk = Desk::new();
+    let [mut b, mut a, mut c] = ["b", "a", "c"].map(|me| desk.elector(me, Policy::LowestId));
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    desk.beat(&mut c);
+    assert_eq!(leads(&a), Some(1));
+    // It dies. Its enrolment outlives its lease, and yet nobody waits for it.
+    desk.pass(SECOND * 14);
+    desk.beat(&mut b);
+    desk.beat(&mut c);
+    desk.pass(SECOND);
+    desk.glance(&mut c);
+    assert_eq!(leads(&c), None, "not its turn");
+    desk.glance(&mut b);
+    assert_eq!(leads(&b), Some(2));
+    let first = b.take_events();
+    assert!(first.contains(&Happening::LeaderChanged {
+        previous_leader: None,
+        new_leader: Some("b".into()),
+        epoch: Epoch(2)
+    }));
+}
+
+#[test]
+fn a_lower_id_that_does_not_take_its_chance_is_passed_over() {
+    let mut desk = Desk::new();
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|me| desk.elector(me, Policy::LowestId));
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    desk.beat(&mut c);
+    // The leader resigns at the moment at which the next one dies.
+    desk.step_down(&mut a);
+    desk.glance(&mut c);
+    assert_eq!(leads(&c), None);
+    let (turn, _) = c.due(desk.now + SECOND * 5);
+    assert!(turn <= desk.now + SECOND * 6, "a heartbeat and its jitter");
+    desk.pass(SECOND * 6);
+    desk.glance(&mut c);
+    assert_eq!(leads(&c), Some(2));
+}
+
+#[test]
+fn who_steps_down_lets_another_lead_and_may_stand_again_later() {
+    let mut desk = Desk::new();
+    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    desk.step_down(&mut a);
+    assert_eq!(leads(&a), None);
+    desk.glance(&mut a);
+    assert_eq!(leads(&a), None, "it abstains");
+    desk.glance(&mut b);
+    assert_eq!(leads(&b), Some(2));
+    desk.glance(&mut a);
+    desk.step_down(&mut b);
+    desk.glance(&mut a);
+    assert_eq!(leads(&a), Some(3), "another led: it abstains no more");
+}
+
+#[test]
+fn a_leader_alone_that_stepped_down_leads_again_after_a_lease() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::LowestId);
+    desk.beat(&mut a);
+    desk.step_down(&mut a);
+    desk.pass(SECOND * 15);
+    desk.beat(&mut a);
+    assert_eq!(leads(&a), Some(2));
+}
+
+#[test]
+fn a_term_ends_before_its_lease_however_late_the_answers_come() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::FirstCome);
+    desk.beat(&mut a);
+    let held = a.term().expect("leads");
+    assert_eq!(held.certain_until, desk.now + SECOND * 15 - SECOND * 15 / 10);
+    // The renewal is answered four seconds late: those are not gained.
+    desk.pass(SECOND * 5);
+    let asked = desk.now;
+    let ask = a.begin(Round::Beat, desk.time()).expect("renews");
+    let answer = desk.answer(&a, ask);
+    desk.pass(SECOND * 4);
+    a.hear(answer, asked, desk.time());
+    assert_eq!(a.term().expect("leads").certain_until, asked + SECOND * 15 - SECOND * 15 / 10);
+    desk.pass(SECOND * 10);
+    a.expire(desk.now);
+    assert_eq!(leads(&a), None);
+}
+
+#[test]
+fn an_election_that_is_answered_too_late_is_given_back() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::FirstCome);
+    let mut next = a.begin(Round::Beat, desk.time());
+    while let Some(ask) = next {
+        let asked = desk.now;
+        let answer = desk.answer(&a, ask);
+        if matches!(ask, Ask::Elect { .. }) {
+            desk.pass(SECOND * 14);
+        }
+        next = a.hear(answer, asked, desk.time());
+    }
+    assert_eq!(leads(&a), None);
+    assert!(desk.asked.contains(&Ask::Resign { epoch: Epoch(1) }), "{:?}", desk.asked);
+    assert_eq!(desk.present(), None);
+}
+
+#[test]
+fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::FirstCome);
+    let mut next = a.begin(Round::Beat, desk.time());
+    while let Some(ask) = next {
+        desk.mute = matches!(ask, Ask::Elect { .. });
+        let answer = desk.answer(&a, ask);
+        next = a.hear(answer, desk.now, desk.time());
+    }
+    assert_eq!(leads(&a), Some(1));
+    assert_eq!(desk.asked[1..4], [Ask::Read, Ask::Elect { floor: Epoch(0) }, Ask::Read]);
+}
+
+#[test]
+fn a_term_of_a_predecessor_with_the_same_name_is_not_taken_for_ones_own() {
+    let mut desk = Desk::new();
+    let (mut before, mut after) = (desk.elector("pod-0", Policy::FirstCome), desk.elector("pod-0", Policy::FirstCome));
+    desk.beat(&mut before);
+    desk.beat(&mut after);
+    assert_eq!(leads(&after), None);
+    desk.pass(SECOND * 15);
+    desk.glance(&mut after);
+    assert_eq!(leads(&after), Some(2));
+}
+
+#[test]
+fn epochs_rise_although_the_backend_lost_all_it_knew() {
+    let mut desk = Desk::new();
+    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
+    desk.highest = Epoch(41);
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    (desk.lease, desk.highest, desk.roster) = (None, Epoch(0), BTreeMap::new());
+    desk.glance(&mut b);
+    assert_eq!(leads(&b), Some(43), "a follower knows as much as the leader did");
+}
+
+#[test]
+fn a_leader_whose_backend_is_away_fences_itself_and_the_breaker_opens_and_closes() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::FirstCome);
+    desk.beat(&mut a);
+    a.take_events();
+    desk.down = true;
+    let (mut skipped, mut names) = (0, Vec::new());
+    for _ in 0..200 {
+        let (due, round) = a.due(desk.now);
+        desk.now = due.max(desk.now);
+        if desk.now >= desk.start + SECOND * 120 {
+            break;
+        }
+        skipped += u64::from(desk.converse(&mut a, round).is_empty());
+        names.extend(a.take_events().iter().map(Happening::name));
+    }
+    assert_eq!(leads(&a), None);
+    assert_eq!(a.metrics().heartbeats_skipped, skipped);
+    let expected =
+        ["circuitBreaker:open", "leader:changed", "workers:updated", "circuitBreaker:halfOpen", "circuitBreaker:open"];
+    assert_eq!(&names[..5], expected, "{names:?}");
+    desk.down = false;
+    desk.pass(SECOND * 30);
+    desk.beat(&mut a);
+    let back: Vec<_> = a.take_events().iter().map(Happening::name).collect();
+    assert_eq!(back, ["circuitBreaker:halfOpen", "leader:changed", "workers:updated", "circuitBreaker:closed"]);
+    assert_eq!(leads(&a), Some(2));
+    assert_eq!(a.breaker().failure_count, 0);
+}
+
+#[test]
+fn where_requests_are_paid_for_a_beat_has_two_and_a_renewal_three() {
+    let mut desk = Desk::new();
+    let make = |desk: &Desk, me: &str| {
+        Elector::new(me, Settings { policy: Policy::LowestId, ..Settings::default() }, None, desk.time(), desk.now)
+    };
+    let (mut a, mut b) = (make(&desk, "a"), make(&desk, "b"));
+    desk.beat(&mut a);
+    assert_eq!(desk.beat(&mut b).len(), 2);
+    let mut lists = 0;
+    for _ in 0..30 {
+        desk.pass(SECOND * 6);
+        let leader = desk.beat(&mut a);
+        assert!(leader.len() <= 3, "{leader:?}");
+        assert_eq!(leader[0], Ask::Renew { epoch: Epoch(1) });
+        let follower = desk.beat(&mut b);
+        assert!(follower.len() <= 2, "{follower:?}");
+        assert_eq!(follower[0], Ask::Read);
+        lists += follower.iter().filter(|ask| **ask == Ask::Roster).count();
+        let (due, round) = b.due(desk.now);
+        assert_eq!(round, Round::Beat, "no look between beats, {:?} from now", due - desk.now);
+        assert_eq!(desk.roster.len(), 2, "both are always on the roster");
+        assert!(desk.roster.values().all(|expires| *expires > desk.now));
+    }
+    assert_eq!(lists, 10, "every third beat");
+}
+
+#[test]
+fn a_slow_heartbeat_is_told_of_and_counted() {
+    let mut desk = Desk::new();
+    let contention = ContentionSettings { threshold: 1.5, ..ContentionSettings::default() };
+    let settings = Settings { contention, ..Settings::default() };
+    let mut a = Elector::new("a", settings, None, desk.time(), desk.now);
+    let mut next = a.begin(Round::Beat, desk.time());
+    while let Some(ask) = next {
+        let (answer, asked) = (desk.answer(&a, ask), desk.now);
+        desk.pass(SECOND * 4);
+        next = a.hear(answer, asked, desk.time());
+    }
+    let contended: Vec<_> = a.take_events().into_iter().filter(|what| what.name() == "contention:detected").collect();
+    let Some(Happening::ContentionDetected(found)) = contended.first() else { panic!("{contended:?}") };
+    assert_eq!((found.duration, found.expected), (SECOND * 12, SECOND * 5));
+    let metrics = a.metrics();
+    assert_eq!((metrics.heartbeat_count, metrics.election_count, metrics.leader_changes), (1, 1, 1));
+    assert_eq!(metrics.heartbeat_latency_ms.p99, 12_000.0);
+    assert_eq!(metrics.last_heartbeat_time, Some(desk.time().wall));
+}
+
+#[test]
+fn tasks_of_the_term_before_are_admitted_for_a_while() {
+    let mut desk = Desk::new();
+    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    desk.step_down(&mut a);
+    desk.glance(&mut b);
+    assert!(b.admits(Epoch(2), desk.now) && b.admits(Epoch(1), desk.now));
+    desk.pass(SECOND * 6);
+    assert!(!b.admits(Epoch(1), desk.now));
+    assert_eq!(b.metrics().epochs_refused, 1);
+}

@@ -1,0 +1,82 @@
+//! When an elector does what it does next, and for how long it waits for an answer.
+
+use std::time::Duration;
+
+use super::{Ask, Elector, Round};
+use crate::election::BreakerState;
+use crate::election::Moment;
+
+/// Where requests are paid for, everybody is listed at every so many beats.
+const ROLL_CALL_BEATS: u64 = 3;
+/// No look follows another sooner than this.
+const GLANCE_MIN: Duration = Duration::from_millis(5);
+/// The shortest time in which an answer could come.
+const PATIENCE_MIN: Duration = Duration::from_millis(10);
+
+impl Elector {
+    /// Plans the next beat, once a beat is over or was skipped. `roll` is a random number from 0 to 1.
+    pub fn plan(&mut self, started: Moment, now: Moment, roll: f64) {
+        let interval = self.settings.heartbeat_interval;
+        let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
+        self.next_beat = match self.pulse.opens_until() {
+            Some(until) => until.max(now),
+            // The lease lasts a few attempts more.
+            None if self.last_failed && self.term.is_some() => now + interval / 3,
+            None => (started + interval + jitter).max(now),
+        };
+    }
+
+    /// When to begin which round. A beat of a leader may find that its time is up: then it begins as a follower's.
+    pub fn due(&self, now: Moment) -> (Moment, Round) {
+        if let Some(held) = self.term {
+            return (self.next_beat.min(held.certain_until), Round::Beat);
+        }
+        match self.next_glance(now) {
+            Some(glance) if glance < self.next_beat => (glance, Round::Glance),
+            _ => (self.next_beat, Round::Beat),
+        }
+    }
+
+    fn next_glance(&self, now: Moment) -> Option<Moment> {
+        if self.beats == 0 || self.last_failed || self.pulse.breaker().state != BreakerState::Closed {
+            return None;
+        }
+        let soon = self.glance_interval.map(|interval| now + interval);
+        let at = match (&self.seen, &self.vacancy) {
+            (Some(seen), _) => soon.into_iter().chain([seen.expires + GLANCE_MIN]).min(),
+            (None, _) if self.abstains(now) => self.abstains_until.into_iter().chain(soon).min(),
+            (None, Some(vacancy)) => {
+                let again = now + self.settings.heartbeat_interval / 4;
+                // Where it is another's turn, there is time until ours; else nobody has taken the place yet.
+                let ours = vacancy.stand_at.filter(|turn| *turn > now).unwrap_or(again);
+                soon.into_iter().chain([ours]).min()
+            }
+            (None, None) => soon,
+        };
+        at.map(|at| at.max(now + GLANCE_MIN))
+    }
+
+    /// For how long to wait for the answer to a question.
+    pub fn patience(&self, ask: Ask, now: Moment) -> Duration {
+        let interval = self.settings.heartbeat_interval;
+        match (self.term, ask) {
+            // One that hangs leaves time for another attempt, and none of them outlasts the term.
+            (Some(held), _) => {
+                let left = held.certain_until.saturating_duration_since(now);
+                let patience =
+                    if ask == (Ask::Renew { epoch: held.epoch }) { left / 2 } else { interval.min(left / 2) };
+                patience.max(PATIENCE_MIN)
+            }
+            _ => self.settings.lease_timeout.max(Duration::from_secs(1)),
+        }
+    }
+
+    pub(super) fn is_thrifty(&self) -> bool {
+        let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
+        self.glance_interval.is_none() && self.settings.worker_timeout >= longest * 3
+    }
+
+    pub(super) fn is_roll_call(&self) -> bool {
+        self.glance_interval.is_some() || self.beats % ROLL_CALL_BEATS == 1
+    }
+}

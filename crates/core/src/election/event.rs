@@ -1,0 +1,116 @@
+//! What an elector tells its watchers.
+//!
+//! In JSON an event is one flat object: `event` is its name, `at` its time, `namespace` where it happened, the rest are the
+//! fields of its kind.
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::contention::Contention;
+use crate::ids::Epoch;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub at: Timestamp,
+    pub namespace: String,
+    pub what: Happening,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+pub enum Happening {
+    /// `leader:changed`: another member, or the same for another term. None while the place is vacant.
+    LeaderChanged { previous_leader: Option<String>, new_leader: Option<String>, epoch: Epoch },
+    /// `workers:updated`: everybody present, in order.
+    WorkersUpdated { workers: Vec<String> },
+    /// `contention:detected`
+    ContentionDetected(#[serde(serialize_with = "contention")] Contention),
+    /// `circuitBreaker:open`
+    BreakerOpen { failure_count: u32 },
+    /// `circuitBreaker:halfOpen`
+    BreakerHalfOpen { failure_count: u32 },
+    /// `circuitBreaker:closed`
+    BreakerClosed { failure_count: u32 },
+}
+
+fn contention<S: Serializer>(contention: &Contention, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shown {
+        #[serde(with = "crate::duration")]
+        duration: std::time::Duration,
+        #[serde(with = "crate::duration")]
+        expected: std::time::Duration,
+        ratio: f64,
+        threshold: f64,
+    }
+    let Contention { duration, expected, ratio, threshold } = *contention;
+    Shown { duration, expected, ratio, threshold }.serialize(serializer)
+}
+
+impl Event {
+    /// The name by which it is known outside, such as `leader:changed`.
+    pub const fn name(&self) -> &'static str {
+        self.what.name()
+    }
+}
+
+impl Happening {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Happening::LeaderChanged { .. } => "leader:changed",
+            Happening::WorkersUpdated { .. } => "workers:updated",
+            Happening::ContentionDetected(_) => "contention:detected",
+            Happening::BreakerOpen { .. } => "circuitBreaker:open",
+            Happening::BreakerHalfOpen { .. } => "circuitBreaker:halfOpen",
+            Happening::BreakerClosed { .. } => "circuitBreaker:closed",
+        }
+    }
+}
+
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat<'a> {
+            event: &'a str,
+            at: Timestamp,
+            namespace: &'a str,
+            #[serde(flatten)]
+            what: &'a Happening,
+        }
+        Flat { event: self.name(), at: self.at, namespace: &self.namespace, what: &self.what }.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn said(what: Happening) -> String {
+        let at = "2026-03-01T12:00:00Z".parse().expect("a time");
+        serde_json::to_string(&Event { at, namespace: "production".into(), what }).expect("serializes")
+    }
+
+    #[test]
+    fn an_event_is_one_flat_object_with_the_promised_fields() {
+        let head = |name| format!(r#"{{"event":"{name}","at":"2026-03-01T12:00:00Z","namespace":"production","#);
+        let changed =
+            Happening::LeaderChanged { previous_leader: None, new_leader: Some("pod-1".into()), epoch: Epoch(7) };
+        let tail = r#""previousLeader":null,"newLeader":"pod-1","epoch":7}"#;
+        assert_eq!(said(changed), head("leader:changed") + tail);
+        let updated = Happening::WorkersUpdated { workers: vec!["a".into(), "b".into()] };
+        assert_eq!(said(updated), head("workers:updated") + r#""workers":["a","b"]}"#);
+        let expected = Duration::from_secs(5);
+        let slow = Contention { duration: expected * 3, expected, ratio: 3.0, threshold: 2.0 };
+        let tail = r#""duration":"15s","expected":"5s","ratio":3.0,"threshold":2.0}"#;
+        assert_eq!(said(Happening::ContentionDetected(slow)), head("contention:detected") + tail);
+        for (what, name) in [
+            (Happening::BreakerOpen { failure_count: 5 }, "circuitBreaker:open"),
+            (Happening::BreakerHalfOpen { failure_count: 5 }, "circuitBreaker:halfOpen"),
+            (Happening::BreakerClosed { failure_count: 5 }, "circuitBreaker:closed"),
+        ] {
+            assert_eq!(said(what), head(name) + r#""failureCount":5}"#);
+        }
+    }
+}

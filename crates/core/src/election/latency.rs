@@ -1,0 +1,66 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long the last heartbeats took.
+#[derive(Debug, Clone)]
+pub struct LatencyWindow {
+    samples: VecDeque<Duration>,
+    samples_max: usize,
+}
+
+/// In milliseconds, by nearest rank; nothing where there is no sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    /// Of how many heartbeats.
+    pub samples: usize,
+}
+
+impl LatencyWindow {
+    pub fn new(samples_max: usize) -> Self {
+        LatencyWindow { samples: VecDeque::new(), samples_max: samples_max.max(1) }
+    }
+
+    pub fn record(&mut self, sample: Duration) {
+        if self.samples.len() == self.samples_max {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+
+    pub fn percentiles(&self) -> Percentiles {
+        let mut sorted: Vec<Duration> = self.samples.iter().copied().collect();
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100).max(1);
+            sorted.get(rank - 1).map_or(0.0, |sample| sample.as_secs_f64() * 1_000.0)
+        };
+        Percentiles { p50: at(50), p95: at(95), p99: at(99), samples: sorted.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_last_samples_only() {
+        let mut window = LatencyWindow::new(100);
+        assert_eq!(window.percentiles(), Percentiles::default());
+        for ms in (1..=200).rev() {
+            window.record(Duration::from_millis(ms));
+        }
+        assert_eq!(window.percentiles(), Percentiles { p50: 50.0, p95: 95.0, p99: 99.0, samples: 100 });
+    }
+
+    #[test]
+    fn one_sample_is_every_percentile() {
+        let mut window = LatencyWindow::new(10);
+        window.record(Duration::from_millis(7));
+        assert_eq!(window.percentiles(), Percentiles { p50: 7.0, p95: 7.0, p99: 7.0, samples: 1 });
+    }
+}

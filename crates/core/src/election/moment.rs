@@ -1,0 +1,37 @@
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A moment of the monotonic clock, counted from wherever the caller began to count. Only moments of one caller compare.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub Duration);
+
+impl Moment {
+    /// How long after `earlier` this is; nothing where it is not.
+    pub fn saturating_duration_since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Moment) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+
+    fn sub(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_sub(duration))
+    }
+}

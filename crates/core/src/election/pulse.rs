@@ -1,0 +1,155 @@
+//! The vital signs of an election: how its heartbeats go, and whether they should go on.
+//!
+//! Shared by everything that beats for a lease, so that all of them count, complain and give up in the same way.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::breaker::{BreakerState, BreakerStatus, CircuitBreaker};
+use super::contention::ContentionWatch;
+use super::event::Happening;
+use super::latency::{LatencyWindow, Percentiles};
+use super::moment::Moment;
+use super::settings::Settings;
+
+/// The time, on both clocks: one to measure by, one to show.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    pub at: Moment,
+    pub wall: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct Pulse {
+    interval: Duration,
+    breaker: CircuitBreaker,
+    contention: ContentionWatch,
+    latency: LatencyWindow,
+    metrics: Metrics,
+    events: Vec<Happening>,
+}
+
+/// What an elector has counted since it started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metrics {
+    pub heartbeat_count: u64,
+    /// Elections in which this process stood.
+    pub election_count: u64,
+    /// Of the last election: from when the place was seen vacant until a leader was known.
+    pub election_duration_ms: u64,
+    pub leader_changes: u64,
+    pub worker_registrations: u64,
+    /// Members that are gone, whether they timed out or withdrew.
+    pub worker_timeouts: u64,
+    pub start_time: Timestamp,
+    pub last_heartbeat_time: Option<Timestamp>,
+    /// Heartbeats that failed, and those that the open breaker left out.
+    pub heartbeat_failures: u64,
+    pub heartbeats_skipped: u64,
+    pub heartbeat_latency_ms: Percentiles,
+    /// Tasks of other terms that the gate refused.
+    pub epochs_refused: u64,
+}
+
+impl Pulse {
+    pub fn new(settings: &Settings, start: Timestamp) -> Self {
+        Pulse {
+            interval: settings.heartbeat_interval,
+            breaker: CircuitBreaker::new(settings.breaker),
+            contention: ContentionWatch::new(settings.contention),
+            latency: LatencyWindow::new(settings.metrics_buffer_size),
+            metrics: Metrics {
+                heartbeat_count: 0,
+                election_count: 0,
+                election_duration_ms: 0,
+                leader_changes: 0,
+                worker_registrations: 0,
+                worker_timeouts: 0,
+                start_time: start,
+                last_heartbeat_time: None,
+                heartbeat_failures: 0,
+                heartbeats_skipped: 0,
+                heartbeat_latency_ms: Percentiles::default(),
+                epochs_refused: 0,
+            },
+            events: Vec::new(),
+        }
+    }
+
+    /// Whether a heartbeat may go out. One that may must be ended by `beaten`.
+    pub fn may_beat(&mut self, now: Moment) -> bool {
+        let allowed = self.on_breaker(|breaker| breaker.allows(now));
+        self.metrics.heartbeats_skipped += u64::from(!allowed);
+        allowed
+    }
+
+    /// A heartbeat that went out at `started` came to its end.
+    pub fn beaten(&mut self, started: Moment, now: Now, succeeded: bool) {
+        let duration = now.at.saturating_duration_since(started);
+        if succeeded {
+            self.metrics.heartbeat_count += 1;
+            self.metrics.last_heartbeat_time = Some(now.wall);
+            self.latency.record(duration);
+        } else {
+            self.metrics.heartbeat_failures += 1;
+        }
+        let contention = self.contention.judge(duration, self.interval, now.at);
+        self.events.extend(contention.map(Happening::ContentionDetected));
+        self.on_breaker(|breaker| if succeeded { breaker.succeed() } else { breaker.fail(now.at) });
+    }
+
+    fn on_breaker<T>(&mut self, act: impl FnOnce(&mut CircuitBreaker) -> T) -> T {
+        let before = self.breaker.status();
+        let answer = act(&mut self.breaker);
+        let after = self.breaker.status();
+        if after.state != before.state {
+            self.events.push(match after.state {
+                BreakerState::Open => Happening::BreakerOpen { failure_count: after.failure_count },
+                BreakerState::HalfOpen => Happening::BreakerHalfOpen { failure_count: after.failure_count },
+                BreakerState::Closed => Happening::BreakerClosed { failure_count: after.failure_count },
+            });
+        }
+        answer
+    }
+
+    pub fn breaker(&self) -> BreakerStatus {
+        self.breaker.status()
+    }
+
+    /// When the next heartbeat may go out, where the breaker is open.
+    pub fn opens_until(&self) -> Option<Moment> {
+        self.breaker.opens_until()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        Metrics { heartbeat_latency_ms: self.latency.percentiles(), ..self.metrics.clone() }
+    }
+
+    pub fn stood(&mut self) {
+        self.metrics.election_count += 1;
+    }
+
+    pub fn election_took(&mut self, duration: Duration) {
+        self.metrics.election_duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    pub fn leader_changed(&mut self) {
+        self.metrics.leader_changes += 1;
+    }
+
+    pub fn members_changed(&mut self, turnover: super::roster::Turnover) {
+        self.metrics.worker_registrations += turnover.joined;
+        self.metrics.worker_timeouts += turnover.gone;
+    }
+
+    pub fn tell(&mut self, what: Happening) {
+        self.events.push(what);
+    }
+
+    pub fn take_events(&mut self) -> Vec<Happening> {
+        std::mem::take(&mut self.events)
+    }
+}

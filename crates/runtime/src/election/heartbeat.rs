@@ -1,0 +1,141 @@
+//! The one loop of an elector: puts the rules' questions to the leases, and their answers to the rules.
+//!
+//! It never gives up: what fails is tried again at the pace that the rules set. Its end is a clean one: the term's work is
+//! over before another may lead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::election::{Answer, Ask, Round};
+use convoke_core::{Error, Result};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::elector::Shared;
+use super::telemetry;
+
+/// For how long a farewell may take, where the lease lasts longer.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
+
+pub(super) async fn beat(shared: Arc<Shared>) {
+    while !shared.stop.is_cancelled() {
+        let (due, round) = shared.rules.lock().due(shared.moment(Instant::now()));
+        let term = shared.term.borrow().clone();
+        let given_up = async {
+            match &term {
+                Some(term) => term.given_up().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => break,
+            () = given_up => {
+                leave(&shared).await;
+                continue;
+            }
+            () = tokio::time::sleep_until(shared.instant(due)) => {}
+        }
+        converse(&shared, round).await;
+    }
+    leave(&shared).await;
+    shared.fall_silent();
+    telemetry::forget(&shared.namespace);
+}
+
+async fn converse(shared: &Shared, round: Round) {
+    let started = Instant::now();
+    let mut next = {
+        let mut rules = shared.rules.lock();
+        let first = rules.begin(round, shared.now());
+        shared.publish(&mut rules);
+        first
+    };
+    while let Some(ask) = next {
+        let asked = Instant::now();
+        let answer = put(shared, ask).await;
+        let mut rules = shared.rules.lock();
+        next = rules.hear(answer, shared.moment(asked), shared.now());
+        shared.publish(&mut rules);
+        // One that leaves only gives back what it was just given.
+        if shared.stop.is_cancelled() && !matches!(next, Some(Ask::Resign { .. })) {
+            break;
+        }
+    }
+    let mut rules = shared.rules.lock();
+    if round == Round::Beat {
+        rules.plan(shared.moment(started), shared.moment(Instant::now()), rand::random());
+    }
+    telemetry::show(&shared.namespace, &rules);
+}
+
+/// Puts one question, for as long as there is patience.
+async fn put(shared: &Shared, ask: Ask) -> Answer {
+    let patience = shared.rules.lock().patience(ask, shared.moment(Instant::now()));
+    let leaving = async {
+        shared.stop.cancelled().await;
+        // An election on its way is better heard than left to run out as a lease of nobody.
+        if matches!(ask, Ask::Elect { .. } | Ask::Resign { .. }) {
+            tokio::time::sleep(FAREWELL_MAX).await;
+        }
+    };
+    tokio::select! {
+        answer = answer(shared, ask) => answer,
+        () = leaving => Answer::Failed,
+        () = tokio::time::sleep(patience) => {
+            warn!(namespace = shared.namespace, ?ask, ?patience, "the leases did not answer in time");
+            Answer::Failed
+        }
+    }
+}
+
+async fn answer(shared: &Shared, ask: Ask) -> Answer {
+    match try_answer(shared, ask).await {
+        Ok(answer) => answer,
+        Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Answer::Refused,
+        Err(Error::Fenced { .. }) if matches!(ask, Ask::Renew { .. }) => Answer::Refused,
+        Err(error) => {
+            warn!(namespace = shared.namespace, ?ask, %error, "the leases failed");
+            Answer::Failed
+        }
+    }
+}
+
+async fn try_answer(shared: &Shared, ask: Ask) -> Result<Answer> {
+    let (me, lease, member) = {
+        let rules = shared.rules.lock();
+        (rules.me().to_owned(), rules.settings().lease_timeout, rules.settings().worker_timeout)
+    };
+    let (leases, namespace) = (&shared.leases, shared.namespace.as_str());
+    Ok(match ask {
+        Ask::Read => Answer::Read(leases.read(namespace).await?),
+        Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Answer::Done)?,
+        Ask::Roster => Answer::Roster(leases.roster(namespace).await?),
+        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, floor).await?),
+        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, epoch, lease).await?),
+        Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Answer::Done)?,
+        Ask::Resign { epoch } => leases.resign(namespace, &me, epoch).await.map(|()| Answer::Done)?,
+    })
+}
+
+/// Gives up whatever is held, once nothing acts on it any more.
+async fn leave(shared: &Shared) {
+    let term = shared.term.borrow().clone();
+    if let Some(term) = term {
+        term.end();
+        term.quiet().await;
+    }
+    let (asks, patience) = {
+        let mut rules = shared.rules.lock();
+        let asks = rules.step_down(shared.now());
+        shared.publish(&mut rules);
+        telemetry::show(&shared.namespace, &rules);
+        (asks, rules.settings().lease_timeout.min(FAREWELL_MAX))
+    };
+    let farewells = asks.into_iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
+    for farewell in futures_util::future::join_all(farewells).await {
+        if farewell != Ok(Answer::Done) {
+            debug!(namespace = shared.namespace, "could not say farewell; lease and enrolment will run out");
+        }
+    }
+}

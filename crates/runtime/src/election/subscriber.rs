@@ -1,0 +1,99 @@
+//! What an application wants to do while it leads.
+//!
+//! A subscriber is a task of its own: one that is slow, or that panics, hinders neither the heartbeat nor the others. What it
+//! does for a term is dropped where it waits when the term ends; `on_deposed` comes after.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::Epoch;
+use futures_util::FutureExt;
+use tracing::{error, info};
+
+use super::elector::Shared;
+use super::tenure::Tenure;
+
+type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
+type OnTerm = Box<dyn Fn(Tenure) -> Doing + Send + Sync>;
+type OnEpoch = Box<dyn Fn(Epoch) -> Doing + Send + Sync>;
+
+pub struct Subscriber {
+    name: String,
+    on_elected: Option<OnTerm>,
+    on_deposed: Option<OnEpoch>,
+    work: Option<(Duration, OnTerm)>,
+}
+
+impl Subscriber {
+    /// The name is for logs.
+    pub fn new(name: impl Into<String>) -> Self {
+        Subscriber { name: name.into(), on_elected: None, on_deposed: None, work: None }
+    }
+
+    /// Called at the beginning of each term.
+    pub fn on_elected<F>(mut self, act: impl Fn(Tenure) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_elected = Some(Box::new(move |term| Box::pin(act(term))));
+        self
+    }
+
+    /// Called after each term's end.
+    pub fn on_deposed<F>(mut self, act: impl Fn(Epoch) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_deposed = Some(Box::new(move |epoch| Box::pin(act(epoch))));
+        self
+    }
+
+    /// Done again and again during a term, with `pause` between, beginning after `on_elected`.
+    pub fn every<F>(mut self, pause: Duration, work: impl Fn(Tenure) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.work = Some((pause, Box::new(move |term| Box::pin(work(term)))));
+        self
+    }
+
+    /// All that is done for a term.
+    async fn serve(&self, term: &Tenure) {
+        // Its farewell too belongs to the term: whoever resigns waits for it.
+        let _serving = term.guard();
+        if let Some(on_elected) = &self.on_elected {
+            self.guarded(term.run(on_elected)).await;
+        }
+        if let Some((pause, work)) = &self.work {
+            while !term.is_over() {
+                self.guarded(term.run(work)).await;
+                // At least once round the scheduler, so that a pause of nothing does not starve the rest.
+                tokio::task::yield_now().await;
+                if !term.sleep(*pause).await {
+                    break;
+                }
+            }
+        }
+        term.ended().await;
+        if let Some(on_deposed) = &self.on_deposed {
+            self.guarded(on_deposed(term.epoch())).await;
+        }
+    }
+
+    async fn guarded<T>(&self, act: impl Future<Output = T>) {
+        if AssertUnwindSafe(act).catch_unwind().await.is_err() {
+            error!(subscriber = self.name, "a subscriber panicked");
+        }
+    }
+}
+
+pub(super) async fn attend(subscriber: Subscriber, shared: Arc<Shared>) {
+    let mut last = Epoch(0);
+    while let Some(term) = shared.next_term(last).await {
+        last = term.epoch();
+        info!(subscriber = subscriber.name, namespace = shared.namespace, epoch = %last, "serves a term");
+        subscriber.serve(&term).await;
+    }
+}

@@ -1,0 +1,169 @@
+//! A term that is held: its number, and when to stop acting on it.
+//!
+//! It ends by the first of: somebody ends it, or the moment comes up to which the lease is certain. The second needs nobody's
+//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use convoke_core::Epoch;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// One term of leadership. Cheap to clone; all clones are the same term.
+#[derive(Debug, Clone)]
+pub struct Tenure {
+    epoch: Epoch,
+    over: CancellationToken,
+    certain_until: Arc<Mutex<Instant>>,
+    at_work: TaskTracker,
+}
+
+impl Tenure {
+    pub fn new(epoch: Epoch, certain_until: Instant) -> Self {
+        let certain_until = Arc::new(Mutex::new(certain_until));
+        Tenure { epoch, over: CancellationToken::new(), certain_until, at_work: TaskTracker::new() }
+    }
+
+    /// The number of the term, for every write that a former leader must not make.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Until when the lease is certain, as of its last renewal. It may still be prolonged.
+    pub fn certain_until(&self) -> Instant {
+        *self.certain_until.lock()
+    }
+
+    pub(super) fn prolong(&self, certain_until: Instant) {
+        *self.certain_until.lock() = certain_until;
+    }
+
+    /// Ends it early: something that it did was refused, or its holder gives it up. An elector then resigns.
+    pub fn end(&self) {
+        self.over.cancel();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.is_cancelled() || (Instant::now() >= self.certain_until() && !overstays())
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&self) {
+        while !self.is_over() {
+            let until = self.certain_until();
+            tokio::select! {
+                () = self.over.cancelled() => {}
+                // It may have been prolonged meanwhile.
+                () = tokio::time::sleep_until(until), if !overstays() => {}
+            }
+        }
+    }
+
+    /// Waits until somebody ends it early.
+    pub(super) async fn given_up(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Sleeps unless the term ends before: then false.
+    pub async fn sleep(&self, duration: Duration) -> bool {
+        tokio::select! {
+            () = self.ended() => false,
+            () = tokio::time::sleep(duration) => !self.is_over(),
+        }
+    }
+
+    /// Does `work` for as long as the term lasts: what it gave, or nothing where the term ended first. Then `work` is dropped
+    /// where it waits, and is not polled again, also after the process was paused.
+    pub async fn run<F: Future>(&self, work: impl FnOnce(Tenure) -> F) -> Option<F::Output> {
+        let _at_work = self.guard();
+        let mut work = pin!(work(self.clone()));
+        let mut ended = pin!(self.ended());
+        poll_fn(|context| {
+            if self.is_over() || ended.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// While a guard is kept, a holder that resigns waits before it lets another lead, up to the end of its lease.
+    pub fn guard(&self) -> TaskTrackerToken {
+        self.at_work.token()
+    }
+
+    /// Waits until nothing of the term runs any more, or until its lease ends.
+    pub(super) async fn quiet(&self) {
+        self.at_work.close();
+        // Too late is no error: then the lease has run out, and `run` has let go by itself.
+        let _ = tokio::time::timeout_at(self.certain_until(), self.at_work.wait()).await;
+    }
+}
+
+/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
+/// is up, so that a test can see the store refuse what it writes.
+pub(super) fn overstays() -> bool {
+    static OVERSTAYS: OnceLock<bool> = OnceLock::new();
+    cfg!(debug_assertions)
+        && *OVERSTAYS.get_or_init(|| std::env::var_os("CONVOKE_FAILPOINT").is_some_and(|name| name == "overstay"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenure() -> Tenure {
+        Tenure::new(Epoch(7), Instant::now() + Duration::from_secs(10))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_ends_within_the_term_gives_its_answer() {
+        assert_eq!(tenure().run(async |term| term.epoch()).await, Some(Epoch(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_is_dropped_when_the_lease_is_no_longer_certain() {
+        let (tenure, started) = (tenure(), Instant::now());
+        assert_eq!(tenure.run(|_| std::future::pending::<()>()).await, None);
+        assert_eq!(started.elapsed().as_secs(), 10);
+        assert!(tenure.is_over());
+        assert!(!tenure.sleep(Duration::ZERO).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prolonged_term_goes_on_until_somebody_ends_it() {
+        let (tenure, started) = (tenure(), Instant::now());
+        let working = tokio::spawn({
+            let tenure = tenure.clone();
+            async move { tenure.run(|_| std::future::pending::<()>()).await }
+        });
+        assert!(tenure.sleep(Duration::from_secs(9)).await);
+        tenure.prolong(Instant::now() + Duration::from_secs(100));
+        assert!(tenure.sleep(Duration::from_secs(50)).await);
+        tenure.end();
+        assert_eq!(working.await.expect("does not panic"), None);
+        assert_eq!(started.elapsed().as_secs(), 59);
+        tenure.quiet().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_is_not_polled_after_a_pause_that_outlasted_the_lease() {
+        let tenure = tenure();
+        let polls = tenure
+            .run(|_| async {
+                // As a stopped process does: time goes on, nothing else does.
+                tokio::time::advance(Duration::from_secs(60)).await;
+                tokio::task::yield_now().await;
+                panic!("acts after its time");
+            })
+            .await;
+        assert!(polls.is_none());
+    }
+}

@@ -1,0 +1,112 @@
+//! Leases that can be cut off, made to hang, or made to lose an answer; and that count what they are asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Lease;
+use convoke_core::{Epoch, Error, Result};
+use parking_lot::Mutex;
+
+pub struct Faulty {
+    inner: Arc<dyn Leases>,
+    state: Mutex<State>,
+    asked: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Well,
+    Cut,
+    Hanging,
+    Losing(&'static str),
+    Slow(Duration),
+}
+
+impl Faulty {
+    pub fn over(inner: Arc<dyn Leases>) -> Self {
+        Faulty { inner, state: Mutex::new(State::Well), asked: AtomicU64::new(0) }
+    }
+
+    pub fn cut(&self) {
+        *self.state.lock() = State::Cut;
+    }
+
+    pub fn hang(&self) {
+        *self.state.lock() = State::Hanging;
+    }
+
+    /// Every question is a while on its way.
+    pub fn slow(&self, delay: Duration) {
+        *self.state.lock() = State::Slow(delay);
+    }
+
+    pub fn mend(&self) {
+        *self.state.lock() = State::Well;
+    }
+
+    /// The next time it does as asked, and the answer is lost.
+    pub fn lose_next(&self, verb: &'static str) {
+        *self.state.lock() = State::Losing(verb);
+    }
+
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    async fn through<T>(&self, verb: &'static str, ask: impl Future<Output = Result<T>>) -> Result<T> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let state = *self.state.lock();
+        match state {
+            State::Cut => Err(Error::unavailable("leases", "cut off")),
+            State::Hanging => std::future::pending().await,
+            State::Losing(lost) if lost == verb => {
+                *self.state.lock() = State::Well;
+                ask.await?;
+                Err(Error::unknown("leases", "the answer was lost"))
+            }
+            State::Slow(delay) => {
+                tokio::time::sleep(delay).await;
+                ask.await
+            }
+            State::Well | State::Losing(_) => ask.await,
+        }
+    }
+}
+
+#[async_trait]
+impl Leases for Faulty {
+    async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
+        self.through("enroll", self.inner.enroll(namespace, member, ttl)).await
+    }
+
+    async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
+        self.through("withdraw", self.inner.withdraw(namespace, member)).await
+    }
+
+    async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
+        self.through("roster", self.inner.roster(namespace)).await
+    }
+
+    async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
+        self.through("read", self.inner.read(namespace)).await
+    }
+
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+        self.through("elect", self.inner.elect(namespace, candidate, ttl, floor)).await
+    }
+
+    async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
+        self.through("renew", self.inner.renew(namespace, holder, epoch, ttl)).await
+    }
+
+    async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
+        self.through("resign", self.inner.resign(namespace, holder, epoch)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.through("ping", self.inner.ping()).await
+    }
+}

@@ -71,6 +71,12 @@ impl From<Source> for Error {
     }
 }
 
+impl From<convoke_core::mesh::MeshError> for Error {
+    fn from(error: convoke_core::mesh::MeshError) -> Self {
+        Error::other(error)
+    }
+}
+
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         Error::other(error)

@@ -65,7 +65,7 @@ pub fn is_linearizable(clients: &[Vec<Done>]) -> bool {
             return true;
         }
         // Whatever began after another had been answered did not happen before it.
-        let horizon = (0..clients.len()).filter_map(|i| pending(i)).map(|done| done.answered).min();
+        let horizon = (0..clients.len()).filter_map(pending).map(|done| done.answered).min();
         for i in 0..clients.len() {
             let Some(done) = pending(i).filter(|done| Some(done.asked) <= horizon) else { continue };
             let Some(next) = model.after(&done.act) else { continue };

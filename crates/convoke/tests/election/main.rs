@@ -10,8 +10,8 @@ mod referee;
 use std::time::Duration;
 
 use convoke::election::Policy;
-use convoke_testkit::process::{RedisServer, SharedPostgres};
-use referee::contest;
+use convoke_testkit::process::{RedisServer, S3Server, SharedPostgres};
+use referee::{Backend, contest};
 
 /// One contest at a time: they are about time.
 static FIELD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -28,19 +28,32 @@ fn a_contender_does_as_it_is_told() {
 async fn one_leads_on_sqlite_whatever_happens() {
     let _field = FIELD.lock().await;
     let directory = tempfile::tempdir().expect("a directory");
-    contest(&format!("sqlite:{}", directory.path().join("leases.db").display()), Policy::LowestId, Duration::ZERO)
-        .await;
+    contest(
+        format!("sqlite:{}", directory.path().join("leases.db").display()).into(),
+        Policy::LowestId,
+        Duration::ZERO,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn one_leads_on_redis_whatever_happens() {
     let _field = FIELD.lock().await;
     let server = RedisServer::start().await;
-    contest(&server.url(), Policy::FirstCome, Duration::ZERO).await;
+    contest(server.url().into(), Policy::FirstCome, Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn one_leads_on_postgres_whatever_happens() {
     let _field = FIELD.lock().await;
-    contest(&SharedPostgres::get().create_database(), Policy::LowestId, Duration::ZERO).await;
+    contest(SharedPostgres::get().create_database().into(), Policy::LowestId, Duration::ZERO).await;
+}
+
+/// It is not looked at between heartbeats, so that everything takes one more.
+#[tokio::test]
+async fn one_leads_on_s3_whatever_happens() {
+    let _field = FIELD.lock().await;
+    let server = S3Server::start().await;
+    let backend = Backend { url: server.url("contest"), env: server.variables() };
+    contest(backend, Policy::FirstCome, contender::HEARTBEAT).await;
 }

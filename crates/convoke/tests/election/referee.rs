@@ -21,7 +21,7 @@ const ROUNDS: usize = 50;
 const SLACK: Duration = Duration::from_secs(5);
 
 struct Field {
-    url: String,
+    backend: Backend,
     policy: Policy,
     referee: String,
     contenders: Vec<Program>,
@@ -31,11 +31,23 @@ struct Field {
     rng: StdRng,
 }
 
+/// Where the leases are, and what a process must know to reach them.
+pub struct Backend {
+    pub url: String,
+    pub env: Vec<(String, String)>,
+}
+
+impl From<String> for Backend {
+    fn from(url: String) -> Self {
+        Backend { url, env: Vec::new() }
+    }
+}
+
 /// The contest on one backend; `extra` is what it may take longer.
-pub async fn contest(url: &str, policy: Policy, extra: Duration) {
+pub async fn contest(backend: Backend, policy: Policy, extra: Duration) {
     let seed = std::env::var("CONTEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_26);
     println!("CONTEST_SEED={seed}");
-    let mut field = Field::open(url, policy, seed).await;
+    let mut field = Field::open(backend, policy, seed).await;
     let (mut after_kill, mut after_resignation) = (Vec::new(), Vec::new());
     field.leader_after(0).await;
     for round in 0..ROUNDS {
@@ -70,14 +82,13 @@ enum Fate {
 }
 
 impl Field {
-    async fn open(url: &str, policy: Policy, seed: u64) -> Field {
+    async fn open(backend: Backend, policy: Policy, seed: u64) -> Field {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let referee = listener.local_addr().expect("an address").to_string();
         let (words, heard) = unbounded_channel();
         tokio::spawn(listen(listener, words));
         let (record, rng) = (Record::default(), StdRng::seed_from_u64(seed));
-        let mut field =
-            Field { url: url.into(), policy, referee, contenders: Vec::new(), names: 0, heard, record, rng };
+        let mut field = Field { backend, policy, referee, contenders: Vec::new(), names: 0, heard, record, rng };
         for i in 0..CONTENDERS {
             field.names += 1;
             let contender = field.start(format!("contender-{i}"));
@@ -87,12 +98,12 @@ impl Field {
     }
 
     fn start(&self, id: String) -> Program {
-        let (url, referee, policy) = (self.url.clone(), self.referee.clone(), self.policy.to_string());
+        let (url, referee, policy) = (self.backend.url.clone(), self.referee.clone(), self.policy.to_string());
         Program::start(&Launch {
             name: id.clone(),
             binary: std::env::current_exe().expect("this test has a file"),
             args: ["--exact", "a_contender_does_as_it_is_told", "--nocapture"].map(Into::into).into(),
-            env: Orders { url, id, referee, policy }.write(),
+            env: [Orders { url, id, referee, policy }.write(), self.backend.env.clone()].concat(),
             directory: std::env::temp_dir(),
         })
     }

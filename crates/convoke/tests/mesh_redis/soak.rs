@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use convoke::mesh::{MeshAddress, MeshSettings};
 use convoke::{InstanceId, Mesh, MeshError, Request};
+use convoke_testkit::invariants::{CallLedger, calls_hold};
 use convoke_testkit::process::{RedisServer, eventually};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -42,8 +43,8 @@ impl Request for Numbered {
 }
 
 #[derive(Default)]
-struct Ledger {
-    begun: AtomicU64,
+struct Tally {
+    calls: CallLedger,
     answered: AtomicU64,
     failed: AtomicU64,
     timed_out: AtomicU64,
@@ -51,39 +52,24 @@ struct Ledger {
     refused: AtomicU64,
     /// Whoever made it was killed.
     let_go: AtomicU64,
-    /// How often each ran.
-    runs: Mutex<Vec<u8>>,
     is_over: AtomicBool,
 }
 
-impl Ledger {
-    fn ran(&self, number: u64) {
-        let mut runs = self.runs.lock();
-        let place = usize::try_from(number).expect("a count");
-        if runs.len() <= place {
-            runs.resize(place + 1, 0);
-        }
-        runs[place] += 1;
-    }
-
-    fn count(&self, counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn ended(&self) -> u64 {
-        let counters = [&self.answered, &self.failed, &self.timed_out, &self.refused, &self.let_go];
-        counters.into_iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
-    }
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A call that was begun; let go of unless it is said to have ended.
-struct Begun<'a>(&'a Ledger, bool);
+/// A call that was begun. Dropped, it has ended; let go of, unless it is said how.
+struct Begun<'a> {
+    tally: &'a Tally,
+    number: u64,
+    how: Option<&'a AtomicU64>,
+}
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        if !self.1 {
-            self.0.count(&self.0.let_go);
-        }
+        self.tally.calls.ended(self.number);
+        count(self.how.unwrap_or(&self.tally.let_go));
     }
 }
 
@@ -115,20 +101,20 @@ impl Member {
 
 struct Fleet {
     server: RedisServer,
-    ledger: Arc<Ledger>,
+    tally: Arc<Tally>,
     /// Whom to call; some of them are gone.
     known: Arc<Mutex<Vec<InstanceId>>>,
 }
 
 impl Fleet {
     async fn member(self: Arc<Self>, seed: u64) -> Member {
-        let counted = self.ledger.clone();
+        let counted = self.tally.clone();
         let settings = MeshSettings { request_timeout: TIMEOUT, stop_grace: GRACE, ..quick() };
         // Redis may drop a connection while it is made, and a start may fail: whoever starts an instance tries again.
         let address = MeshAddress::new(self.server.url());
         let mesh = eventually("it connects", async || Mesh::at(&address, KEY).await.ok()).await;
         let mesh = mesh.settings(settings).on(move |request: Numbered| {
-            counted.ran(request.number);
+            counted.calls.ran(request.number);
             async move {
                 tokio::time::sleep(Duration::from_millis(request.sleep_ms)).await;
                 if request.fails { Err("told to".into()) } else { Ok(request.number) }
@@ -139,19 +125,20 @@ impl Fleet {
         let mut lanes = JoinSet::new();
         for lane in 0..LANES as u64 {
             let dice = Dice(seed * 1_000 + lane);
-            lanes.spawn(call_without_pause(mesh.clone(), self.ledger.clone(), self.known.clone(), dice));
+            lanes.spawn(call_without_pause(mesh.clone(), self.tally.clone(), self.known.clone(), dice));
         }
         Member { mesh, lanes }
     }
 }
 
-async fn call_without_pause(mesh: Mesh, ledger: Arc<Ledger>, known: Arc<Mutex<Vec<InstanceId>>>, mut dice: Dice) {
-    while !ledger.is_over.load(Ordering::Relaxed) {
+async fn call_without_pause(mesh: Mesh, tally: Arc<Tally>, known: Arc<Mutex<Vec<InstanceId>>>, mut dice: Dice) {
+    while !tally.is_over.load(Ordering::Relaxed) {
         let to = {
             let known = known.lock();
             known[dice.roll(known.len() as u64) as usize]
         };
-        let number = ledger.begun.fetch_add(1, Ordering::Relaxed);
+        let number = tally.calls.begin();
+        let mut begun = Begun { tally: &tally, number, how: None };
         let kind = dice.roll(20);
         // Most take a while, so that many are under way at once without the processor being the bottleneck; some take
         // longer than a call waits, and live by heartbeats.
@@ -161,26 +148,25 @@ async fn call_without_pause(mesh: Mesh, ledger: Arc<Ledger>, known: Arc<Mutex<Ve
             _ => 0,
         };
         let request = Numbered { number, sleep_ms, fails: kind == 19 };
-        let mut begun = Begun(&ledger, false);
         let answer = mesh.invoke(to, request).await;
-        begun.1 = true;
         let counter = match answer {
             Ok(answer) => {
                 assert_eq!(answer, number, "another call's answer");
                 assert_ne!(kind, 19, "it was told to fail");
-                &ledger.answered
+                &tally.answered
             }
             Err(MeshError::Handler { message, .. }) => {
                 assert_eq!((kind, message.as_str()), (19, "told to"));
-                &ledger.failed
+                &tally.failed
             }
-            Err(MeshError::RequestTimeout { .. }) => &ledger.timed_out,
-            Err(MeshError::NoNode { .. } | MeshError::Unavailable { .. } | MeshError::Busy { .. }) => &ledger.refused,
-            Err(MeshError::Stopped { .. }) => &ledger.refused,
+            Err(MeshError::RequestTimeout { .. }) => &tally.timed_out,
+            Err(MeshError::NoNode { .. } | MeshError::Unavailable { .. } | MeshError::Busy { .. }) => &tally.refused,
+            Err(MeshError::Stopped { .. }) => &tally.refused,
             Err(other) => panic!("{other}"),
         };
-        let is_refused = std::ptr::eq(counter, &ledger.refused);
-        ledger.count(counter);
+        begun.how = Some(counter);
+        drop(begun);
+        let is_refused = std::ptr::eq(counter, &tally.refused);
         if mesh.instance_id() == InstanceId::NOBODY {
             return;
         }
@@ -200,7 +186,7 @@ fn resident_bytes() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_ends_once_while_instances_and_connections_come_and_go() {
     let seconds = std::env::var("CONVOKE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
-    let fleet = Fleet { server: RedisServer::start().await, ledger: Arc::default(), known: Arc::default() };
+    let fleet = Fleet { server: RedisServer::start().await, tally: Arc::default(), known: Arc::default() };
     let fleet = Arc::new(fleet);
     let mut probe = probe(&fleet.server).await;
     let mut dice = Dice(11);
@@ -224,25 +210,24 @@ async fn every_call_ends_once_while_instances_and_connections_come_and_go() {
         if replaced.is_multiple_of(12) {
             drop_connections(&mut probe).await;
         }
-        let excess = fleet.known.lock().len().saturating_sub(2 * INSTANCES);
+        let excess = fleet.known.lock().len().saturating_sub(INSTANCES + INSTANCES / 4);
         fleet.known.lock().drain(..excess);
         if early == 0 && started.elapsed() > length / 3 {
             early = resident_bytes();
         }
     }
-    fleet.ledger.is_over.store(true, Ordering::Relaxed);
+    fleet.tally.is_over.store(true, Ordering::Relaxed);
     members.extend(starts.join_all().await);
     endings.join_all().await;
     for member in &mut members {
         member.finish().await;
     }
-    conclude(&fleet.ledger, &members, replaced, early).await;
+    conclude(&fleet.tally, &members, replaced, early).await;
 }
 
-async fn conclude(ledger: &Ledger, members: &[Member], replaced: usize, early: u64) {
-    let begun = ledger.begun.load(Ordering::Relaxed);
-    assert_eq!(ledger.ended(), begun, "every call ends once");
-    assert!(ledger.runs.lock().iter().all(|runs| *runs <= 1), "a handler ran twice for one request");
+async fn conclude(tally: &Tally, members: &[Member], replaced: usize, early: u64) {
+    calls_hold(&tally.calls);
+    let begun = tally.calls.calls().len();
     let open = || members.iter().map(|member| member.mesh.calls_open()).sum::<usize>();
     assert_eq!(open(), 0, "the tables are empty");
     let running = || members.iter().map(|member| member.mesh.handlers_running()).sum::<usize>();
@@ -252,16 +237,16 @@ async fn conclude(ledger: &Ledger, members: &[Member], replaced: usize, early: u
     println!(
         "{begun} calls by {} instances: {} answered, {} failed as told, {} timed out, {} refused, {} let go; {} MiB at a third, {} MiB at the end",
         members.len() + replaced,
-        load(&ledger.answered),
-        load(&ledger.failed),
-        load(&ledger.timed_out),
-        load(&ledger.refused),
-        load(&ledger.let_go),
+        load(&tally.answered),
+        load(&tally.failed),
+        load(&tally.timed_out),
+        load(&tally.refused),
+        load(&tally.let_go),
         early >> 20,
         late >> 20,
     );
     // How many depends on the machine; that there are some on what is tested.
-    let seen = [&ledger.answered, &ledger.failed, &ledger.refused, &ledger.let_go];
+    let seen = [&tally.answered, &tally.failed, &tally.refused, &tally.let_go];
     assert!(replaced > 0 && seen.into_iter().all(|counter| load(counter) > 0), "not all of it happened");
     assert!(late < early + GROWTH_BYTES_MAX, "the memory grew from {early} to {late} bytes");
 }

@@ -18,6 +18,10 @@ impl Term {
         Term { fence, tenure: Tenure::new(fence.epoch(), certain_until) }
     }
 
+    pub fn prolong(&self, certain_until: Instant) {
+        self.tenure.prolong(certain_until);
+    }
+
     pub fn fence(&self) -> Fence {
         self.fence
     }

@@ -2,7 +2,6 @@
 //!
 //! Nothing here waits and nothing here fails: a message is understood and passed on, or counted.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,9 +50,9 @@ impl Inbox {
     }
 }
 
-fn count_stray(is_ours: bool, id: &Cow<'_, str>) {
+fn count_stray(is_ours: bool, id: &str) {
     if !is_ours {
         METERS.stray();
-        debug!(%id, "an answer came too late, or for nobody");
+        debug!(id, "an answer came too late, or for nobody");
     }
 }

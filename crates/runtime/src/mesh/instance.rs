@@ -193,11 +193,10 @@ impl Running {
         station.stopping.cancel();
         // Nobody beats behind our back once we have left.
         self.duties.lock().await.shutdown().await;
-        if station.lease.is_held() {
-            station.lease.lost();
-            if let Err(error) = station.link.resign(&station.lease.holder).await {
-                debug!(%error, "could not resign; the lock will expire");
-            }
+        station.lease.lost();
+        // Even where it does not seem to be ours: we may have been about to be given it.
+        if let Err(error) = station.link.resign(&station.lease.holder).await {
+            debug!(%error, "could not resign; the lock will expire");
         }
         if let Err(error) = station.link.leave(station.id()).await {
             debug!(%error, "could not leave; the leader will see that we are gone");

@@ -76,17 +76,18 @@ mod tests {
     #[test]
     fn defaults_make_sense_and_nonsense_is_named() {
         assert_eq!(Settings::default().check(), Ok(()));
-        let spoilt: [(&str, fn(&mut Settings)); 5] = [
-            ("mesh.request_timeout", |it| it.request_timeout = Duration::ZERO),
-            ("mesh.heartbeat_interval", |it| it.heartbeat_interval = Duration::ZERO),
-            ("mesh.node_ttl", |it| it.node_ttl = it.heartbeat_interval),
-            ("mesh.leader_ttl", |it| it.leader_ttl = it.leader_renew_interval),
-            ("mesh.handlers_max", |it| it.handlers_max = 0),
-        ];
-        for (field, spoil) in spoilt {
+        let spoil = |field: &str, it: &mut Settings| match field {
+            "mesh.request_timeout" => it.request_timeout = Duration::ZERO,
+            "mesh.heartbeat_interval" => it.heartbeat_interval = Duration::ZERO,
+            "mesh.node_ttl" => it.node_ttl = it.heartbeat_interval,
+            "mesh.leader_ttl" => it.leader_ttl = it.leader_renew_interval,
+            _ => it.handlers_max = 0,
+        };
+        let fields = ["request_timeout", "heartbeat_interval", "node_ttl", "leader_ttl", "handlers_max"];
+        for field in fields.map(|name| format!("mesh.{name}")) {
             let mut settings = Settings::default();
-            spoil(&mut settings);
-            assert_eq!(settings.check().expect_err(field).field, field);
+            spoil(&field, &mut settings);
+            assert_eq!(settings.check().expect_err(&field).field, field);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod b1_channels;
 pub mod c1_ticks;
+mod calls;
 mod chronicle;
 pub mod j1_acknowledged;
 pub mod j2_one_commit;
@@ -16,8 +17,11 @@ pub mod j6_one_owner;
 pub mod l1_one_holder;
 pub mod l2_sealed;
 mod ledger;
+pub mod m1_call_ends;
+pub mod m2_sent_once;
 mod seen;
 
+pub use calls::{CallLedger, SeenCall};
 pub use chronicle::{Change, Entry, Row};
 pub use ledger::{Acknowledged, Entries, Ledger, Reported, Run};
 pub use seen::{Seen, SeenJob, SeenRun};
@@ -51,6 +55,14 @@ pub fn history_holds(entries: &[Entry]) {
     broken.extend(l2_sealed::check(&l2_sealed::audit(entries)));
     broken.extend(j4_one_record::check_history(entries));
     broken.extend(j6_one_owner::check(entries));
+    holds(&broken);
+}
+
+/// Checks all that can be said of the calls of a mesh once all is quiet. Panics with what is broken.
+#[track_caller]
+pub fn calls_hold(ledger: &CallLedger) {
+    let mut broken = m1_call_ends::check(ledger);
+    broken.extend(m2_sent_once::check(ledger));
     holds(&broken);
 }
 

@@ -1,0 +1,163 @@
+//! The link of a mesh on Redis: what it leaves there, and what it never does twice.
+#![cfg(feature = "redis")]
+
+mod redis_stage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_adapters::redis::RedisMesh;
+use convoke_core::Error;
+use convoke_core::mesh::InstanceId;
+use convoke_core::ports::{MeshInbox, MeshLink};
+use convoke_testkit::process::{RedisServer, eventually, settle};
+use redis::Value;
+
+use redis_stage::{Probe, Proxy};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// Counts what it hears, and how often it is told that it may have missed something.
+#[derive(Default)]
+struct Ear {
+    heard: AtomicUsize,
+    missed: AtomicUsize,
+}
+
+impl MeshInbox for Ear {
+    fn hear(&self, _message: Bytes) {
+        self.heard.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn missed(&self) {
+        self.missed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Ear {
+    fn heard(&self) -> usize {
+        self.heard.load(Ordering::SeqCst)
+    }
+}
+
+async fn connect(url: &str) -> RedisMesh {
+    RedisMesh::connect(url, "app", "locks", "my-app").await.expect("connects")
+}
+
+fn text(value: Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_redis_is_what_the_existing_system_reads() {
+    let server = RedisServer::start().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    let link = connect(&server.url()).await;
+    let seat = link.join("host-a", Arc::new(Ear::default())).await.expect("join");
+    assert!(link.lead("a-token", LONG).await.expect("lead"));
+    let keys =
+        ["app:mesh:my-app:heartbeats", "app:mesh:my-app:next_id", "app:mesh:my-app:nodes", "locks:leader:mesh:my-app"];
+    assert_eq!(probe.keys("*").await, keys);
+    assert_eq!(text(probe.ask(&["GET", keys[1]]).await), "1");
+    assert_eq!(text(probe.ask(&["HGET", keys[2], "1"]).await), "host-a");
+    assert_eq!(text(probe.ask(&["GET", keys[3]]).await), "a-token");
+    assert!((590_000..=600_000).contains(&probe.number(&["PTTL", keys[3]]).await));
+    // The score is the server's own time in whole milliseconds.
+    let score: u64 = text(probe.ask(&["ZSCORE", keys[0], "1"]).await).parse().expect("whole milliseconds");
+    let Value::Array(time) = probe.ask(&["TIME"]).await else { panic!("TIME answers a list") };
+    let seconds: u64 = text(time.into_iter().next().expect("seconds")).parse().expect("a number");
+    assert!((seconds - 60..=seconds + 1).contains(&(score / 1_000)), "{score} at {seconds}");
+    link.leave(seat.id()).await.expect("leave");
+    link.resign("a-token").await.expect("resign");
+    assert_eq!(probe.keys("*").await, [keys[1]], "the counter survives");
+}
+
+#[tokio::test]
+async fn a_link_has_two_connections_however_many_join_by_it() {
+    let server = RedisServer::start().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    let link = connect(&server.url()).await;
+    let mut seats = Vec::new();
+    for _ in 0..20 {
+        seats.push(link.join("h", Arc::new(Ear::default())).await.expect("join"));
+    }
+    assert_eq!(probe.connections().await, 3, "two, and the test's own");
+}
+
+#[tokio::test]
+async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port()).await;
+    let (there, here) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let ear = Arc::new(Ear::default());
+    let seat = there.join("h", ear.clone()).await.expect("join");
+    proxy.lose_the_answer_to("PUBLISH");
+    let answer = here.send(seat.id(), Bytes::from_static(b"once")).await;
+    assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
+    assert!(proxy.has_lost_one());
+    let send = async || here.send(seat.id(), Bytes::from_static(b"another")).await.ok();
+    assert_eq!(eventually("the line is made anew", send).await, 1);
+    settle("the first came once, and so did the second", 2, async || ear.heard()).await;
+}
+
+#[tokio::test]
+async fn a_lock_whose_answer_was_lost_is_found_to_be_ones_own() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port()).await;
+    let link = connect(&proxy.url()).await;
+    // Known to the server from here on, so that the next is the script itself.
+    link.lead("before", LONG).await.expect("lead");
+    link.resign("before").await.expect("resign");
+    proxy.lose_the_answer_to("EVALSHA");
+    let answer = link.lead("mine", LONG).await;
+    assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
+    assert!(eventually("it leads", async || link.lead("mine", LONG).await.ok()).await);
+    assert!(!link.lead("another", LONG).await.expect("lead"));
+}
+
+#[tokio::test]
+async fn who_lost_its_connection_hears_again_and_is_told() {
+    let server = RedisServer::start().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    let link = connect(&server.url()).await;
+    let ear = Arc::new(Ear::default());
+    let seat = link.join("h", ear.clone()).await.expect("join");
+    probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    eventually("it is told", async || (ear.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
+    assert_eq!(link.send(seat.id(), Bytes::from_static(b"x")).await.expect("send"), 1, "subscribed first, told second");
+    settle("it hears", 1, async || ear.heard()).await;
+}
+
+#[tokio::test]
+async fn strange_things_in_the_registry_are_passed_over() {
+    let server = RedisServer::start().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    let link = connect(&server.url()).await;
+    let seat = link.join("h", Arc::new(Ear::default())).await.expect("join");
+    let heartbeats = "app:mesh:my-app:heartbeats";
+    for member in ["x", "-1", "0", "99999999999999999999"] {
+        probe.ask(&["ZADD", heartbeats, "9999999999999", member]).await;
+        probe.ask(&["ZADD", heartbeats, "1", &format!("{member}old")]).await;
+    }
+    // One of theirs that was swept out and came back without its name.
+    probe.ask(&["ZADD", heartbeats, "9999999999999", "7"]).await;
+    let nodes = link.nodes(LONG).await.expect("nodes");
+    let seen: Vec<_> = nodes.into_iter().map(|node| (node.instance_id, node.hostname)).collect();
+    assert_eq!(seen, [(seat.id(), "h".to_owned()), (InstanceId(7), "unknown".to_owned())]);
+    assert!(link.lead("l", LONG).await.expect("lead"));
+    assert!(link.sweep("l", LONG).await.expect("sweep").is_empty(), "gone, but nobody that could be named");
+    assert_eq!(probe.number(&["ZCARD", heartbeats]).await, 6);
+}
+
+#[tokio::test]
+async fn a_wrong_address_is_complained_of_by_its_setting_and_without_its_password() {
+    for url in ["redis://:hunter2@h:port", "http://:hunter2@h", "rediss://h?ca=/nowhere.pem"] {
+        let error = RedisMesh::connect(url, "app", "app", "k").await.err().expect(url).to_string();
+        assert!(error.starts_with("mesh.url: ") && !error.contains("hunter2"), "{error}");
+    }
+}

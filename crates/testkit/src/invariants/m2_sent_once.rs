@@ -1,0 +1,25 @@
+//! M2: a call is never sent twice by us: no handler runs twice for it.
+
+use super::Broken;
+use super::calls::CallLedger;
+
+pub fn check(ledger: &CallLedger) -> Vec<Broken> {
+    let broken = |(number, call): (usize, super::SeenCall)| {
+        (call.runs > 1).then(|| Broken { invariant: "M2", what: format!("call {number} ran {} times", call.runs) })
+    };
+    ledger.calls().into_iter().enumerate().filter_map(broken).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_ran_twice_is_seen() {
+        let ledger = CallLedger::default();
+        let [_never, once, twice] = [ledger.begin(), ledger.begin(), ledger.begin()];
+        [once, twice, twice].into_iter().for_each(|number| ledger.ran(number));
+        let said: Vec<_> = check(&ledger).into_iter().map(|broken| broken.what).collect();
+        assert_eq!(said, [format!("call {twice} ran 2 times")]);
+    }
+}

@@ -3,14 +3,16 @@
 //! A call is opened, kept alive by heartbeats, and closed exactly once: by its reply, by whoever could not send it, by its
 //! deadline, or because the instance stops. Who closes it is given the waiter; whoever comes later, a late reply or a second
 //! one, is given nothing. The table holds what is open and no more.
+//!
+//! Time is what has passed since a moment that the caller chose, on a clock that only goes forward.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uuid::Uuid;
 
-/// Longer than any call that is meant, short enough to be added to any instant.
+/// Longer than any call that is meant, short enough to be added to any time.
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400 * 365);
 /// The bits of an id that count calls; the others tell tables apart.
 const COUNT_BITS: u32 = 56;
@@ -39,14 +41,14 @@ pub struct Calls<W> {
     salt: u64,
     last: u64,
     open: HashMap<u64, Open<W>>,
-    deadlines: BTreeSet<(Instant, u64)>,
+    deadlines: BTreeSet<(Duration, u64)>,
 }
 
 #[derive(Debug)]
 struct Open<W> {
     waiter: W,
     timeout: Duration,
-    deadline: Instant,
+    deadline: Duration,
 }
 
 impl<W> Calls<W> {
@@ -56,7 +58,7 @@ impl<W> Calls<W> {
     }
 
     /// From now on the call waits, for `timeout` at first.
-    pub fn open(&mut self, timeout: Duration, now: Instant, waiter: W) -> RequestId {
+    pub fn open(&mut self, timeout: Duration, now: Duration, waiter: W) -> RequestId {
         let timeout = timeout.min(TIMEOUT_MAX);
         let deadline = now + timeout;
         self.last += 1;
@@ -66,7 +68,7 @@ impl<W> Calls<W> {
     }
 
     /// The handler is still at it: the call has its whole timeout again. False where it is not open.
-    pub fn heartbeat(&mut self, id: RequestId, now: Instant) -> bool {
+    pub fn heartbeat(&mut self, id: RequestId, now: Duration) -> bool {
         let Some(number) = self.number(id) else { return false };
         let Some(open) = self.open.get_mut(&number) else { return false };
         self.deadlines.remove(&(open.deadline, number));
@@ -84,7 +86,7 @@ impl<W> Calls<W> {
     }
 
     /// Ends all calls whose deadline has come.
-    pub fn expire(&mut self, now: Instant) -> Vec<W> {
+    pub fn expire(&mut self, now: Duration) -> Vec<W> {
         let mut expired = Vec::new();
         while let Some((deadline, number)) = self.deadlines.first().copied()
             && deadline <= now
@@ -101,7 +103,7 @@ impl<W> Calls<W> {
         std::mem::take(&mut self.open).into_values().map(|open| open.waiter).collect()
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
@@ -136,10 +138,11 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_secs(100);
 
     #[test]
     fn a_call_is_closed_once_and_late_replies_find_nothing() {
-        let (mut calls, now) = (Calls::new(7), Instant::now());
+        let (mut calls, now) = (Calls::new(7), NOW);
         let id = calls.open(SECOND, now, 'a');
         assert_eq!((calls.close(id), calls.close(id)), (Some('a'), None));
         let late = calls.open(SECOND, now, 'b');
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_gives_the_whole_timeout_again() {
-        let (mut calls, now) = (Calls::new(7), Instant::now());
+        let (mut calls, now) = (Calls::new(7), NOW);
         let slow = calls.open(SECOND, now, 'a');
         calls.open(SECOND, now, 'b');
         assert!(calls.heartbeat(slow, now + SECOND / 2));
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn a_reply_to_another_table_finds_nothing() {
         let (mut before, mut after) = (Calls::new(1), Calls::new(1 << 63));
-        let (old, new) = (before.open(SECOND, Instant::now(), 'a'), after.open(SECOND, Instant::now(), 'b'));
+        let (old, new) = (before.open(SECOND, NOW, 'a'), after.open(SECOND, NOW, 'b'));
         assert_ne!(old, new);
         assert_eq!(after.close(old), None);
         assert_eq!(after.close(new), Some('b'));
@@ -174,7 +177,7 @@ mod tests {
     fn an_id_is_a_uuid_that_reads_as_it_is_shown() {
         let mut calls = Calls::new(u64::MAX);
         for _ in 0..300 {
-            let id = calls.open(SECOND, Instant::now(), ());
+            let id = calls.open(SECOND, NOW, ());
             assert_eq!(RequestId::parse(&id.to_string()), Some(id));
             assert_eq!(id.to_string().len(), 36);
             assert_eq!(calls.close(id), Some(()));
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_timeout_without_end_is_only_long() {
-        let (mut calls, now) = (Calls::new(7), Instant::now());
+        let (mut calls, now) = (Calls::new(7), NOW);
         calls.open(Duration::MAX, now, 'a');
         calls.open(SECOND, now, 'b');
         assert_eq!(calls.expire(now + SECOND), ['b']);
@@ -196,9 +199,8 @@ mod tests {
         /// Against the plainest table there could be.
         #[test]
         fn whatever_happens_a_call_ends_once(steps in prop::collection::vec((0..4_u8, 0..24_usize, 1..9_u64), 1..200)) {
-            let start = Instant::now();
-            let (mut calls, mut ids, mut now) = (Calls::new(3), Vec::new(), start);
-            let mut model: BTreeMap<usize, (Duration, Instant)> = BTreeMap::new();
+            let (mut calls, mut ids, mut now) = (Calls::new(3), Vec::new(), NOW);
+            let mut model: BTreeMap<usize, (Duration, Duration)> = BTreeMap::new();
             for (what, which, seconds) in steps {
                 let span = Duration::from_secs(seconds);
                 match (what, ids.get(which).copied()) {

@@ -21,6 +21,7 @@ pub(super) enum End {
 type Waiter = oneshot::Sender<End>;
 
 pub(super) struct Pending {
+    began: Instant,
     table: Mutex<Table>,
     earlier: Notify,
 }
@@ -28,14 +29,14 @@ pub(super) struct Pending {
 struct Table {
     calls: Calls<Waiter>,
     /// What the timer is set for.
-    wakes: Option<std::time::Instant>,
+    wakes: Option<Duration>,
     is_closed: bool,
 }
 
 impl Pending {
     pub(super) fn new() -> Self {
         let table = Table { calls: Calls::new(rand::random()), wakes: None, is_closed: false };
-        Pending { table: Mutex::new(table), earlier: Notify::new() }
+        Pending { began: Instant::now(), table: Mutex::new(table), earlier: Notify::new() }
     }
 
     /// `None` where the instance has stopped.
@@ -45,7 +46,7 @@ impl Pending {
         if table.is_closed {
             return None;
         }
-        let id = table.calls.open(timeout, Instant::now().into_std(), waiter);
+        let id = table.calls.open(timeout, self.began.elapsed(), waiter);
         let next = table.calls.next_deadline();
         if next.is_some_and(|next| table.wakes.is_none_or(|wakes| next < wakes)) {
             table.wakes = next;
@@ -55,7 +56,7 @@ impl Pending {
     }
 
     pub(super) fn heartbeat(&self, id: RequestId) -> bool {
-        self.table.lock().calls.heartbeat(id, Instant::now().into_std())
+        self.table.lock().calls.heartbeat(id, self.began.elapsed())
     }
 
     /// False where the call has ended before.
@@ -84,7 +85,7 @@ impl Pending {
     /// Ends calls at their deadlines, for ever.
     pub(super) async fn watch(&self) {
         loop {
-            let wakes = self.table.lock().wakes.map(Instant::from_std);
+            let wakes = self.table.lock().wakes.map(|wakes| self.began + wakes);
             match wakes {
                 None => self.earlier.notified().await,
                 Some(wakes) => {
@@ -96,7 +97,7 @@ impl Pending {
             }
             let expired = {
                 let mut table = self.table.lock();
-                let expired = table.calls.expire(Instant::now().into_std());
+                let expired = table.calls.expire(self.began.elapsed());
                 table.wakes = table.calls.next_deadline();
                 expired
             };

@@ -117,8 +117,11 @@ impl Service {
     /// with a lower version, since that one has only not heard yet that it moved. A worker that lets go when it is asked
     /// cannot be in that place, and keeps what it has. What a worker no longer reports it has let go of.
     pub fn adopt(&mut self, worker: &WorkerId, shards: &[Shard], seen: Version) {
-        let Some(held) = &mut self.held else { return };
-        let mut reported: Vec<Shard> = shards.iter().copied().filter(|shard| *shard < self.shard_count).collect();
+        let (Some(held), Some(member)) = (&mut self.held, self.members.get(worker)) else { return };
+        // What it was asked to let go of it still has, and is not given back: the asking is seen through.
+        let is_asked_for = |shard: &Shard| member.revoking.binary_search_by_key(shard, |it| it.shard).is_ok();
+        let may_keep = |shard: &Shard| *shard < self.shard_count && !is_asked_for(shard);
+        let mut reported: Vec<Shard> = shards.iter().copied().filter(may_keep).collect();
         reported.sort_unstable();
         reported.dedup();
         let (mut owned, mut lost) = (Vec::new(), BTreeMap::<WorkerId, Vec<Shard>>::new());

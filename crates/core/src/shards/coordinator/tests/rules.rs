@@ -281,6 +281,20 @@ fn a_shard_waits_until_its_holder_has_let_go() {
 }
 
 #[test]
+fn what_was_asked_back_is_not_given_again_while_a_service_is_held() {
+    let mut stage = Stage::new();
+    stage.join("a", 4, true);
+    stage.settle();
+    stage.join("b", 4, true);
+    stage.settle();
+    // A stranger that has shards: there was a predecessor, whose workers are waited for.
+    stage.beat("c", 4, &[3]);
+    stage.said();
+    stage.beat("a", 4, &[0, 1, 2, 3]);
+    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3])]);
+}
+
+#[test]
 fn a_takeover_moves_nothing_when_all_are_back() {
     let settings = Settings { strategy: Strategy::Sticky, ..Settings::default() };
     let mut stage = Stage::with(settings, Start::Takeover);

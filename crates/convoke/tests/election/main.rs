@@ -6,6 +6,7 @@
 mod contender;
 mod record;
 mod referee;
+mod s3;
 
 use std::time::Duration;
 

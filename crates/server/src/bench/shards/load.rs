@@ -61,13 +61,15 @@ async fn work(dealer: &mut dyn Dealer, beat: Bytes, in_flight: u32, answers: &At
 }
 
 fn message(kind: &str, number: u32, workers: u32) -> Bytes {
-    let shards: Vec<u32> = (number * SHARDS_OF_ONE..(number + 1) * SHARDS_OF_ONE).collect();
-    let data = json!({
+    let mut data = json!({
         "serviceName": "bench",
         // So that their order is that of their numbers, and they report what they have.
         "workerId": format!("worker-{number:05}"),
         "maxShardCount": workers * SHARDS_OF_ONE,
-        "assignedShards": shards,
     });
+    if kind == "heartbeat" {
+        let shards: Vec<u32> = (number * SHARDS_OF_ONE..(number + 1) * SHARDS_OF_ONE).collect();
+        data["assignedShards"] = json!(shards);
+    }
     json!({ "type": kind, "data": data }).to_string().into()
 }

@@ -45,6 +45,15 @@ async fn too_much_data_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
+async fn a_type_that_nobody_would_read_is_refused_before_it_is_sent() {
+    let (a, b) = pair().await;
+    for (to, request_type) in [(b.instance_id(), "x".repeat(256)), (a.instance_id(), String::new())] {
+        let error = a.invoke_raw(to, &request_type, &json!({}), Default::default()).await.expect_err("no type");
+        assert!(matches!(&error, MeshError::Invalid(invalid) if invalid.field == "type"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn settings_and_addresses_that_make_no_sense_are_named() {
     let error = idle(&new_key()).await.request_timeout(Duration::ZERO).start().await.err().expect("no time at all");
     assert!(matches!(&error, MeshError::Invalid(invalid) if invalid.field == "mesh.request_timeout"), "{error}");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::error::Invalid;
+use convoke_core::limits::NAME_BYTES_MAX;
 use convoke_core::mesh::envelope::{DATA_BYTES_MAX, Heading, encode_request};
 use convoke_core::mesh::{Fault, InstanceId, MeshError};
 use convoke_core::{Epoch, Error, Json};
@@ -36,6 +37,7 @@ pub(super) async fn call(
     data: &Json,
     options: CallOptions,
 ) -> Result<String, MeshError> {
+    check_type(request_type)?;
     let started = Instant::now();
     let counted = Counted::new();
     let answer = if to == station.id() {
@@ -46,6 +48,15 @@ pub(super) async fn call(
     drop(counted);
     METERS.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
     answer
+}
+
+/// One that no peer would read is not sent.
+pub(super) fn check_type(request_type: &str) -> Result<(), MeshError> {
+    let length = request_type.len();
+    if (1..=NAME_BYTES_MAX).contains(&length) {
+        return Ok(());
+    }
+    Err(Invalid::new("type", format!("expected 1 to {NAME_BYTES_MAX} bytes, got {length}")).into())
 }
 
 async fn call_other(

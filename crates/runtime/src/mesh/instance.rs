@@ -144,6 +144,7 @@ impl Instance {
     /// Tells everybody, ourselves first unless `skip_self`. Answers how many others listen.
     pub async fn broadcast(&self, kind: &str, data: &Json, skip_self: bool) -> Result<u64, MeshError> {
         let station = self.station(InstanceId::NOBODY, kind)?;
+        calling::check_type(kind)?;
         calling::check_size(data)?;
         if !skip_self {
             serving::tell(&station, station.id(), kind, data.as_str());

@@ -47,7 +47,8 @@ export class Mesh {
         this.base = `${prefix}:mesh:${key}`;
         this.lock = `${lockPrefix}:leader:mesh:${key}`;
         this.redis = new Redis(redis);
-        this.subscriber = new Redis(redis);
+        // Its check whether the server is ready may come after the subscription, and cost the connection.
+        this.subscriber = new Redis({ ...redis, enableReadyCheck: false });
     }
 
     registerHandler(type, handler) {

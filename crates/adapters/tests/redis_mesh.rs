@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_adapters::redis::RedisMesh;
-use convoke_core::Error;
 use convoke_core::mesh::InstanceId;
 use convoke_core::ports::{MeshInbox, MeshLink};
+use convoke_core::{Error, Result};
 use convoke_testkit::process::{RedisServer, eventually, settle};
 use redis::Value;
 
@@ -89,6 +89,10 @@ async fn a_link_has_two_connections_however_many_join_by_it() {
     assert_eq!(probe.connections().await, 3, "two, and the test's own");
 }
 
+async fn send(link: &RedisMesh, to: InstanceId, text: &'static str) -> Result<u64> {
+    link.send(&[(to, Bytes::from_static(text.as_bytes()))]).await.pop().expect("an answer to each")
+}
+
 #[tokio::test]
 async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let server = RedisServer::start().await;
@@ -97,10 +101,10 @@ async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let ear = Arc::new(Ear::default());
     let seat = there.join("h", ear.clone()).await.expect("join");
     proxy.lose_the_answer_to("PUBLISH");
-    let answer = here.send(seat.id(), Bytes::from_static(b"once")).await;
+    let answer = send(&here, seat.id(), "once").await;
     assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
     assert!(proxy.has_lost_one());
-    let send = async || here.send(seat.id(), Bytes::from_static(b"another")).await.ok();
+    let send = async || send(&here, seat.id(), "another").await.ok();
     assert_eq!(eventually("the line is made anew", send).await, 1);
     settle("the first came once, and so did the second", 2, async || ear.heard()).await;
 }
@@ -129,7 +133,7 @@ async fn who_lost_its_connection_hears_again_and_is_told() {
     let seat = link.join("h", ear.clone()).await.expect("join");
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     eventually("it is told", async || (ear.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
-    assert_eq!(link.send(seat.id(), Bytes::from_static(b"x")).await.expect("send"), 1, "subscribed first, told second");
+    assert_eq!(send(&link, seat.id(), "x").await.expect("send"), 1, "subscribed first, told second");
     settle("it hears", 1, async || ear.heard()).await;
 }
 

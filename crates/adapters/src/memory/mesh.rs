@@ -111,13 +111,16 @@ impl MeshLink for MemoryMesh {
         }))
     }
 
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
-        // Heard outside of the lock: what hears may send.
-        let inbox = self.within(|state, _| state.inboxes.get(&to).cloned());
-        Ok(inbox.map_or(0, |inbox| {
-            inbox.hear(message);
-            1
-        }))
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>> {
+        let deliver = |(to, message): &(InstanceId, Bytes)| {
+            // Heard outside of the lock: what hears may send.
+            let inbox = self.within(|state, _| state.inboxes.get(to).cloned());
+            Ok(inbox.map_or(0, |inbox| {
+                inbox.hear(message.clone());
+                1
+            }))
+        };
+        letters.iter().map(deliver).collect()
     }
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
@@ -201,7 +204,7 @@ mod tests {
         let first = a.join("h", Arc::new(Deaf)).await.expect("join");
         let second = b.join("h", Arc::new(Deaf)).await.expect("join");
         assert_eq!((first.id(), second.id()), (InstanceId(1), InstanceId(2)));
-        assert_eq!(other.send(first.id(), Bytes::new()).await.expect("send"), 0);
+        assert!(matches!(other.send(&[(first.id(), Bytes::new())]).await[..], [Ok(0)]));
         drop((a, b, first, second));
         let anew = MemoryMesh::shared("one").join("h", Arc::new(Deaf)).await.expect("join");
         assert_eq!(anew.id(), InstanceId(1), "nobody held on to it");

@@ -119,7 +119,9 @@ impl Shared {
         let Ok(topic) = std::str::from_utf8(channel) else { return };
         let listeners = self.listeners.lock();
         if let Some((topic, present)) = listeners.get_key_value(topic) {
-            present.iter().for_each(|listener| listener.hear(topic, body.clone()));
+            let Some((last, others)) = present.split_last() else { return };
+            others.iter().for_each(|listener| listener.hear(topic, body.clone()));
+            last.hear(topic, body);
         }
     }
 

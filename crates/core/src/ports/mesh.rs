@@ -25,10 +25,10 @@ pub trait MeshLink: Send + Sync {
     /// Those heard of within `ttl`, by number; `is_self` is for the caller to say.
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>>;
 
-    /// Sends once, and never again by itself. Answers how many listen: 0 where there is no such instance. `Unavailable`
-    /// where it was not sent, `Unknown` where it may have been.
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64>;
-    /// The same to every instance, the sender included.
+    /// Sends each once, in this order, and never again by itself. Answers for each how many listen: 0 where there is no such
+    /// instance. `Unavailable` where it was not sent, `Unknown` where it may have been.
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>>;
+    /// One to every instance, the sender included.
     async fn broadcast(&self, message: Bytes) -> Result<u64>;
 
     /// Takes the lock for `ttl` where nobody has it. False where somebody does.

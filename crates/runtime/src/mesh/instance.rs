@@ -17,9 +17,10 @@ use super::calling::{self, CallOptions, unavailable};
 use super::handlers::Handlers;
 use super::inbox::Inbox;
 use super::membership::{self, OnGone};
+use super::outbox::Letter;
 use super::settings::Settings;
-use super::station::{Refusal, Station};
-use super::{lease, serving};
+use super::station::Station;
+use super::{lease, outbox, serving};
 
 /// Clones are the same instance.
 #[derive(Clone)]
@@ -77,11 +78,11 @@ impl Instance {
         let settings = self.0.settings.read().clone();
         settings.check()?;
         let (link, hostname) = (self.0.link.clone(), self.0.hostname.clone());
-        let (station, refusals) = Station::new(link, settings, hostname, self.0.handlers.clone());
+        let (station, letters) = Station::new(link, settings, hostname, self.0.handlers.clone());
         let joined = self.0.link.join(&self.0.hostname, Arc::new(Inbox(station.clone()))).await;
         let seat = joined.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
         station.joined(seat.id());
-        let running = Running::new(station, seat, refusals, self.0.on_gone.clone());
+        let running = Running::new(station, seat, letters, self.0.on_gone.clone());
         let id = running.station.id();
         *self.0.running.write() = Some(Arc::new(running));
         Ok(id)
@@ -168,7 +169,7 @@ struct Running {
     seat: Mutex<Option<Box<dyn Membership>>>,
     /// Those that act in the registry.
     duties: tokio::sync::Mutex<JoinSet<()>>,
-    /// Those that calls and refusals need.
+    /// Those that calls and replies need.
     _plumbing: JoinSet<()>,
 }
 
@@ -176,7 +177,7 @@ impl Running {
     fn new(
         station: Arc<Station>,
         seat: Box<dyn Membership>,
-        refusals: tokio::sync::mpsc::Receiver<Refusal>,
+        letters: tokio::sync::mpsc::Receiver<Letter>,
         on_gone: Arc<OnGone>,
     ) -> Self {
         let (mut duties, mut plumbing) = (JoinSet::new(), JoinSet::new());
@@ -184,7 +185,7 @@ impl Running {
         duties.spawn(async move { membership::keep(&beating, &on_gone).await });
         duties.spawn(async move { lease::stand(&standing).await });
         plumbing.spawn(async move { pending.watch().await });
-        plumbing.spawn(Station::send_refusals(station.link.clone(), refusals));
+        plumbing.spawn(outbox::send_all(station.link.clone(), station.pending.clone(), letters));
         Running { station, seat: Mutex::new(Some(seat)), duties: tokio::sync::Mutex::new(duties), _plumbing: plumbing }
     }
 

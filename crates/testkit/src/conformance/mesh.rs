@@ -81,7 +81,12 @@ async fn join(link: &dyn MeshLink, hostname: &str) -> Member {
 }
 
 async fn send(link: &dyn MeshLink, to: InstanceId, text: &'static str) -> u64 {
-    link.send(to, Bytes::from_static(text.as_bytes())).await.expect("send")
+    send_bytes(link, to, Bytes::from_static(text.as_bytes())).await
+}
+
+async fn send_bytes(link: &dyn MeshLink, to: InstanceId, message: Bytes) -> u64 {
+    let [answer] = <[_; 1]>::try_from(link.send(&[(to, message)]).await).expect("an answer to each");
+    answer.expect("send")
 }
 
 /// Those listed, with their host names.
@@ -114,9 +119,11 @@ pub async fn a_message_reaches_the_one_it_is_sent_to(link: &dyn MeshLink, _advan
 
 pub async fn messages_of_one_sender_arrive_in_order(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
     let mut a = join(link, "a").await;
-    for n in 0..200 {
-        link.send(a.id(), n.to_string().into()).await.expect("send");
+    for n in 0..100 {
+        assert_eq!(send_bytes(link, a.id(), n.to_string().into()).await, 1);
     }
+    let letters: Vec<_> = (100..200).map(|n| (a.id(), n.to_string().into())).collect();
+    assert!(link.send(&letters).await.into_iter().all(|answer| matches!(answer, Ok(1))));
     for n in 0..200 {
         assert_eq!(a.hear().await, n.to_string());
     }
@@ -127,6 +134,10 @@ pub async fn a_send_to_nobody_says_so(link: &dyn MeshLink, _advance: impl AsyncF
     let a = join(link, "a").await;
     assert_eq!(send(link, InstanceId(a.id().0 + 1), "x").await, 0);
     assert_eq!(send(link, InstanceId(u64::MAX), "x").await, 0);
+    // Among others, each has its own answer.
+    let letters = [0, 1, 0].map(|n| (InstanceId(a.id().0 + n), Bytes::from_static(b"x")));
+    let answers: Result<Vec<u64>> = link.send(&letters).await.into_iter().collect();
+    assert_eq!(answers.expect("send"), [1, 0, 1]);
 }
 
 pub async fn a_broadcast_reaches_everybody(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
@@ -159,7 +170,7 @@ pub async fn any_bytes_arrive_as_they_were_sent(link: &dyn MeshLink, _advance: i
     let mut a = join(link, "a").await;
     let bytes: Bytes = (0..=255_u8).cycle().take(2 << 20).collect();
     for message in [Bytes::new(), Bytes::from_static(b"\r\n\0\xff"), bytes] {
-        assert_eq!(link.send(a.id(), message.clone()).await.expect("send"), 1);
+        assert_eq!(send_bytes(link, a.id(), message.clone()).await, 1);
         assert!(a.hear().await == message);
     }
 }

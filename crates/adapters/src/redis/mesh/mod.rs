@@ -51,20 +51,25 @@ impl RedisMesh {
         Ok(RedisMesh { line, switchboard, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
     }
 
-    async fn publish(&self, channel: &str, message: &[u8]) -> Result<u64> {
-        // Sized beforehand: this is what every call does twice.
-        let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
-        command.arg(PUBLISH).arg(channel).arg(message);
-        let answer = self.line.change(&command).await?;
-        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
-    }
-
     /// Runs a script that answers 1 for yes.
     async fn is_granted(&self, script: &script::Script, holder: &str, ttl: Duration) -> Result<bool> {
         let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
         let answer = self.line.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
         number(&answer).map(|answer| answer == 1).ok_or_else(|| senseless(WHAT, &answer))
     }
+}
+
+fn publish(channel: &str, message: &[u8]) -> redis::Cmd {
+    // Sized beforehand: this is what every call does twice.
+    let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
+    command.arg(PUBLISH).arg(channel).arg(message);
+    command
+}
+
+/// How many listen, as a publish was answered.
+fn listeners(answer: Value) -> Result<u64> {
+    let answer = answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
+    number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
 }
 
 fn ms(ttl: Duration) -> String {
@@ -136,12 +141,19 @@ impl MeshLink for RedisMesh {
         Ok(nodes)
     }
 
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
-        self.publish(&self.keys.channel(to), &message).await
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>> {
+        let mut pipeline = redis::Pipeline::with_capacity(letters.len());
+        for (to, message) in letters {
+            pipeline.add_command(publish(&self.keys.channel(*to), message));
+        }
+        match self.line.pipe(Intent::Change, &pipeline).await {
+            Ok(answers) => answers.into_iter().map(listeners).collect(),
+            Err(error) => vec![Err(error); letters.len()],
+        }
     }
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
-        self.publish(&self.keys.broadcast, &message).await
+        listeners(self.line.change(&publish(&self.keys.broadcast, &message)).await?)
     }
 
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {

@@ -286,12 +286,8 @@ impl Mesh {
         data: &Json,
         options: CallOptions,
     ) -> Result<R, MeshError> {
-        let reply = self.instance.call(instance, request_type, data, options).await?;
-        serde_json::from_str(&reply).map_err(|error| MeshError::BadReply {
-            instance,
-            request_type: request_type.to_owned(),
-            message: error.to_string(),
-        })
+        let read = |reply: String| serde_json::from_str(&reply);
+        self.instance.call(instance, request_type, data, options, read).await
     }
 
     /// Tells every instance, ourselves first; nobody answers. Says how many others listen.

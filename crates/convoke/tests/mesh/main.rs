@@ -3,6 +3,7 @@
 mod calls;
 mod fences;
 mod limits;
+mod metrics;
 mod registry;
 mod stage;
 mod stopping;

@@ -19,7 +19,7 @@ use super::deadlines::End;
 use super::outbox::{Letter, Sort};
 use super::serving;
 use super::station::Station;
-use super::telemetry::METERS;
+use super::telemetry::Meters;
 use super::tracing_scope::next_step;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,24 +30,32 @@ pub struct CallOptions {
     pub epoch: Option<Epoch>,
 }
 
-/// Answers JSON text.
-pub(super) async fn call(
+/// Answers what `read` makes of the reply's JSON text. One that it cannot read counts as such, not as well.
+pub(super) async fn call<T>(
     station: &Arc<Station>,
     to: InstanceId,
     request_type: &str,
     data: &Json,
     options: CallOptions,
-) -> Result<String, MeshError> {
+    read: impl FnOnce(String) -> serde_json::Result<T>,
+) -> Result<T, MeshError> {
     check_type(request_type)?;
     let started = Instant::now();
-    let counted = Counted::new();
-    let answer = if to == station.id() {
+    let counted = Counted::new(&station.meters);
+    let reply = if to == station.id() {
         call_ourselves(station, request_type, data, options).await
     } else {
         call_other(station, to, request_type, data, options).await
     };
+    let answer = reply.and_then(|text| {
+        read(text).map_err(|error| MeshError::BadReply {
+            instance: to,
+            request_type: request_type.to_owned(),
+            message: error.to_string(),
+        })
+    });
     drop(counted);
-    METERS.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
+    station.meters.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
     answer
 }
 
@@ -132,17 +140,17 @@ pub(super) fn check_size(data: &Json) -> Result<(), Invalid> {
 }
 
 /// A call under way, counted until it ends or is let go of.
-struct Counted;
+struct Counted<'a>(&'a Meters);
 
-impl Counted {
-    fn new() -> Self {
-        METERS.began();
-        Counted
+impl<'a> Counted<'a> {
+    fn new(meters: &'a Meters) -> Self {
+        meters.began();
+        Counted(meters)
     }
 }
 
-impl Drop for Counted {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        METERS.ended();
+        self.0.ended();
     }
 }

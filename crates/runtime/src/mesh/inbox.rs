@@ -12,7 +12,6 @@ use tracing::debug;
 use super::deadlines::End;
 use super::serving;
 use super::station::Station;
-use super::telemetry::METERS;
 
 pub(super) struct Inbox(pub Arc<Station>);
 
@@ -22,11 +21,11 @@ impl MeshInbox for Inbox {
         match Envelope::parse(&message) {
             Ok(Envelope::Reply { id, outcome }) => {
                 let is_ours = |id| station.pending.end(id, End::Reply(outcome.map(str::to_owned)));
-                count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+                station.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
             }
             Ok(Envelope::Heartbeat { id }) => {
                 let is_ours = |id| station.pending.heartbeat(id);
-                count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+                station.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
             }
             Ok(Envelope::Request(request)) => serving::serve(station, request),
             Ok(Envelope::Broadcast { sender, kind, data }) => self.hear_broadcast(sender, &kind, data),
@@ -51,9 +50,11 @@ impl Inbox {
     }
 }
 
-fn count_stray(is_ours: bool, id: &str) {
-    if !is_ours {
-        METERS.stray();
-        debug!(id, "an answer came too late, or for nobody");
+impl Station {
+    fn count_stray(&self, is_ours: bool, id: &str) {
+        if !is_ours {
+            self.meters.stray();
+            debug!(id, "an answer came too late, or for nobody");
+        }
     }
 }

@@ -20,7 +20,7 @@ use super::membership::{self, OnGone};
 use super::outbox::Letter;
 use super::settings::Settings;
 use super::station::Station;
-use super::{lease, outbox, serving};
+use super::{lease, outbox, serving, telemetry};
 
 /// Clones are the same instance.
 #[derive(Clone)]
@@ -77,6 +77,7 @@ impl Instance {
         }
         let settings = self.0.settings.read().clone();
         settings.check()?;
+        telemetry::describe();
         let (link, hostname) = (self.0.link.clone(), self.0.hostname.clone());
         let (station, letters) = Station::new(link, settings, hostname, self.0.handlers.clone());
         let joined = self.0.link.join(&self.0.hostname, Arc::new(Inbox(station.clone()))).await;
@@ -130,16 +131,17 @@ impl Instance {
         Ok(nodes.into_iter().map(mark).collect())
     }
 
-    /// Answers JSON text.
-    pub async fn call(
+    /// Answers what `read` makes of the reply's JSON text.
+    pub async fn call<T>(
         &self,
         to: InstanceId,
         request_type: &str,
         data: &Json,
         options: CallOptions,
-    ) -> Result<String, MeshError> {
+        read: impl FnOnce(String) -> serde_json::Result<T>,
+    ) -> Result<T, MeshError> {
         let station = self.station(to, request_type)?;
-        calling::call(&station, to, request_type, data, options).await
+        calling::call(&station, to, request_type, data, options, read).await
     }
 
     /// Tells everybody, ourselves first unless `skip_self`. Answers how many others listen.
@@ -217,5 +219,6 @@ impl Drop for Running {
         self.station.pending.close();
         self.station.stopping.cancel();
         self.station.abandoned.cancel();
+        self.station.meters.left();
     }
 }

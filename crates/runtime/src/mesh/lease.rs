@@ -4,6 +4,7 @@
 //! stops believing in it a little before it ends there: a slow answer cannot stretch it, and an instance that was paused
 //! knows at once that it may have lost it. The registry is fenced by it besides.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use tracing::{debug, info};
 use uuid::Uuid;
 
 use super::station::Station;
-use super::telemetry;
+use super::telemetry::Meters;
 
 /// The part of a lock's time that the holder does not count on.
 const MARGIN_PART: u32 = 10;
@@ -20,11 +21,12 @@ const MARGIN_PART: u32 = 10;
 pub(super) struct Lease {
     pub holder: String,
     until: Mutex<Option<Instant>>,
+    meters: Arc<Meters>,
 }
 
 impl Lease {
-    pub(super) fn new() -> Self {
-        Lease { holder: Uuid::now_v7().to_string(), until: Mutex::new(None) }
+    pub(super) fn new(meters: Arc<Meters>) -> Self {
+        Lease { holder: Uuid::now_v7().to_string(), until: Mutex::new(None), meters }
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -33,12 +35,12 @@ impl Lease {
 
     pub(super) fn lost(&self) {
         *self.until.lock() = None;
-        telemetry::leads(false);
+        self.meters.leads(false);
     }
 
     fn held(&self, asked: Instant, ttl: Duration) {
         *self.until.lock() = Some(asked + (ttl - ttl / MARGIN_PART));
-        telemetry::leads(true);
+        self.meters.leads(true);
     }
 }
 

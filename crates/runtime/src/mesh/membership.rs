@@ -47,7 +47,7 @@ pub(super) async fn keep(station: &Station, on_gone: &OnGone) {
             sweep(station, on_gone).await;
         }
         if let Ok(nodes) = station.link.nodes(station.settings.node_ttl).await {
-            telemetry::nodes(nodes.len());
+            station.meters.nodes(nodes.len());
         }
     }
 }

@@ -17,7 +17,7 @@ use super::handlers::Handlers;
 use super::lease::Lease;
 use super::outbox::{Letter, Outbox, Sort};
 use super::settings::Settings;
-use super::telemetry::METERS;
+use super::telemetry::Meters;
 
 pub(super) struct Station {
     pub link: Arc<dyn MeshLink>,
@@ -26,6 +26,7 @@ pub(super) struct Station {
     pub handlers: Arc<Handlers>,
     pub pending: Arc<Pending>,
     pub lease: Lease,
+    pub meters: Arc<Meters>,
     /// Known once it has joined; messages may come before.
     id: OnceLock<InstanceId>,
     /// The connection was lost for a while: the registry must hear of us at once.
@@ -48,13 +49,15 @@ impl Station {
         handlers: Arc<Handlers>,
     ) -> (Arc<Self>, mpsc::Receiver<Letter>) {
         let (outbox, letters) = Outbox::new();
+        let meters = Arc::new(Meters::new());
         let station = Station {
             link,
             settings,
             hostname,
             handlers,
             pending: Arc::new(Pending::new()),
-            lease: Lease::new(),
+            lease: Lease::new(meters.clone()),
+            meters,
             id: OnceLock::new(),
             missed: Notify::new(),
             tasks: TaskTracker::new(),
@@ -85,7 +88,7 @@ impl Station {
 
     pub(super) fn count_malformed(&self) {
         self.malformed.fetch_add(1, Ordering::Relaxed);
-        METERS.malformed();
+        self.meters.malformed();
     }
 
     /// Leave to run a handler, where not as many run as may.
@@ -93,7 +96,7 @@ impl Station {
         let max = self.settings.handlers_max;
         let count = |running: usize| (running < max).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).ok()?;
-        METERS.handler_began();
+        self.meters.handler_began();
         Some(Permit { station: self.clone(), _token: self.tasks.token() })
     }
 
@@ -113,6 +116,6 @@ pub(super) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.station.running.fetch_sub(1, Ordering::AcqRel);
-        METERS.handler_ended();
+        self.station.meters.handler_ended();
     }
 }

@@ -1,14 +1,17 @@
 //! What an instance counts.
 //!
-//! A type is a label only where our own code names it, by calling it or by having a handler for it: what strangers send
-//! makes no new labels. Even so their number is limited.
+//! A type is a label only where our own code names it by calling it: what strangers send makes no new labels. Even so their
+//! number is limited. Each start looks its counters up anew, so that a recorder that was installed before it sees them all.
+//!
+//! Instances in one process share these names. Calls and handlers add up, and so do those that lead; the number of nodes is
+//! what the last of them saw. What an instance says of itself it takes back when it stops or is dropped.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// After this many types calls are counted under [`OTHER`].
 const TYPES_MAX: usize = 1_000;
@@ -33,29 +36,45 @@ pub fn describe() {
     counter!("convoke_fenced_total", "what" => "mesh").absolute(0);
 }
 
-/// The counters that every call touches, looked up once.
+/// One run's counters, looked up once: every call touches them.
 pub(super) struct Meters {
     seconds: Histogram,
     in_flight: Gauge,
     handlers: Gauge,
+    nodes: Gauge,
+    leader: Gauge,
     malformed: Counter,
     stray: Counter,
     by_type: RwLock<HashMap<Box<str>, Arc<Outcomes>>>,
+    standing: Mutex<Standing>,
 }
 
 type Outcomes = RwLock<HashMap<&'static str, Counter>>;
 
-/// The process's own: several instances in it are counted together.
-pub(super) static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
-    seconds: histogram!("convoke_mesh_call_seconds"),
-    in_flight: gauge!("convoke_mesh_in_flight"),
-    handlers: gauge!("convoke_mesh_handlers"),
-    malformed: counter!("convoke_mesh_malformed_total"),
-    stray: counter!("convoke_mesh_stray_total"),
-    by_type: RwLock::default(),
-});
+/// What this run has said of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Follows,
+    Leads,
+    /// It says no more: a task that is being ended may still come by.
+    Left,
+}
 
 impl Meters {
+    pub(super) fn new() -> Self {
+        Meters {
+            seconds: histogram!("convoke_mesh_call_seconds"),
+            in_flight: gauge!("convoke_mesh_in_flight"),
+            handlers: gauge!("convoke_mesh_handlers"),
+            nodes: gauge!("convoke_mesh_nodes"),
+            leader: gauge!("convoke_mesh_leader"),
+            malformed: counter!("convoke_mesh_malformed_total"),
+            stray: counter!("convoke_mesh_stray_total"),
+            by_type: RwLock::default(),
+            standing: Mutex::new(Standing::Follows),
+        }
+    }
+
     pub(super) fn began(&self) {
         self.in_flight.increment(1.0);
     }
@@ -102,6 +121,37 @@ impl Meters {
     pub(super) fn stray(&self) {
         self.stray.increment(1);
     }
+
+    pub(super) fn nodes(&self, count: usize) {
+        if *self.standing.lock() != Standing::Left {
+            self.nodes.set(count as f64);
+        }
+    }
+
+    pub(super) fn leads(&self, is_me: bool) {
+        let mut standing = self.standing.lock();
+        match (*standing, is_me) {
+            (Standing::Follows, true) => {
+                *standing = Standing::Leads;
+                self.leader.increment(1.0);
+            }
+            (Standing::Leads, false) => {
+                *standing = Standing::Follows;
+                self.leader.decrement(1.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// The run is over.
+    pub(super) fn left(&self) {
+        let mut standing = self.standing.lock();
+        if *standing == Standing::Leads {
+            self.leader.decrement(1.0);
+        }
+        *standing = Standing::Left;
+        self.nodes.set(0.0);
+    }
 }
 
 /// A caller was refused because its term is over.
@@ -112,14 +162,6 @@ pub(super) fn fenced() {
 /// A reply, a refusal, a heartbeat or a broadcast that nobody got.
 pub(super) fn dropped(what: &'static str) {
     counter!("convoke_mesh_dropped_total", "what" => what).increment(1);
-}
-
-pub(super) fn nodes(count: usize) {
-    gauge!("convoke_mesh_nodes").set(count as f64);
-}
-
-pub(super) fn leads(is_me: bool) {
-    gauge!("convoke_mesh_leader").set(if is_me { 1.0 } else { 0.0 });
 }
 
 pub(super) fn gone(count: usize) {

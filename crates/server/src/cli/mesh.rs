@@ -209,7 +209,7 @@ impl CallArgs {
     async fn call(&self, instance: &Instance, data: &Json) -> Result<String, MeshError> {
         instance.start().await?;
         let options = CallOptions { timeout: self.timeout, ..CallOptions::default() };
-        instance.call(self.instance, &self.request_type, data, options).await
+        instance.call(self.instance, &self.request_type, data, options, Ok).await
     }
 }
 

@@ -33,6 +33,10 @@ async fn it_may_be_stopped_at_any_time_and_started_once() {
     let mesh = idle(&new_key()).await;
     mesh.stop().await;
     assert_eq!(mesh.instance_id(), InstanceId::NOBODY);
+    let error = mesh.invoke(InstanceId(1), Echo(json!(1))).await.expect_err("it was not started");
+    assert_eq!(error.to_string(), "echo on instance 1: this mesh or that instance is not running");
+    let error = mesh.invoke_any(Echo(json!(1))).await.expect_err("it was not started");
+    assert_eq!(error.to_string(), "echo: there is no live instance");
     mesh.start().await.expect("starts");
     let error = mesh.start().await.err().expect("it runs");
     assert!(matches!(error, MeshError::AlreadyRunning { instance: InstanceId(1) }), "{error}");
@@ -76,7 +80,8 @@ async fn handlers_that_do_not_finish_are_dropped_and_say_so() {
 async fn a_handler_that_watches_for_it_ends_at_once() {
     let (a, b) = pair().await;
     let b = b.on_with(|context, _: Sleep| async move {
-        context.cancelled().cancelled().await;
+        context.cancelled().await;
+        assert!(context.is_cancelled());
         Ok(())
     });
     let call = tokio::spawn({

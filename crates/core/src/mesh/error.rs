@@ -1,5 +1,6 @@
-//! How a call can end otherwise than well, always with the instance and the type it was meant for.
+//! How a call can end otherwise than well, with the instance and the type it was meant for.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::fault::Fault;
@@ -13,8 +14,9 @@ pub enum MeshError {
     /// No sign of life for as long as the call's timeout. The handler may have run.
     #[error("{request_type} on instance {instance}: no reply and no heartbeat within {timeout:?}")]
     RequestTimeout { instance: InstanceId, request_type: String, timeout: Duration },
-    /// Nobody listens under that number. Nothing ran.
-    #[error("{request_type} on instance {instance}: there is no such instance")]
+    /// Nobody listens under that number: it left, died, or is about to connect again. Nothing ran. Nobody's number where
+    /// any instance would have done and there was none.
+    #[error("{}", no_node(*instance, request_type))]
     NoNode { instance: InstanceId, request_type: String },
     /// The handler failed, with its own words.
     #[error("{request_type} on instance {instance} failed: {message}")]
@@ -26,16 +28,17 @@ pub enum MeshError {
     #[error("{request_type} on instance {instance}: it is busy")]
     Busy { instance: InstanceId, request_type: String },
     /// The handler demands an epoch, and the caller's is over or missing. Nothing ran.
-    #[error("{request_type} on instance {instance}: refused, epochs below {lowest} are over")]
+    #[error("{request_type} on instance {instance}: refused, it wants a caller of epoch {lowest} or later")]
     StaleEpoch { instance: InstanceId, request_type: String, lowest: Epoch },
-    /// The caller, or the instance that it called, stopped before there was a reply. The handler may have run.
-    #[error("{request_type} on instance {instance}: the mesh was stopped")]
+    /// The caller, or the instance that it called, stopped before there was a reply, and the handler may have run; or the
+    /// caller was not started.
+    #[error("{}: {} not running", At(request_type, *instance), not_running(*instance))]
     Stopped { instance: InstanceId, request_type: String },
     /// Started a second time.
     #[error("this mesh is running already, as instance {instance}")]
     AlreadyRunning { instance: InstanceId },
-    /// The link is away. Nothing was sent.
-    #[error("{what} on instance {instance}: {source}")]
+    /// The link is away. A call was not sent; a broadcast may have been where the source is [`Error::Unknown`].
+    #[error("{}: {source}", At(what, *instance))]
     Unavailable { instance: InstanceId, what: String, source: Error },
     /// Data, a setting or an address that cannot be used. Nothing was sent.
     #[error("{0}")]
@@ -43,6 +46,32 @@ pub enum MeshError {
     /// The reply is not of the type that was expected.
     #[error("{request_type} on instance {instance}: the reply cannot be read: {message}")]
     BadReply { instance: InstanceId, request_type: String, message: String },
+}
+
+/// What was wanted, and of whom, where it was of somebody.
+struct At<'a>(&'a str, InstanceId);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            At(what, InstanceId::NOBODY) => f.write_str(what),
+            At(what, instance) => write!(f, "{what} on instance {instance}"),
+        }
+    }
+}
+
+fn no_node(instance: InstanceId, request_type: &str) -> String {
+    match instance {
+        InstanceId::NOBODY => format!("{request_type}: there is no live instance"),
+        _ => format!("{}: nobody listens under that number", At(request_type, instance)),
+    }
+}
+
+fn not_running(instance: InstanceId) -> &'static str {
+    match instance {
+        InstanceId::NOBODY => "this mesh is",
+        _ => "this mesh or that instance is",
+    }
 }
 
 impl MeshError {
@@ -93,5 +122,42 @@ impl MeshError {
             MeshError::AlreadyRunning { .. } | MeshError::Invalid(_) => "invalid",
             MeshError::BadReply { .. } => "bad_reply",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_not_called_an_instance() {
+        let request_type = || "getStatus".to_owned();
+        let away = || Error::unavailable("connect", "refused");
+        let said = |instance| {
+            [
+                MeshError::NoNode { instance, request_type: request_type() },
+                MeshError::Stopped { instance, request_type: request_type() },
+                MeshError::Unavailable { instance, what: request_type(), source: away() },
+            ]
+            .map(|error| error.to_string())
+        };
+        let expected = [
+            "getStatus: there is no live instance".to_owned(),
+            "getStatus: this mesh is not running".to_owned(),
+            format!("getStatus: {}", away()),
+        ];
+        assert_eq!(said(InstanceId::NOBODY), expected);
+        let expected = [
+            "getStatus on instance 7: nobody listens under that number".to_owned(),
+            "getStatus on instance 7: this mesh or that instance is not running".to_owned(),
+            format!("getStatus on instance 7: {}", away()),
+        ];
+        assert_eq!(said(InstanceId(7)), expected);
+    }
+
+    #[test]
+    fn a_refusal_by_epoch_is_true_of_those_who_name_none() {
+        let error = MeshError::of(Fault::StaleEpoch(Epoch(0)), InstanceId(2), "reindex");
+        assert_eq!(error.to_string(), "reindex on instance 2: refused, it wants a caller of epoch 0 or later");
     }
 }

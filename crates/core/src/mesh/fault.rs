@@ -22,7 +22,7 @@ pub enum Fault {
     TooLarge,
     /// The instance stopped before the handler was done.
     Stopped,
-    /// The caller's term is over; with the lowest epoch that is admitted.
+    /// The caller's term is over, or it named none; with the lowest epoch that is admitted.
     StaleEpoch(Epoch),
     /// The handler failed, with what it said.
     Handler(String),

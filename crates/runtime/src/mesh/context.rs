@@ -6,7 +6,6 @@ use std::time::Duration;
 use convoke_core::Epoch;
 use convoke_core::mesh::{InstanceId, TraceParent};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::station::Station;
 
@@ -46,8 +45,14 @@ impl Context {
         self.trace
     }
 
-    /// Cancelled when the instance stops: the handler is given a grace period, and then dropped.
-    pub fn cancelled(&self) -> &CancellationToken {
-        &self.station.stopping
+    /// Waits until the instance is asked to stop. A handler that answers another instance then has a grace period, and is
+    /// dropped after it; one that answers our own call is dropped at once.
+    pub async fn cancelled(&self) {
+        self.station.stopping.cancelled().await;
+    }
+
+    /// Whether the instance was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.station.stopping.is_cancelled()
     }
 }

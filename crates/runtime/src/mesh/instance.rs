@@ -126,7 +126,8 @@ impl Instance {
     /// Live instances, by number. Needs no start.
     pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
         let (id, ttl) = (self.id(), self.0.settings.read().node_ttl);
-        let nodes = self.0.link.nodes(ttl).await.map_err(|source| unavailable(id, "nodes", source))?;
+        let nodes = self.0.link.nodes(ttl).await;
+        let nodes = nodes.map_err(|source| unavailable(InstanceId::NOBODY, "nodes", source))?;
         let mark = |node: MeshNode| MeshNode { is_self: node.instance_id == id, ..node };
         Ok(nodes.into_iter().map(mark).collect())
     }
@@ -154,7 +155,7 @@ impl Instance {
         }
         let message = envelope::encode_broadcast(station.id(), kind, data.as_raw());
         let heard = station.link.broadcast(message.into()).await;
-        let heard = heard.map_err(|source| unavailable(station.id(), kind, source))?;
+        let heard = heard.map_err(|source| unavailable(InstanceId::NOBODY, kind, source))?;
         Ok(heard.saturating_sub(1))
     }
 

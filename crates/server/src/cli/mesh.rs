@@ -247,7 +247,7 @@ fn sleep(context: Context, data: String) -> HandlerFuture {
         let Sleep { ms } = serde_json::from_str(&data).map_err(expected)?;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(ms)) => read(data),
-            () = context.cancelled().cancelled() => Err(Fault::Stopped),
+            () = context.cancelled() => Err(Fault::Stopped),
         }
     })
 }

@@ -36,16 +36,13 @@ impl FromStr for InstanceId {
 }
 
 /// A live instance, as the registry knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshNode {
     pub instance_id: InstanceId,
     pub hostname: String,
     /// How long ago it was last heard of, by the registry's own clock.
-    #[serde(skip)]
     pub idle: Duration,
     /// Whether it is the one that asks.
-    #[serde(rename = "self")]
     pub is_self: bool,
 }
 

@@ -60,12 +60,12 @@ pub(super) async fn call<T>(
 }
 
 /// One that no peer would read is not sent.
-pub(super) fn check_type(request_type: &str) -> Result<(), MeshError> {
+pub fn check_type(request_type: &str) -> Result<(), Invalid> {
     let length = request_type.len();
     if (1..=NAME_BYTES_MAX).contains(&length) {
         return Ok(());
     }
-    Err(Invalid::new("type", format!("expected 1 to {NAME_BYTES_MAX} bytes, got {length}")).into())
+    Err(Invalid::new("type", format!("expected 1 to {NAME_BYTES_MAX} bytes, got {length}")))
 }
 
 async fn call_other(

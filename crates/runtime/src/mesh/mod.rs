@@ -23,7 +23,7 @@ mod station;
 pub mod telemetry;
 mod tracing_scope;
 
-pub use calling::CallOptions;
+pub use calling::{CallOptions, check_type};
 pub use context::Context;
 pub use handlers::{BroadcastFuture, Demand, HandlerFuture, Handlers};
 pub use instance::Instance;

@@ -11,10 +11,9 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
 use convoke::{InstanceId, MeshError, MeshNode, connect};
-use convoke_core::limits::NAME_BYTES_MAX;
 use convoke_core::mesh::Fault;
 use convoke_core::{Error, Json, duration};
-use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance};
+use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,10 +102,7 @@ fn redis_url(text: &str) -> Result<String, &'static str> {
 }
 
 fn type_name(text: &str) -> Result<String, String> {
-    match text.len() {
-        1..=NAME_BYTES_MAX => Ok(text.to_owned()),
-        length => Err(format!("expected 1 to {NAME_BYTES_MAX} bytes, got {length}")),
-    }
+    check_type(text).map(|()| text.to_owned()).map_err(|invalid| invalid.message)
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoke_core::mesh::{InstanceId, MeshError};
-use tokio::task::JoinSet;
+use futures_util::future::join_all;
 
 use super::{CallOptions, Mesh, Request, encode};
+
+/// What each instance said, by its number.
+pub type Answers<R> = Vec<(InstanceId, Result<R, MeshError>)>;
 
 /// Where the next call to any instance begins.
 #[derive(Default)]
@@ -20,19 +23,23 @@ impl Turns {
 impl Mesh {
     /// Calls every live instance at once, ourselves included, and waits for all. In order of their numbers; one that fails
     /// fails alone.
-    pub async fn invoke_all<Q: Request>(
+    pub async fn invoke_all<Q: Request>(&self, request: Q) -> Result<Answers<Q::Response>, MeshError> {
+        self.invoke_all_with(request, CallOptions::default()).await
+    }
+
+    /// The same with a timeout, which each has to itself, and an epoch.
+    pub async fn invoke_all_with<Q: Request>(
         &self,
         request: Q,
-    ) -> Result<Vec<(InstanceId, Result<Q::Response, MeshError>)>, MeshError> {
+        options: CallOptions,
+    ) -> Result<Answers<Q::Response>, MeshError> {
         let data = encode(&request)?;
-        let mut calls = JoinSet::new();
-        for node in self.nodes().await? {
-            let (mesh, data, id) = (self.clone(), data.clone(), node.instance_id);
-            calls.spawn(async move { (id, mesh.call(id, Q::TYPE, &data, CallOptions::default()).await) });
-        }
-        let mut answers = calls.join_all().await;
-        answers.sort_unstable_by_key(|(id, _)| *id);
-        Ok(answers)
+        // All in this task: in another they would not be part of its trace.
+        let calls = self.nodes().await?.into_iter().map(async |node| {
+            let id = node.instance_id;
+            (id, self.call(id, Q::TYPE, &data, options).await)
+        });
+        Ok(join_all(calls).await)
     }
 
     /// Calls live instances one after the other until one answers well, and fails as the last of them did.
@@ -41,13 +48,22 @@ impl Mesh {
     /// The next is called after any failure, also after one of a handler and after a timeout: the request may then have run
     /// more than once, each time on another instance.
     pub async fn invoke_any<Q: Request>(&self, request: Q) -> Result<(InstanceId, Q::Response), MeshError> {
+        self.invoke_any_with(request, CallOptions::default()).await
+    }
+
+    /// The same with a timeout, which each has to itself, and an epoch.
+    pub async fn invoke_any_with<Q: Request>(
+        &self,
+        request: Q,
+        options: CallOptions,
+    ) -> Result<(InstanceId, Q::Response), MeshError> {
         let data = encode(&request)?;
         let mut nodes = self.nodes().await?;
         let first = self.turns.next(nodes.len());
         nodes.rotate_left(first);
         let mut last = MeshError::NoNode { instance: InstanceId::NOBODY, request_type: Q::TYPE.to_owned() };
         for node in nodes {
-            match self.call(node.instance_id, Q::TYPE, &data, CallOptions::default()).await {
+            match self.call(node.instance_id, Q::TYPE, &data, options).await {
                 Ok(response) => return Ok((node.instance_id, response)),
                 // Nobody else can help a mesh that does not run.
                 Err(error @ MeshError::Stopped { .. }) if self.instance_id() == InstanceId::NOBODY => {

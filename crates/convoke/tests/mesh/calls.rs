@@ -192,7 +192,11 @@ async fn a_broadcast_is_heard_by_all_by_ourselves_first_and_once() {
 async fn all_are_called_at_once_and_fail_alone() {
     let key = new_key();
     let (a, b, c) = (start(&key).await, idle(&key).await.start().await.expect("starts"), start(&key).await);
-    let answers = a.invoke_all(Echo(json!(7))).await.expect("the registry is there");
+    let all = tokio::spawn({
+        let a = a.clone();
+        async move { a.invoke_all(Echo(json!(7))).await }
+    });
+    let answers = all.await.expect("no panic").expect("the registry is there");
     let ids: Vec<_> = answers.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [a.instance_id(), b.instance_id(), c.instance_id()]);
     assert_eq!(answers[0].1.as_ref().expect("a answers"), 7);

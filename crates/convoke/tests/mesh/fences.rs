@@ -38,6 +38,47 @@ async fn a_stale_caller_is_refused_and_its_handler_does_not_run() {
 }
 
 #[tokio::test]
+async fn all_and_any_can_be_called_in_the_name_of_a_term() {
+    let (a, b) = pair().await;
+    let echo = |mesh: Mesh| {
+        mesh.on_fenced(EpochFloor::new(Epoch(3)), |context, Echo(_)| async move {
+            Ok(json!([context.epoch().map(|epoch| epoch.0), context.timeout().as_secs()]))
+        })
+    };
+    let (a, _b) = (echo(a), echo(b));
+    let options = CallOptions { timeout: Some(std::time::Duration::from_secs(4)), ..at(3) };
+    let answers = a.invoke_all_with(Echo(json!(null)), options).await.expect("the registry is there");
+    let answers: Vec<_> = answers.into_iter().map(|(_, answer)| answer.expect("of this term")).collect();
+    assert_eq!(answers, [json!([3, 4]), json!([3, 4])]);
+    let (_, answer) = a.invoke_any_with(Echo(json!(null)), options).await.expect("of this term");
+    assert_eq!(answer, json!([3, 4]));
+    let stale = a.invoke_all_with(Echo(json!(null)), at(2)).await.expect("the registry is there");
+    assert!(stale.iter().all(|(_, answer)| matches!(answer, Err(MeshError::StaleEpoch { .. }))), "{stale:?}");
+    let error = a.invoke_any(Echo(json!(null))).await.expect_err("it names no term");
+    assert!(matches!(error, MeshError::StaleEpoch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_trace_is_carried_to_all_and_to_any() {
+    let (a, b) = pair().await;
+    let echo = |mesh: Mesh| {
+        mesh.on_with(|context, Echo(_)| async move { Ok(json!(context.trace().map(|trace| trace.to_string()))) })
+    };
+    let (a, _b) = (echo(a), echo(b));
+    let root: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().expect("a trace");
+    let answers = in_trace(root, a.invoke_all(Echo(json!(1)))).await.expect("the registry is there");
+    let mut seen: Vec<_> = answers.into_iter().map(|(_, answer)| answer.expect("echo")).collect();
+    for _ in 0..2 {
+        seen.push(in_trace(root, a.invoke_any(Echo(json!(1)))).await.expect("somebody answers").1);
+    }
+    let seen: Vec<TraceParent> =
+        seen.iter().map(|trace| trace.as_str().expect("carried").parse().expect("one")).collect();
+    assert_eq!(seen.len(), 4);
+    assert!(seen.iter().all(|step| step.trace_id() == root.trace_id() && *step != root), "{seen:?}");
+    assert_ne!(seen[0], seen[1], "each call is a step of its own");
+}
+
+#[tokio::test]
 async fn a_trace_is_carried_to_the_handler_and_to_what_it_calls() {
     let key = new_key();
     let (a, b, c) = (start(&key).await, start(&key).await, start(&key).await);

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
 use convoke::{InstanceId, MeshError, MeshNode, connect};
 use convoke_core::mesh::Fault;
-use convoke_core::{Error, Json, duration};
+use convoke_core::{Epoch, Error, Json, duration};
 use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -90,6 +90,9 @@ struct CallArgs {
     /// How long to wait for a reply or a heartbeat [default: mesh.request_timeout, 10s]
     #[arg(long, value_parser = timeout, value_name = "DURATION")]
     timeout: Option<Duration>,
+    /// The term of leadership in whose name to call; some handlers demand one
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
 }
 
 fn redis_url(text: &str) -> Result<String, &'static str> {
@@ -204,7 +207,7 @@ impl CallArgs {
 
     async fn call(&self, instance: &Instance, data: &Json) -> Result<String, MeshError> {
         instance.start().await?;
-        let options = CallOptions { timeout: self.timeout, ..CallOptions::default() };
+        let options = CallOptions { timeout: self.timeout, epoch: self.epoch.map(Epoch) };
         instance.call(self.instance, &self.request_type, data, options, Ok).await
     }
 }

@@ -202,7 +202,8 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
         Address::Memory => Ok(Arc::new(MemoryMesh::shared(key))),
         #[cfg(feature = "redis")]
         Address::Redis => {
-            let MeshAddress { url, prefix, lock_prefix } = address;
+            address.warn_of_another_lock();
+            let MeshAddress { url, prefix, lock_prefix, .. } = address;
             Ok(Arc::new(RedisMesh::connect(url, prefix, lock_prefix, key).await?))
         }
         _ => Err(unsupported("mesh.url", &address.url, "redis://… or memory:")),

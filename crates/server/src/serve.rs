@@ -13,7 +13,7 @@ use clap::Args;
 use convoke::connect;
 use convoke_core::NodeId;
 use convoke_runtime::jobs::Coordinator;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ use crate::config::{self, Config, Flags, Load, Surroundings, without_password};
 use crate::http::{self, Access, AppState, Info};
 use crate::shards::{self, Shards};
 use crate::stop::Stop;
-use crate::{demo, logs};
+use crate::{demo, logs, recorder};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -135,7 +135,7 @@ impl Server {
         })
         .await
         .map_err(usage)?;
-        let metrics = recorder()?;
+        let metrics = recorder::install()?;
         metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
         metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
             "node" => node.to_string())
@@ -216,7 +216,7 @@ pub async fn resolve(key: &str, bind: &str) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
+pub async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
     TcpListener::bind(addresses).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             anyhow::anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
@@ -226,7 +226,7 @@ async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
 }
 
 /// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
-fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
+pub fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
     if !config.http.tokens.is_empty() {
         let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), entry.role));
         return Ok(Access::tokens(tokens));
@@ -248,18 +248,6 @@ fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
 fn node_id(config: &Config) -> Result<NodeId> {
     let id = config.node.id.clone().unwrap_or_else(convoke::fresh_id);
     Ok(NodeId::new(id)?)
-}
-
-fn recorder() -> Result<PrometheusHandle> {
-    const SECONDS: [f64; 16] =
-        [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
-    let mut builder = PrometheusBuilder::new();
-    for name in ["convoke_job_wait_seconds", "convoke_job_run_seconds", "convoke_store_seconds"] {
-        builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &SECONDS)?;
-    }
-    let sizes = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
-    builder = builder.set_buckets_for_metric(Matcher::Full("convoke_dispatch_batch_size".into()), &sizes)?;
-    builder.install_recorder().context("metrics cannot be recorded")
 }
 
 /// Says where everything is. Standard output, once, when all of it works: whoever starts us may wait for it.

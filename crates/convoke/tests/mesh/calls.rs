@@ -81,6 +81,26 @@ async fn handlers_share_a_state_and_know_who_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_knows_until_when_a_silent_one_would_be_waited_for() {
+    let (a, b) = pair().await;
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let b = b.on_shared(left.clone(), |left, context, Sleep { ms }| async move {
+        let note = || left.lock().push(context.deadline().saturating_duration_since(Instant::now()).as_millis());
+        note();
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        note();
+        Ok(())
+    });
+    for from in [&a, &b] {
+        let timeout = Duration::from_millis(3_000);
+        from.invoke_with_timeout(b.instance_id(), Sleep { ms: 1_200 }, timeout).await.expect("in time");
+        // Heartbeats keep the caller waiting; what it would have waited by itself stays as it was.
+        from.invoke_with_timeout(b.instance_id(), Sleep { ms: 9_000 }, timeout).await.expect("it beats");
+        assert_eq!(std::mem::take(&mut *left.lock()), [3_000, 1_800, 3_000, 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_to_nobody_fails_at_once() {
     let (a, _b) = pair().await;
     let started = Instant::now();
@@ -179,6 +199,7 @@ async fn a_broadcast_is_heard_by_all_by_ourselves_first_and_once() {
         assert_eq!((from, &what), (InstanceId(2), &clear));
         seen.push(who.0);
     }
+    assert_eq!(seen[0], 2, "it heard itself first");
     seen.sort_unstable();
     assert_eq!(seen, [1, 2, 3]);
     all[0].broadcast_to_others(clear).await.expect("broadcast");

@@ -1,7 +1,13 @@
 //! Whatever strangers put on the channels is counted and does no harm.
 
-use convoke_testkit::process::{RedisServer, eventually};
-use redis::aio::MultiplexedConnection;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use convoke::mesh::MeshSettings;
+use convoke_testkit::process::{PATIENCE, RedisServer, eventually};
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSub};
+use serde_json::Value;
 
 use crate::stage::*;
 
@@ -88,7 +94,7 @@ async fn a_hundred_thousand_messages_of_garbage_are_counted_and_never_fatal() {
 async fn a_flood_of_requests_leaves_nothing_behind() {
     let server = RedisServer::start().await;
     let mut probe = probe(&server).await;
-    let settings = convoke::mesh::MeshSettings { handlers_max: 10, ..quick() };
+    let settings = MeshSettings { handlers_max: 10, ..quick() };
     let (a, b) = (start(&server).await, start(&server).await);
     b.stop().await;
     let b = b.settings(settings).start().await.expect("starts again");
@@ -99,4 +105,67 @@ async fn a_flood_of_requests_leaves_nothing_behind() {
     assert!(b.handlers_running() <= 10);
     eventually("it answers again", async || a.invoke(b.instance_id(), Echo(1)).await.ok()).await;
     eventually("nothing is left", async || (b.handlers_running() == 0).then_some(())).await;
+}
+
+/// Hears what is sent to a number that no instance has.
+async fn listen_as(server: &RedisServer, number: u64) -> PubSub {
+    let mut listener = redis::Client::open(server.url()).expect("a URL").get_async_pubsub().await.expect("connects");
+    listener.subscribe(format!("app:mesh:{KEY}:node:{number}")).await.expect("subscribes");
+    listener
+}
+
+/// The next reply; heartbeats are passed over.
+async fn reply(listener: &mut PubSub) -> Value {
+    let mut messages = listener.on_message();
+    let next = async {
+        loop {
+            let message = messages.next().await.expect("the connection holds");
+            let message: Value = serde_json::from_slice(message.get_payload_bytes()).expect("JSON");
+            if message["reply"] == true {
+                return message;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, next).await.expect("a reply")
+}
+
+#[tokio::test]
+async fn a_request_with_too_much_data_is_answered_by_name() {
+    let server = RedisServer::start().await;
+    let (mut probe, mut listener) = (probe(&server).await, listen_as(&server, 77).await);
+    let (a, b) = (start(&server).await, start(&server).await);
+    let own = format!("app:mesh:{KEY}:node:{}", b.instance_id());
+    let fill = "x".repeat(1 << 20);
+    let request = format!(r#"{{"requestId":"r","senderInstanceId":77,"type":"echo","data":"{fill}"}}"#);
+    publish(&mut probe, &own, [request.into_bytes()].into_iter()).await;
+    let expected = serde_json::json!({"requestId": "r", "reply": true, "error": "MESH_TOO_LARGE:echo"});
+    assert_eq!(reply(&mut listener).await, expected);
+    assert_eq!((b.handlers_running(), b.messages_malformed()), (0, 0), "it was understood, and did not run");
+    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it goes on answering"), 1);
+}
+
+#[tokio::test]
+async fn each_of_a_burst_to_a_full_instance_is_told_that_it_is_busy() {
+    // As many as may wait to be sent.
+    const BURST: usize = 4_096;
+    let server = RedisServer::start().await;
+    let (mut probe, mut listener) = (probe(&server).await, listen_as(&server, 77).await);
+    let settings = MeshSettings { handlers_max: 1, stop_grace: Duration::ZERO, ..quick() };
+    let mesh = connect(&server).await.settings(settings).on(|_: Sleep| std::future::pending());
+    let mesh = mesh.start().await.expect("starts");
+    let own = format!("app:mesh:{KEY}:node:{}", mesh.instance_id());
+    let request = |n: usize| {
+        let wanted = r#""senderInstanceId":77,"type":"sleep","data":{"ms":1},"timeoutMs":600000"#;
+        format!(r#"{{"requestId":"{n}",{wanted}}}"#).into_bytes()
+    };
+    publish(&mut probe, &own, std::iter::once(request(BURST))).await;
+    eventually("one runs", async || (mesh.handlers_running() == 1).then_some(())).await;
+    publish(&mut probe, &own, (0..BURST).map(request)).await;
+    let mut told = BTreeSet::new();
+    while told.len() < BURST {
+        let reply = reply(&mut listener).await;
+        assert_eq!(reply["error"], "MESH_BUSY:sleep", "{reply}");
+        assert!(told.insert(reply["requestId"].to_string()), "once each: {reply}");
+    }
+    mesh.stop().await;
 }

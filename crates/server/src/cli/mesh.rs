@@ -17,14 +17,16 @@ use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::configured;
 use super::enqueue::read_json;
 use super::output::{age, line, list, printable, table, text};
 use super::remote::Usage;
-use crate::config::{self, Surroundings};
-use crate::logs;
+use crate::config::{self, Config, Surroundings};
+use crate::serve::{access, listen, resolve};
 use crate::stop::Stop;
+use crate::{http, logs, recorder};
 
 #[derive(Debug, Args)]
 #[command(
@@ -72,6 +74,12 @@ RequestTimeout, StaleEpoch, Stopped or Unavailable; 2 where the command line is 
     Serve {
         /// Name of the mesh
         key: String,
+        /// Where to show /metrics; port 0 takes a free one [default: nowhere]
+        #[arg(long, value_name = "HOST:PORT")]
+        http: Option<String>,
+        /// Show them beyond loopback without tokens
+        #[arg(long, requires = "http")]
+        insecure: bool,
     },
 }
 
@@ -116,19 +124,21 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
-    let (address, settings) = (args.address()?, configured()?.mesh_settings());
+    let mut config = configured()?;
+    let place = Place { address: args.address()?, is_named: args.redis.is_some(), settings: config.mesh_settings() };
     match args.verb {
         Verb::Nodes { key, json } => {
             start_logs(verbose > 0, verbose)?;
-            nodes(&instance(&address, &key, settings).await?, json).await
+            nodes(&place.instance(&key).await?, json).await
         }
         Verb::Call(call) => {
             start_logs(verbose > 0, verbose)?;
-            call.run(&address, settings).await
+            call.run(&place).await
         }
-        Verb::Serve { key } => {
+        Verb::Serve { key, http, insecure } => {
             start_logs(true, verbose)?;
-            serve(&address, &key, settings).await
+            config.http.insecure |= insecure;
+            serve(&place, &key, http, config).await
         }
     }
 }
@@ -154,15 +164,26 @@ fn start_logs(wanted: bool, verbose: u8) -> Result<()> {
     Ok(())
 }
 
-/// Connected, but not joined.
-async fn instance(address: &MeshAddress, key: &str, settings: MeshSettings) -> Result<Instance> {
-    let link = connect::mesh_link(address, key).await.map_err(|error| match error {
-        Error::Invalid(invalid) if invalid.field == "mesh.key" => Usage(format!("KEY: {}", invalid.message)).into(),
-        Error::Invalid(invalid) => Usage(format!("--redis: {}", invalid.message)).into(),
-        error => anyhow!("Unavailable: {error}"),
-    })?;
-    let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Instance::new(link, hostname, settings))
+/// Where the mesh is, and what an instance goes by there.
+struct Place {
+    address: MeshAddress,
+    /// By the flag, rather than by the environment.
+    is_named: bool,
+    settings: MeshSettings,
+}
+
+impl Place {
+    /// Connected, but not joined.
+    async fn instance(&self, key: &str) -> Result<Instance> {
+        let source = if self.is_named { "--redis" } else { "MESH_REDIS_… or REDIS_…" };
+        let link = connect::mesh_link(&self.address, key).await.map_err(|error| match error {
+            Error::Invalid(invalid) if invalid.field == "mesh.key" => Usage(format!("KEY: {}", invalid.message)).into(),
+            Error::Invalid(invalid) => Usage(format!("{source}: {}", invalid.message)).into(),
+            error => anyhow!("Unavailable: {error}"),
+        })?;
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Ok(Instance::new(link, hostname, self.settings.clone()))
+    }
 }
 
 /// With the name that the error has in the code, to be told apart by.
@@ -193,10 +214,10 @@ fn shown(node: &MeshNode, now: Timestamp) -> Value {
 }
 
 impl CallArgs {
-    async fn run(self, address: &MeshAddress, settings: MeshSettings) -> Result<()> {
+    async fn run(self, place: &Place) -> Result<()> {
         let data = read_json("JSON", &self.data)?;
         let mut stop = Stop::listen()?;
-        let instance = instance(address, &self.key, settings).await?;
+        let instance = place.instance(&self.key).await?;
         let answered = tokio::select! {
             answered = self.call(&instance, &data) => answered.map_err(named),
             () = stop.asked() => Err(anyhow!("Stopped: interrupted before there was an answer")),
@@ -212,9 +233,14 @@ impl CallArgs {
     }
 }
 
-async fn serve(address: &MeshAddress, key: &str, settings: MeshSettings) -> Result<()> {
+async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -> Result<()> {
     let mut stop = Stop::listen()?;
-    let instance = instance(address, key, settings).await?;
+    // First: what is counted before there is a recorder is lost.
+    let _metrics = match http {
+        Some(bind) => Some(show_metrics(bind, config).await?),
+        None => None,
+    };
+    let instance = place.instance(key).await?;
     instance.handlers().on("echo", Demand::default(), |_, data| Box::pin(async move { read(data) }));
     instance.handlers().on("sleep", Demand::default(), sleep);
     instance.on_gone(|gone| async move { tracing::info!(instance = gone.0, "an instance is gone") });
@@ -228,6 +254,17 @@ async fn serve(address: &MeshAddress, key: &str, settings: MeshSettings) -> Resu
     tracing::info!(instance = id.0, "leaving");
     instance.stop().await;
     Ok(())
+}
+
+/// By the rules of `convoke serve`: beyond loopback it takes tokens, or consent.
+async fn show_metrics(bind: String, mut config: Config) -> Result<AbortOnDropHandle<()>> {
+    config.http.bind = bind;
+    let addresses = resolve("--http", &config.http.bind).await?;
+    let access = access(&config, &addresses)?;
+    let listener = listen(&config.http.bind, &addresses).await?;
+    line(format!("metrics at http://{}/metrics", listener.local_addr()?))?;
+    let serving = http::serve_metrics(listener, access, recorder::install()?, std::future::pending());
+    Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
 }
 
 fn read(data: String) -> Result<Json, Fault> {

@@ -44,7 +44,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::shards::Shards;
 pub use access::{Access, Role};
 use error::ApiError;
-pub use serve::serve;
+pub use serve::{serve, serve_metrics};
 
 /// What runs, in words: passwords are stripped before they get here.
 #[derive(Debug, Clone)]

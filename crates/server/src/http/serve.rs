@@ -10,15 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AppState, Front};
+use super::error::ApiError;
+use super::{Access, AppState, Front, system};
 
 const CONNECTIONS_MAX: usize = 16_384;
 /// For a request's head; also for how long a connection may be idle, since that is when the next head is awaited.
@@ -32,35 +36,79 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` completes, then closes.
 pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let front = Front::new(state.clone());
-    let _upkeep = AbortOnDropHandle::new(tokio::spawn(upkeep(state.clone())));
+    let (front, metrics) = (Front::new(state.clone()), state.metrics.clone());
+    let answer = move |request| {
+        let front = front.clone();
+        async move { front.answer(request).await }
+    };
+    let closing = async {
+        shutdown.await;
+        state.closing.cancel();
+    };
+    answer_all(listener, answer, metrics, closing).await;
+    Ok(())
+}
+
+/// Serves `/metrics` and nothing else, until `shutdown` completes.
+pub async fn serve_metrics(
+    listener: TcpListener,
+    access: Access,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+) {
+    let shown = metrics.clone();
+    let answer = move |request: Request<Body>| {
+        let answer = match access.check(&request) {
+            Err(refused) => refused.into_response(),
+            Ok(()) if request.uri().path() != "/metrics" => {
+                ApiError::not_found("there is nothing here but /metrics").into_response()
+            }
+            Ok(()) => system::page(&shown),
+        };
+        std::future::ready(answer)
+    };
+    answer_all(listener, answer, metrics, shutdown).await;
+}
+
+async fn answer_all<F, Fut>(
+    listener: TcpListener,
+    answer: F,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+) where
+    F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
+    let _upkeep = AbortOnDropHandle::new(tokio::spawn(upkeep(metrics)));
     let graceful = GracefulShutdown::new();
     {
-        let accepting = accept(listener, front, &graceful);
+        let accepting = accept(listener, answer, &graceful);
         tokio::select! {
             never = accepting => match never {},
             () = shutdown => {}
         }
     }
-    state.closing.cancel();
     let open = graceful.count();
     if tokio::time::timeout(CLOSING_TIMEOUT, graceful.shutdown()).await.is_err() {
         tracing::warn!(open, "closed with requests under way");
     }
-    Ok(())
 }
 
-async fn accept(listener: TcpListener, front: Front, graceful: &GracefulShutdown) -> Infallible {
+async fn accept<F, Fut>(listener: TcpListener, answer: F, graceful: &GracefulShutdown) -> Infallible
+where
+    F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX).pipeline_flush(true);
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let stream = next(&listener).await;
-        let front = front.clone();
-        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-            let front = front.clone();
-            async move { Ok::<_, Infallible>(front.answer(request.map(Body::new)).await) }
+        let answer = answer.clone();
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+            let answered = answer(request.map(Body::new));
+            async move { Ok::<_, Infallible>(answered.await) }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
@@ -91,10 +139,10 @@ async fn next(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn upkeep(state: AppState) {
+async fn upkeep(metrics: PrometheusHandle) {
     let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
     loop {
         interval.tick().await;
-        state.metrics.run_upkeep();
+        metrics.run_upkeep();
     }
 }

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -92,8 +93,12 @@ async fn metrics(State(state): State<AppState>) -> Response {
     if let Err(error) = state.coordinator.refresh_gauges().await {
         tracing::warn!(%error, "some gauges are old");
     }
-    let text = state.metrics.render();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    page(&state.metrics)
+}
+
+/// What `/metrics` answers.
+pub fn page(metrics: &PrometheusHandle) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
 }
 
 /// This document

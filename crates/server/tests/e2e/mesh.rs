@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use convoke_testkit::process::{Cli, Launch, Output, Program, RedisServer, Signal, settle};
+use convoke::mesh::MeshAddress;
+use convoke::{Epoch, EpochFloor, Mesh, Request};
+use convoke_testkit::process::{Cli, Http, Launch, Output, Program, RedisServer, Signal, settle};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -35,11 +38,15 @@ impl Stage {
 
     /// One that goes on until it is told to stop.
     fn start(&self, words: &[&str]) -> Program {
+        self.launch(self.words(words), Vec::new())
+    }
+
+    fn launch(&self, args: Vec<OsString>, env: Vec<(String, String)>) -> Program {
         Program::start(&Launch {
-            name: format!("convoke mesh {}", words.join(" ")),
+            name: format!("convoke {args:?}"),
             binary: env!("CARGO_BIN_EXE_convoke").into(),
-            args: self.words(words),
-            env: Vec::new(),
+            args,
+            env,
             directory: self.directory.path().to_owned(),
         })
     }
@@ -63,6 +70,10 @@ impl Stage {
         assert!(output.stderr.starts_with(&format!("error: {name}: ")), "{}", output.stderr);
         assert_eq!(output.stdout, "");
     }
+}
+
+fn set(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
 }
 
 /// The number in the line that says so.
@@ -182,7 +193,6 @@ async fn a_caller_that_is_interrupted_leaves_too() {
 async fn the_environment_says_where_the_mesh_is_unless_a_flag_does() {
     let stage = Stage::new().await;
     let mut cli = stage.cli();
-    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let port = stage.redis.port().to_string();
     cli.env = vec![
         set("MESH_REDIS_HOST", "127.0.0.1"),
@@ -198,9 +208,81 @@ async fn the_environment_says_where_the_mesh_is_unless_a_flag_does() {
     cli.env = vec![set("MESH_REDIS_PORT", "none")];
     let refused = cli.run(["mesh", "nodes", "k"]).await;
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("MESH_REDIS_PORT"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(r#"MESH_REDIS_PORT: expected a port from 1 to 65535, got "none""#),
+        "{}",
+        refused.stderr
+    );
+    cli.env = vec![set("REDIS_HOST", "one,two")];
+    let refused = cli.run(["mesh", "nodes", "k"]).await;
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("MESH_REDIS_… or REDIS_…: ") && !refused.stderr.contains("--redis"),
+        "{}",
+        refused.stderr
+    );
     cli.env = vec![set("CONVOKE_MESH__NODE_TTL", "soon")];
     let refused = cli.run(["mesh", "nodes", "k"]).await;
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("mesh.node_ttl"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn a_lock_that_the_environment_has_elsewhere_is_warned_of() {
+    let stage = Stage::new().await;
+    let port = stage.redis.port().to_string();
+    let serve = |env| stage.launch(["mesh", "serve", "k"].map(OsString::from).into(), env);
+    let is_warning = |line: &str| line.contains("the leader's lock elsewhere than the mesh").then_some(());
+    let mut mixed = serve(vec![set("MESH_REDIS_PORT", &port), set("REDIS_PORT", "1")]);
+    mixed.line("that the lock is elsewhere", is_warning).await.expect("it warns");
+    let mut plain = serve(vec![set("REDIS_PORT", &port)]);
+    plain.line("that it is ready", ready).await.expect("it gets ready");
+    assert!(plain.said().iter().all(|line| is_warning(line).is_none()), "{:?}", plain.said());
+}
+
+#[tokio::test]
+async fn metrics_are_shown_where_asked_and_nothing_else_is() {
+    let stage = Stage::new().await;
+    let mut instance = stage.start(&["serve", "k", "--http", "127.0.0.1:0"]);
+    let address = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
+    let http = Http::new(instance.line("where its metrics are", address).await.expect("it listens"));
+    let number = instance.line("that it is ready", ready).await.expect("it gets ready");
+    stage.run(&["call", "k", &number, "echo", "1"]).await.expect(0);
+    let text = http.get("/metrics").await.expect("an answer").text();
+    for line in ["# TYPE convoke_mesh_in_flight gauge", "convoke_mesh_handlers 0", "convoke_mesh_malformed_total 0"] {
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    assert!(text.contains("# HELP convoke_mesh_nodes "), "{text}");
+    settle("it leads", 1.0, || async { http.metric("convoke_mesh_leader", &[]).await }).await;
+    http.get("/").await.expect("an answer").expect(404);
+
+    let refused = stage.run(&["serve", "k", "--http", "0.0.0.0:0"]).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("without tokens"), "{}", refused.stderr);
+    let mut open = stage.start(&["serve", "k", "--http", "0.0.0.0:0", "--insecure"]);
+    open.line("that it is ready", ready).await.expect("it was told to");
+    assert_eq!(stage.run(&["serve", "k", "--insecure"]).await.code, Some(2), "there is nothing to show");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Reindex {}
+
+impl Request for Reindex {
+    const TYPE: &'static str = "reindex";
+    type Response = u64;
+}
+
+#[tokio::test]
+async fn a_call_can_be_made_in_the_name_of_a_term() {
+    let stage = Stage::new().await;
+    let mesh = Mesh::at(&MeshAddress::new(stage.redis.url()), "k").await.expect("connects");
+    let mesh = mesh.on_fenced(EpochFloor::new(Epoch(7)), |context, _: Reindex| async move {
+        Ok(context.epoch().map_or(0, |epoch| epoch.0))
+    });
+    let number = mesh.start().await.expect("starts").instance_id().to_string();
+    let call = ["call", "k", &number, "reindex", "{}"];
+    assert_eq!(stage.run(&[&call[..], &["--epoch", "8"]].concat()).await.json(), json!(8));
+    Stage::refused(&stage.run(&[&call[..], &["--epoch", "7"]].concat()).await, "StaleEpoch");
+    Stage::refused(&stage.run(&call).await, "StaleEpoch");
+    mesh.stop().await;
 }

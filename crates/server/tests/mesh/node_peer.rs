@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke::mesh::{MeshAddress, MeshSettings};
 use convoke::{Broadcast, InstanceId, Mesh, MeshError, Request};
-use convoke_testkit::process::{RedisServer, eventually, skip_loudly};
+use convoke_testkit::process::{Launch, Program, RedisServer, eventually, skip_loudly};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -109,6 +109,22 @@ impl Stage {
         mesh.start().await.expect("starts")
     }
 
+    /// One of ours in a process of its own, and its number.
+    async fn process(&self) -> (Program, u64) {
+        let times = quick();
+        let set = |key: &str, value: Duration| (format!("CONVOKE_MESH__{key}"), format!("{}ms", value.as_millis()));
+        let mut program = Program::start(&Launch {
+            name: "convoke mesh serve".into(),
+            binary: env!("CARGO_BIN_EXE_convoke").into(),
+            args: ["mesh", "serve", KEY, "--redis", &self.redis.url()].map(Into::into).into(),
+            env: vec![set("HEARTBEAT_INTERVAL", times.heartbeat_interval), set("NODE_TTL", times.node_ttl)],
+            directory: self.directory.clone(),
+        });
+        let number = |line: &str| line.strip_prefix("instance ")?.split(' ').next()?.parse().ok();
+        let number = program.line("that it is ready", number).await.expect("it gets ready");
+        (program, number)
+    }
+
     /// One of ours and one of theirs.
     async fn pair(&self) -> (Mesh, Peer) {
         (self.ours().await, self.peer(json!({})).await)
@@ -119,7 +135,8 @@ impl Stage {
 fn quick() -> MeshSettings {
     MeshSettings {
         heartbeat_interval: Duration::from_millis(100),
-        node_ttl: Duration::from_millis(600),
+        // Long beside the beats: on a busy machine those who live must not be taken for dead.
+        node_ttl: Duration::from_secs(2),
         leader_ttl: Duration::from_millis(900),
         leader_renew_interval: Duration::from_millis(200),
         leader_retry_delay: Duration::from_millis(100),
@@ -128,7 +145,7 @@ fn quick() -> MeshSettings {
 }
 
 fn quick_peer() -> Value {
-    json!({"heartbeatIntervalMs": 100, "nodeTtlMs": 600, "leaderTtlMs": 900, "leaderRenewMs": 200, "leaderRetryMs": 100})
+    json!({"heartbeatIntervalMs": 100, "nodeTtlMs": 2_000, "leaderTtlMs": 900, "leaderRenewMs": 200, "leaderRetryMs": 100})
 }
 
 #[tokio::test]
@@ -187,6 +204,26 @@ async fn errors_are_the_same_on_both_sides() {
     assert_eq!(late["name"], "MeshRequestTimeoutError");
 }
 
+#[tokio::test]
+async fn what_ours_adds_to_the_errors_is_a_handlers_error_there() {
+    let Some(stage) = Stage::set("what_ours_adds_to_the_errors_is_a_handlers_error_there").await else { return };
+    let narrow = MeshSettings { handlers_max: 1, stop_grace: Duration::ZERO, ..MeshSettings::default() };
+    let ours = stage.ours_with(narrow).await;
+    let peer = stage.peer(json!({})).await;
+    let large = peer.invoke(1, "echo", json!("x".repeat(1 << 20))).await;
+    let slow = peer.invoke(1, "sleep", json!({"ms": 600_000}));
+    let meanwhile = async {
+        eventually("it runs", async || (ours.handlers_running() == 1).then_some(())).await;
+        let busy = peer.invoke(1, "echo", json!(1)).await;
+        ours.stop().await;
+        busy
+    };
+    let (stopped, busy) = tokio::join!(slow, meanwhile);
+    for (answer, error) in [(large, "MESH_TOO_LARGE:echo"), (busy, "MESH_BUSY:echo"), (stopped, "MESH_STOPPED:sleep")] {
+        assert_eq!((&answer["name"], &answer["error"]), (&json!("MeshHandlerError"), &json!(error)));
+    }
+}
+
 /// Both ways at once, for real: 30 s of work under a timeout of 1 s.
 #[tokio::test]
 async fn heartbeats_keep_a_handler_of_30_seconds_under_a_timeout_of_1() {
@@ -238,11 +275,11 @@ async fn their_leader_removes_our_killed_instance() {
     let peer = stage.peer(quick_peer()).await;
     let peer = &peer;
     eventually("theirs leads", async || (peer.order("leader", json!({})).await["ok"] == true).then_some(())).await;
-    let (ours, other) = (stage.ours_with(quick()).await, stage.ours_with(quick()).await);
-    let gone = ours.instance_id();
-    // Dropped without a stop: it says nothing more, as if it had been killed.
-    drop(ours);
-    assert_eq!(peer.event("cleaned").await["instanceId"], gone.0);
+    let (mut ours, gone) = stage.process().await;
+    let other = stage.ours_with(quick()).await;
+    assert_eq!(other.nodes().await.expect("nodes").len(), 3);
+    ours.kill().await;
+    assert_eq!(peer.event("cleaned").await["instanceId"], gone);
     assert!(!other.is_leader());
     assert_eq!(other.nodes().await.expect("nodes").len(), 2);
 }

@@ -1,4 +1,5 @@
 //! A mesh of which Rust and Node.js are both part.
 
+mod bench;
 mod node_peer;
 mod peer;

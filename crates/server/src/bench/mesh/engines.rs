@@ -12,6 +12,8 @@ use crate::cli::Usage;
 
 /// Another process may take a port between its being found free and its being used.
 const PORTS_TRIED_MAX: usize = 5;
+/// How many keys a Redis looks at in one go: it may be one that others use.
+const SCANNED: usize = 1_000;
 
 /// Whether a program can be started by its name.
 pub fn is_here(program: &str) -> bool {
@@ -57,10 +59,28 @@ pub async fn instance(url: &str, prefix: &str) -> Result<(Process, u64)> {
     Process::start("the other instance", command, Output::Standard, number).await
 }
 
+/// Removes what a measurement left in a Redis that is not our own: all that begins with its prefix.
+pub async fn forget(url: &str, prefix: &str) -> Result<()> {
+    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    let mut cursor = 0_u64;
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(format!("{prefix}:*")).arg("COUNT").arg(SCANNED);
+        let (next, keys): (u64, Vec<String>) = scan.query_async(&mut connection).await?;
+        if !keys.is_empty() {
+            redis::cmd("DEL").arg(keys).exec_async(&mut connection).await?;
+        }
+        cursor = next;
+        if cursor == 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Whoever answers without a mesh.
-pub async fn answerer(kind: &str, address: &str) -> Result<Process> {
+pub async fn answerer(kind: &str, address: &str, prefix: &str) -> Result<Process> {
     let mut command = ourselves()?;
-    command.args(["bench", "answer", kind, address]);
+    command.args(["bench", "answer", kind, address, prefix]);
     let ready = |line: &str| (line == "ready").then_some(());
     Ok(Process::start("the one who answers", command, Output::Standard, ready).await?.0)
 }

@@ -12,41 +12,46 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, ProtocolVers
 
 use super::slots::{Slots, message};
 
-const THERE: &str = "convoke-bench:floor:there";
-const BACK: &str = "convoke-bench:floor:back";
+/// Of one measurement, so that two on one Redis do not answer each other.
+fn channel(prefix: &str, way: &str) -> Arc<str> {
+    format!("{prefix}:floor:{way}").into()
+}
 
 #[derive(Clone)]
 pub struct Floor {
+    there: Arc<str>,
     publisher: MultiplexedConnection,
     slots: Arc<Slots>,
     _listener: MultiplexedConnection,
 }
 
 impl Floor {
-    pub async fn connect(url: &str) -> Result<Floor> {
+    pub async fn connect(url: &str, prefix: &str) -> Result<Floor> {
         let slots = Arc::new(Slots::new());
         let waiting = slots.clone();
-        let listener = listen(url, BACK, move |body| waiting.answer(&body)).await?;
-        Ok(Floor { publisher: open(url, |_| {}).await?, slots, _listener: listener })
+        let listener = listen(url, &channel(prefix, "back"), move |body| waiting.answer(&body)).await?;
+        let there = channel(prefix, "there");
+        Ok(Floor { there, publisher: open(url, |_| {}).await?, slots, _listener: listener })
     }
 
     pub async fn round_trip(&self, place: usize) -> Result<()> {
         let answered = self.slots.wait(place)?;
-        publish(self.publisher.clone(), THERE, message(place)).await?;
+        publish(self.publisher.clone(), &self.there, message(place)).await?;
         Ok(answered.await?)
     }
 }
 
 /// Sends back what comes, for as long as what it answers is kept.
-pub async fn answer(url: &str) -> Result<MultiplexedConnection> {
-    let publisher = open(url, |_| {}).await?;
-    listen(url, THERE, move |body| {
-        tokio::spawn(publish(publisher.clone(), BACK, body));
+pub async fn answer(url: &str, prefix: &str) -> Result<MultiplexedConnection> {
+    let (publisher, back) = (open(url, |_| {}).await?, channel(prefix, "back"));
+    listen(url, &channel(prefix, "there"), move |body| {
+        let (publisher, back) = (publisher.clone(), back.clone());
+        tokio::spawn(async move { publish(publisher, &back, body).await });
     })
     .await
 }
 
-async fn publish(mut publisher: MultiplexedConnection, channel: &'static str, body: Vec<u8>) -> Result<()> {
+async fn publish(mut publisher: MultiplexedConnection, channel: &str, body: Vec<u8>) -> Result<()> {
     publisher.send_packed_command(redis::cmd("PUBLISH").arg(channel).arg(body)).await?.extract_error()?;
     Ok(())
 }

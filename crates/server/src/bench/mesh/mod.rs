@@ -62,6 +62,8 @@ fn plain_url(text: &str) -> Result<String, &'static str> {
 pub struct AnswerArgs {
     kind: Kind,
     address: String,
+    /// What the names of channels begin with
+    prefix: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -74,7 +76,7 @@ enum Kind {
 pub async fn answer(args: AnswerArgs) -> Result<()> {
     let mut stop = Stop::listen()?;
     let _kept = match args.kind {
-        Kind::Floor => Some(floor::answer(&args.address).await?),
+        Kind::Floor => Some(floor::answer(&args.address, &args.prefix).await?),
         Kind::Nats => nats::answer(&args.address).await.map(|()| None)?,
     };
     cli::line("ready")?;
@@ -152,29 +154,44 @@ pub async fn run(args: MeshArgs) -> Result<()> {
             url
         }
     };
-    report.phase("starting who answers");
     let prefix = format!("convoke-bench-{}", std::process::id());
-    let (ways, mesh) = ways(&url, &prefix, &mut processes).await?;
-    let measured = measure(&args, &ways, &mut report).await;
-    mesh.stop().await;
+    let measured = measure_on(&url, &prefix, &args, &mut processes, &mut report).await;
     // Whoever was started last needs those before it.
     while let Some(process) = processes.pop() {
         process.end().await?;
     }
-    measured?;
+    let forgotten = match &args.redis {
+        Some(url) => engines::forget(url, &prefix).await,
+        None => Ok(()),
+    };
+    measured.and(forgotten)?;
     report.print()
 }
 
+async fn measure_on(
+    url: &str,
+    prefix: &str,
+    args: &MeshArgs,
+    processes: &mut Vec<Process>,
+    report: &mut Report,
+) -> Result<()> {
+    report.phase("starting who answers");
+    let (ways, mesh) = ways(url, prefix, processes).await?;
+    let measured = measure(args, &ways, report).await;
+    mesh.stop().await;
+    measured
+}
+
 async fn ways(url: &str, prefix: &str, processes: &mut Vec<Process>) -> Result<(Vec<Arc<Way>>, Mesh)> {
-    processes.push(engines::answerer("floor", url).await?);
+    processes.push(engines::answerer("floor", url, prefix).await?);
     let (process, other) = engines::instance(url, prefix).await?;
     processes.push(process);
     let mesh = Mesh::at(&MeshAddress::new(url).prefix(prefix), KEY).await?.start().await?;
-    let mut ways = vec![Way::Floor(Floor::connect(url).await?), Way::Mesh(mesh.clone(), InstanceId(other))];
+    let mut ways = vec![Way::Floor(Floor::connect(url, prefix).await?), Way::Mesh(mesh.clone(), InstanceId(other))];
     if engines::is_here("nats-server") {
         let (process, address) = engines::nats().await?;
         processes.push(process);
-        processes.push(engines::answerer("nats", &address).await?);
+        processes.push(engines::answerer("nats", &address, prefix).await?);
         ways.push(Way::Nats(Nats::connect(&address).await?));
     } else {
         eprintln!("not measured: NATS, because nats-server is not on the PATH");

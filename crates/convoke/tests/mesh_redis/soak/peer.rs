@@ -140,7 +140,8 @@ impl Peer {
     }
 
     async fn call_without_pause(self: Arc<Self>, mut dice: Dice) {
-        while !self.is_over.load(Ordering::Relaxed) {
+        let has_left = || self.mesh.instance_id() == InstanceId::NOBODY;
+        while !self.is_over.load(Ordering::Relaxed) && !has_left() {
             let to = {
                 let seen = self.seen.lock();
                 seen[dice.roll(seen.len() as u64) as usize]

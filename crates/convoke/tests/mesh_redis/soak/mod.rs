@@ -4,7 +4,7 @@
 //! nothing disturbed is answered; and when all is quiet, no call is open, no handler and no task is left and the memory has
 //! not grown.
 //!
-//! `CONVOKE_SOAK_SECONDS` makes it longer.
+//! `CONVOKE_SOAK_SECONDS` makes it longer. Shorter, it would leave too few calls undisturbed to say anything of them.
 
 mod judge;
 mod peer;

@@ -15,7 +15,7 @@ use convoke::{Elector, connect};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Lease;
 use convoke_core::{Epoch, Result};
-use rustix::time::{ClockId, clock_gettime};
+use convoke_testkit::process::monotonic_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::record::Word;
@@ -41,12 +41,6 @@ impl Orders {
         let pairs = [("URL", &self.url), ("ID", &self.id), ("REFEREE", &self.referee), ("POLICY", &self.policy)];
         pairs.map(|(name, value)| (format!("CONTENDER_{name}"), value.clone())).into()
     }
-}
-
-/// Nanoseconds of the clock that all processes share.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke::election::Policy;
-use convoke_testkit::process::{Launch, PATIENCE, Program, Signal};
+use convoke_testkit::process::{Launch, PATIENCE, Program, Signal, monotonic_ns};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::contender::{HEARTBEAT, Orders, TTL, monotonic_ns};
+use super::contender::{HEARTBEAT, Orders, TTL};
 use super::record::{Record, Word};
 
 const CONTENDERS: usize = 5;

@@ -42,14 +42,7 @@ async fn who_joins_an_emptied_redis_first_is_given_nobodys_number() {
     // They listen again, and their heartbeats are lost once more.
     for mesh in [&a, &b] {
         reaches(mesh, mesh).await;
-        let channel = format!("app:mesh:{KEY}:node:{}", mesh.instance_id());
-        let listeners = async || {
-            let mut command = redis::cmd("PUBSUB");
-            command.arg("NUMSUB").arg(&channel);
-            let (_, count): (String, i64) = command.query_async(&mut probe.clone()).await.expect("counts");
-            (count == 1).then_some(())
-        };
-        eventually("it listens", listeners).await;
+        settle("it listens", vec![1], async || listeners(&mut probe.clone(), &[mesh.instance_id()]).await).await;
     }
     let _: () = redis::cmd("FLUSHALL").query_async(&mut probe).await.expect("empties");
     assert_eq!(start(&server).await.instance_id(), InstanceId(3));

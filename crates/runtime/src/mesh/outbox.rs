@@ -32,6 +32,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCHES_MAX: usize = 16;
 /// However long a caller waits, a reply that cannot be sent is given up after this.
 const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
+/// For so long nobody may listen under a number whose instance is alive: it makes its connection anew.
+const RECONNECTION: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
@@ -51,6 +53,7 @@ pub(super) enum Sort {
 /// What a handler keeps until its reply is sent.
 pub(super) struct Reply {
     permit: Permit,
+    written: Instant,
     given_up: Instant,
     pause: Duration,
 }
@@ -58,11 +61,18 @@ pub(super) struct Reply {
 impl Reply {
     /// To a caller who waits for so long.
     pub(super) fn new(permit: Permit, timeout: Duration) -> Self {
-        Reply { permit, given_up: Instant::now() + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
+        let written = Instant::now();
+        Reply { permit, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
     }
 
-    fn may_go_on(&self) -> bool {
-        Instant::now() + self.pause < self.given_up && !self.permit.station.abandoned.is_cancelled()
+    fn may_go_on(&self, answer: &Result<u64>) -> bool {
+        let until = match answer {
+            // Its caller is gone, or between two connections.
+            Ok(_) => self.given_up.min(self.written + RECONNECTION),
+            Err(error) if error.is_transient() => self.given_up,
+            Err(_) => return false,
+        };
+        Instant::now() + self.pause < until && !self.permit.station.abandoned.is_cancelled()
     }
 }
 
@@ -130,27 +140,17 @@ async fn send_batch(link: &dyn MeshLink, pending: &Pending, mut batch: Vec<Lette
 }
 
 fn settle(pending: &Pending, letter: Letter, answer: Result<u64>) {
-    let error = match (answer, &letter.sort) {
-        (Ok(1..), _) => return,
-        (Ok(0), Sort::Request(id)) => {
-            pending.end(*id, End::NoNode);
-            return;
-        }
+    match (answer, letter.sort) {
+        (Ok(1..), _) => {}
+        (Ok(0), Sort::Request(id)) => drop(pending.end(id, End::NoNode)),
         // It may be under way: its reply or its deadline will tell.
-        (Err(Error::Unknown { .. }), Sort::Request(_)) => return,
-        (Err(error), Sort::Request(id)) => {
-            pending.end(*id, End::Unsent(error));
-            return;
+        (Err(Error::Unknown { .. }), Sort::Request(_)) => {}
+        (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
+        (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(letter.to, letter.message, reply),
+        (answer, sort) => {
+            debug!(to = letter.to.0, ?answer, "a message could not be delivered");
+            count_dropped(&sort);
         }
-        (Ok(0), _) => return count_dropped(&letter.sort),
-        (Err(error), _) => error,
-    };
-    debug!(%error, to = letter.to.0, "a message could not be sent");
-    match letter {
-        Letter { to, message, sort: Sort::Reply(reply) } if error.is_transient() && reply.may_go_on() => {
-            try_again(to, message, reply);
-        }
-        letter => count_dropped(&letter.sort),
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Each start makes a new one, with a call table of its own: nothing of an earlier run can be mistaken for this one's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
+use convoke_core::Result;
 use convoke_core::mesh::{Fault, InstanceId, envelope};
-use convoke_core::ports::MeshLink;
+use convoke_core::ports::{Membership, MeshLink};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,6 +16,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::deadlines::Pending;
 use super::handlers::Handlers;
+use super::inbox::Inbox;
 use super::lease::Lease;
 use super::outbox::{Letter, Outbox, Sort};
 use super::settings::Settings;
@@ -27,8 +30,10 @@ pub(super) struct Station {
     pub pending: Arc<Pending>,
     pub lease: Lease,
     pub meters: Arc<Meters>,
-    /// Known once it has joined; messages may come before.
-    id: OnceLock<InstanceId>,
+    /// Known once it has joined; messages may come before. It changes where it had to join anew.
+    id: AtomicU64,
+    /// Dropped, we hear no more.
+    seat: Mutex<Option<Arc<dyn Membership>>>,
     /// The connection was lost for a while: the registry must hear of us at once.
     pub missed: Notify,
     pub tasks: TaskTracker,
@@ -58,7 +63,8 @@ impl Station {
             pending: Arc::new(Pending::new()),
             lease: Lease::new(meters.clone()),
             meters,
-            id: OnceLock::new(),
+            id: AtomicU64::new(InstanceId::NOBODY.0),
+            seat: Mutex::new(None),
             missed: Notify::new(),
             tasks: TaskTracker::new(),
             running: AtomicUsize::new(0),
@@ -71,11 +77,25 @@ impl Station {
     }
 
     pub(super) fn id(&self) -> InstanceId {
-        self.id.get().copied().unwrap_or(InstanceId::NOBODY)
+        InstanceId(self.id.load(Ordering::Acquire))
     }
 
-    pub(super) fn joined(&self, id: InstanceId) {
-        let _ = self.id.set(id);
+    /// Joins, under a number that it did not have before.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<()> {
+        let seat = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
+        self.id.store(seat.id().0, Ordering::Release);
+        *self.seat.lock() = Some(seat.into());
+        Ok(())
+    }
+
+    pub(super) fn seat(&self) -> Option<Arc<dyn Membership>> {
+        self.seat.lock().clone()
+    }
+
+    /// Hears no more. What hears holds on to us, so this must happen sooner or later.
+    pub(super) fn give_up_seat(&self) {
+        let seat = self.seat.lock().take();
+        drop(seat);
     }
 
     pub(super) fn running(&self) -> usize {

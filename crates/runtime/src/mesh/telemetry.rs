@@ -122,7 +122,7 @@ impl Meters {
         self.stray.increment(1);
     }
 
-    pub(super) fn nodes(&self, count: usize) {
+    pub(super) fn nodes(&self, count: u64) {
         if *self.standing.lock() != Standing::Left {
             self.nodes.set(count as f64);
         }

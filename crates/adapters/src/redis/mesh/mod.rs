@@ -1,7 +1,7 @@
 //! A mesh in Redis, on speaking terms with the instances of the existing system.
 //!
 //! Numbers come from a counter. A sorted set has when each instance was last heard of, in the server's own time, and a hash
-//! its host name. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
+//! its host name. A key of each number says by a token whose it is, in case Redis loses its data. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
 //! leader's lock is a key that expires.
 //!
 //! A link has two connections, however many calls are under way: one to publish by, on which requests do not wait for each
@@ -20,6 +20,7 @@ use convoke_core::mesh::{InstanceId, MeshNode};
 use convoke_core::ports::{Membership, MeshInbox, MeshLink};
 use convoke_core::{Error, Result};
 use redis::Value;
+use uuid::Uuid;
 
 use self::keys::Keys;
 use super::dial::Dialer;
@@ -31,6 +32,8 @@ use super::switchboard::{Listener, Listening, Switchboard};
 
 const WHAT: &str = "mesh";
 const PUBLISH: &str = "PUBLISH";
+/// How long a number's bearer is remembered after its last beat: longer than any outage after which it should keep it.
+const TOKEN_MS: &str = "3600000";
 /// Longer than any time that is meant, short enough to be counted with in a script.
 const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 
@@ -92,8 +95,9 @@ fn shown(hostname: &Value) -> Option<String> {
 impl MeshLink for RedisMesh {
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
         let keys = &self.keys;
+        let token = Uuid::now_v7().to_string();
         let counted = [keys.counter.as_str(), &keys.heartbeats];
-        let args = [keys.channel_prefix.as_bytes()];
+        let args = [&keys.channel_prefix, &keys.bearer_prefix, &token, TOKEN_MS].map(str::as_bytes);
         let answer = self.line.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
         let complaint = senseless(WHAT, &answer);
         let id = instance(answer).ok_or(complaint)?;
@@ -101,26 +105,13 @@ impl MeshLink for RedisMesh {
         let topics = [keys.channel(id), keys.broadcast.clone()];
         let listening = self.switchboard.listen(&topics, Arc::new(Ear(inbox)));
         self.switchboard.confirm(&listening).await?;
-        self.beat(id, hostname).await?;
-        Ok(Box::new(Seat { id, _listening: listening }))
-    }
-
-    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()> {
-        let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames, &self.keys.counter];
-        let args = [id.to_string().into_bytes(), hostname.as_bytes().to_vec()];
-        let args = [&args[0][..], &args[1]];
-        self.line.run(Intent::Change, &script::MESH_BEAT, &keys, &args).await?;
-        Ok(())
-    }
-
-    async fn leave(&self, id: InstanceId) -> Result<()> {
-        let mut both = redis::pipe();
-        both.cmd("ZREM").arg(&self.keys.heartbeats).arg(id.0);
-        both.cmd("HDEL").arg(&self.keys.hostnames).arg(id.0);
-        for answer in self.line.pipe(Intent::Change, &both).await? {
-            answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
+        let seat = Seat { id, hostname: hostname.to_owned(), token, link: self.clone(), _listening: listening };
+        if let Err(error) = seat.beat(TTL_MAX).await {
+            // It may have been heard of all the same, and whoever sees it would call it.
+            let _ = seat.leave().await;
+            return Err(error);
         }
-        Ok(())
+        Ok(Box::new(seat))
     }
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
@@ -184,12 +175,38 @@ impl MeshLink for RedisMesh {
 
 struct Seat {
     id: InstanceId,
+    hostname: String,
+    /// Whose the number is: a Redis that has lost its data may give it to another.
+    token: String,
+    link: RedisMesh,
     _listening: Listening,
 }
 
+#[async_trait]
 impl Membership for Seat {
     fn id(&self) -> InstanceId {
         self.id
+    }
+
+    async fn beat(&self, ttl: Duration) -> Result<u64> {
+        let keys = &self.link.keys;
+        let (bearer, channel, id) = (keys.bearer(self.id), keys.channel(self.id), self.id.to_string());
+        let named = [keys.heartbeats.as_str(), &keys.hostnames, &keys.counter, &bearer];
+        let lately = ms(ttl);
+        let args = [&id, &self.hostname, &self.token, TOKEN_MS, &channel, &lately].map(str::as_bytes);
+        let answer = self.link.line.run(Intent::Change, &script::MESH_BEAT, &named, &args).await?;
+        match number(&answer) {
+            Some(-1) => Err(Error::Fenced { what: "heartbeat" }),
+            count => count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer)),
+        }
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let (keys, bearer, id) = (&self.link.keys, self.link.keys.bearer(self.id), self.id.to_string());
+        let named = [keys.heartbeats.as_str(), &keys.hostnames, &bearer];
+        let args = [&id, &self.token].map(|arg| arg.as_bytes());
+        self.link.line.run(Intent::Change, &script::MESH_LEAVE, &named, &args).await?;
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
 //! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
 
+mod brood;
 mod guard;
 mod leash;
 mod reign;
@@ -26,6 +27,7 @@ use super::output::line;
 use super::remote::{Usage, usage};
 use crate::config::{self, Surroundings};
 use crate::logs;
+use brood::Brood;
 use leash::Ending;
 use reign::{Errand, Outcome, reign};
 use signals::Signals;
@@ -137,15 +139,17 @@ fn settings(configured: Settings, args: &ElectArgs) -> Settings {
 
 /// Runs the command in every term, until it ends by itself.
 async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Signals) -> Result<u8> {
+    let mut brood = Brood::adopt()?;
     info!(namespace = errand.namespace, id = elector.id(), "waits to lead");
     loop {
         let term = tokio::select! {
             term = elector.lead() => term,
             _ = signals.end() => None,
+            never = brood.tend() => match never {},
         };
         let Some(term) = term else { return Ok(0) };
         info!(namespace = errand.namespace, epoch = %term.epoch(), "leads: the command is started");
-        let outcome = reign(&term, errand, signals).await?;
+        let outcome = reign(&term, errand, signals, &mut brood).await?;
         info!(namespace = errand.namespace, epoch = %term.epoch(), ?outcome, "the command has ended");
         match outcome {
             Outcome::Ended(ending) => return Ok(ending.exit_code()),

@@ -98,14 +98,22 @@ async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_anothe
 #[tokio::test]
 async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
     let stage = Stage::on_sqlite(TTL);
-    let script = r#"trap "" TERM; sleep 1000 & echo $! > child; echo $PPID > guard; echo $$ > command; wait; wait"#;
+    // One in the command's group, one in a session of its own, and one there whose parent has ended.
+    let script = r#"trap "" TERM; sleep 1000 & echo $! > child
+        setsid sh -c 'sleep 1000 & echo $! > far; wait' &
+        sh -c 'setsid sh -c "sleep 1000 & echo \$! > orphan; wait" &'
+        echo $PPID > guard; echo $$ > command; wait; wait; wait"#;
+    let files = ["command", "child", "far", "orphan", "guard"].map(|name| stage.path(name));
     for victim in ["elector", "guard"] {
-        for file in ["child", "guard", "command"] {
-            let _ = std::fs::remove_file(stage.path(file));
+        for file in &files {
+            let _ = std::fs::remove_file(file);
         }
         let mut elector = stage.contend(victim, &[], script);
-        let command = number_in(&stage.path("command")).await;
-        let (child, guard) = (number_in(&stage.path("child")).await, number_in(&stage.path("guard")).await);
+        let mut pids = Vec::new();
+        for file in &files {
+            pids.push(number_in(file).await);
+        }
+        let guard = *pids.last().expect("the guard is the last");
         if victim == "elector" {
             elector.kill().await;
         } else {
@@ -113,6 +121,19 @@ async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
             rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
             assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.said());
         }
-        settle("nothing left", [false; 3], || async { [command, child, guard].map(lives) }).await;
+        let left = || async { pids.iter().copied().filter(|pid| lives(*pid)).collect::<Vec<_>>() };
+        settle("nothing left", Vec::new(), left).await;
     }
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_orphans_are_buried() {
+    let stage = Stage::on_sqlite(TTL);
+    // One orphan ends while the command runs, and nobody else would ask for it.
+    let script = r#"sh -c 'setsid sh -c "echo \$\$ > short" &'
+        setsid sh -c 'echo $$ > long; setsid sleep 1000' &
+        while ! [ -s short ] || ! [ -s long ] || [ -e "/proc/$(cat short)" ]; do sleep 0.02; done; exit 4"#;
+    let mut elector = stage.contend("a", &[], script);
+    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
+    assert!(!lives(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
 }

@@ -95,6 +95,33 @@ async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_anothe
     stage.assert_one_at_a_time();
 }
 
+/// A leader whose command does not end when it is asked to, and was asked because the wire to the backend is frozen.
+struct Doomed {
+    stage: Stage,
+    leader: Program,
+    wire: Proxy,
+    _redis: RedisServer,
+}
+
+async fn doomed(flags: &[&str]) -> Doomed {
+    let redis = RedisServer::start().await;
+    let wire = Proxy::start(([127, 0, 0, 1], redis.port()).into()).await;
+    let stage = Stage::at(format!("redis://{}", wire.address()), "6s");
+    let leader = stage.contend("a", flags, &format!("trap 'touch asked' TERM\n{GENTLE}"));
+    stage.term_after(0).await;
+    wire.freeze();
+    settle("that it is asked to end", true, || async { stage.path("asked").exists() }).await;
+    Doomed { stage, leader, wire, _redis: redis }
+}
+
+#[tokio::test]
+async fn a_command_that_was_asked_to_end_is_killed_though_the_backend_comes_back() {
+    let mut doomed = doomed(&["--once"]).await;
+    doomed.wire.heal();
+    assert_eq!(doomed.leader.wait().await.code(), Some(1), "{:?}", doomed.leader.said());
+    doomed.stage.assert_one_at_a_time();
+}
+
 #[tokio::test]
 async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
     let stage = Stage::on_sqlite(TTL);

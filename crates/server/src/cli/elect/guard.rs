@@ -162,7 +162,9 @@ impl Charge {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Hold(hold) => self.hold = hold,
+            // A renewal in the last moment does not save a command that was told to end.
+            Order::Hold(hold) if !self.is_stopping => self.hold = hold,
+            Order::Hold(_) => {}
             Order::Kill => self.kill(),
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {

@@ -123,6 +123,15 @@ async fn a_command_that_was_asked_to_end_is_killed_though_the_backend_comes_back
 }
 
 #[tokio::test]
+async fn a_request_to_end_counts_also_where_the_lead_is_lost() {
+    let mut doomed = doomed(&[]).await;
+    doomed.leader.signal(Signal::TERM);
+    let code = doomed.leader.wait().await.code();
+    // With the code of the command, or without one where that was gone already when the request was heard.
+    assert!(matches!(code, Some(0 | 137)), "{code:?}: {:?}", doomed.leader.said());
+}
+
+#[tokio::test]
 async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
     let stage = Stage::on_sqlite(TTL);
     // One in the command's group, one in a session of its own, and one there whose parent has ended.

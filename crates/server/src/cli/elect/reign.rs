@@ -46,7 +46,7 @@ pub enum Outcome {
     Ended(Ending),
     /// After it was asked to, because we were.
     Stopped(Ending),
-    /// The lead was lost first, or may have been.
+    /// The lead was lost, or may have been.
     Lost,
 }
 
@@ -108,8 +108,9 @@ impl Guarded {
                         is_lost = true;
                     }
                     Some(Ok(Word::Ended(ending))) => return Ok(match (is_lost, kill_at) {
-                        (true, _) => Outcome::Lost,
-                        (false, Some(_)) => Outcome::Stopped(ending),
+                        // Whoever wants us to end does not want us to contend again, lost or not.
+                        (_, Some(_)) => Outcome::Stopped(ending),
+                        (true, None) => Outcome::Lost,
                         (false, None) => Outcome::Ended(ending),
                     }),
                     Some(Err(_)) | None => {

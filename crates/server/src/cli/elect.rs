@@ -74,7 +74,7 @@ Where this process dies, even by SIGKILL, COMMAND dies too.
 
 When COMMAND ends by itself, the lead is given up and this process ends with its exit code (128 + N where signal N killed
 it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 where COMMAND died of the signal, else with its exit code;
-SIGHUP, SIGUSR1 and SIGUSR2 are passed on.
+SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and mean nothing to a process that waits. Without a COMMAND, SIGHUP ends it too.
 
 Examples:
   convoke elect reports --leases redis://localhost -- ./make-reports --forever
@@ -87,7 +87,7 @@ pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(!args.command.is_empty())?;
     let elector = tokio::select! {
         elector = start(&args) => elector?,
         _ = signals.end() => return Ok(ExitCode::SUCCESS),

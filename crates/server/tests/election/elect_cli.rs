@@ -12,6 +12,10 @@ async fn is_ready(program: &mut Program) {
     program.line("that the command runs", |line| (line == "ready").then_some(())).await.expect("it runs");
 }
 
+async fn waits(program: &mut Program) {
+    program.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+}
+
 #[tokio::test]
 async fn the_command_knows_its_term_and_its_exit_code_is_passed_on() {
     let stage = Stage::on_sqlite(TTL);
@@ -51,11 +55,31 @@ async fn signals_are_passed_on_and_those_that_end_it_end_both() {
     let mut program = stage.contend("a", &[], READY);
     is_ready(&mut program).await;
     let mut waiting = stage.contend("b", &[], "echo never");
-    waiting.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    waits(&mut waiting).await;
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.wait().await.code(), Some(0), "{:?}", waiting.said());
     program.signal(Signal::TERM);
     assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+}
+
+#[tokio::test]
+async fn what_is_meant_for_a_leaders_command_does_not_end_those_that_wait() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut leader = stage.contend("a", &[], READY);
+    is_ready(&mut leader).await;
+    let mut waiting = stage.contend("b", &[], "exit 6");
+    waits(&mut waiting).await;
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        waiting.signal(signal);
+    }
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait().await.code(), Some(0), "{:?}", leader.said());
+    assert_eq!(waiting.wait().await.code(), Some(6), "{:?}", waiting.said());
+
+    let mut watching = stage.watch("c", &[]);
+    watching.line("that it runs", |line| line.contains("newLeader").then_some(())).await.expect("it runs");
+    watching.signal(Signal::HUP);
+    assert_eq!(watching.wait().await.code(), Some(0), "{:?}", watching.said());
 }
 
 #[tokio::test]

@@ -147,6 +147,7 @@ async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
         ("elect x --leases sqlite:x.db --ttl 1ms", "lease_timeout"),
         ("elect x --leases sqlite:x.db --policy loudest", "--policy"),
         ("elect x --leases sqlite:x.db sleep 1", "sleep"),
+        ("elect coordinator --leases sqlite:x.db", "by which a cluster elects its own leader"),
     ] {
         let output = stage.cli().run(line.split(' ')).await;
         assert_eq!(output.code, Some(2), "{line}: {output:?}");

@@ -28,7 +28,7 @@ use super::remote::{Usage, usage};
 use crate::config::{self, Surroundings};
 use crate::logs;
 use brood::Brood;
-use leash::Ending;
+use leash::{BEAT_PART, Ending};
 use reign::{Errand, Outcome, reign};
 use signals::Signals;
 
@@ -109,12 +109,30 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         error => error.into(),
     };
     let settings = settings(configured()?.election.settings(), args);
+    if !args.command.is_empty() {
+        refuse_a_slow_heart(&settings)?;
+    }
     let mut candidate = Elector::connect_with_prefix(&args.leases, &args.prefix).await.map_err(wrong)?;
     candidate = candidate.namespace(&args.namespace).settings(settings);
     if let Some(id) = &args.id {
         candidate = candidate.id(id);
     }
     candidate.start().await.map_err(wrong)
+}
+
+/// An elector can do with few heartbeats; a command is told to end before its lease is over, and needs one by then.
+fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
+    let longest = settings.heartbeat_interval.saturating_add(settings.heartbeat_jitter);
+    let allowed = settings.lease_timeout / BEAT_PART;
+    if longest <= allowed {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "election.heartbeat_interval: expected at most {} with election.heartbeat_jitter, half of election.lease_timeout, so \
+         that a command is not told to end before the lease is renewed; got {}",
+        duration::format(allowed),
+        duration::format(longest)
+    )))
 }
 
 /// As configured; `--ttl` sets the times that follow from it.

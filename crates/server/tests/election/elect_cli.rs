@@ -136,6 +136,18 @@ async fn without_a_command_every_change_is_a_line_of_json() {
 }
 
 #[tokio::test]
+async fn heartbeats_that_come_too_late_for_a_command_are_refused() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut cli = stage.cli();
+    cli.env = vec![("CONVOKE_ELECTION__HEARTBEAT_INTERVAL".into(), "10s".into())];
+    let refused = cli.run(["elect", "x", "--leases", "sqlite:x.db", "--", "true"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("election.heartbeat_interval: expected at most 7s500ms"), "{}", refused.stderr);
+    let in_proportion = cli.run(["elect", "x", "--leases", "sqlite:x.db", "--ttl", TTL, "--", "true"]).await;
+    assert_eq!(in_proportion.code, Some(0), "{in_proportion:?}");
+}
+
+#[tokio::test]
 async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
     let stage = Stage::on_sqlite(TTL);
     for (line, said) in [

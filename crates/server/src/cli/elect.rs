@@ -137,15 +137,15 @@ fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
 
 /// As configured; `--ttl` sets the times that follow from it.
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
+    let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
     let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
     let times = args.ttl.map_or(configured, Settings::with_ttl);
     // An outage that is over must not cost more than a failover does.
     breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
     Settings {
         policy: args.policy,
-        // A few processes that somebody waits for, not a fleet that was deployed at once.
-        startup_jitter_min: Duration::ZERO,
-        startup_jitter_max: Duration::ZERO,
+        startup_jitter_min,
+        startup_jitter_max,
         contention,
         breaker,
         epoch_fencing,
@@ -153,6 +153,13 @@ fn settings(configured: Settings, args: &ElectArgs) -> Settings {
         metrics_buffer_size,
         ..times
     }
+}
+
+/// None by default: these are a few processes that somebody waits for. Who has a fleet that is deployed at once says so.
+fn startup_jitter(configured: &Settings) -> (Duration, Duration) {
+    let jitter = |settings: &Settings| (settings.startup_jitter_min, settings.startup_jitter_max);
+    let set = jitter(configured);
+    if set == jitter(&Settings::default()) { (Duration::ZERO, Duration::ZERO) } else { set }
 }
 
 /// Runs the command in every term, until it ends by itself.
@@ -208,5 +215,21 @@ async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<(
 async fn first_term(elector: &Elector) {
     if let Some(term) = elector.lead().await {
         term.ended().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_heartbeat_waits_only_where_that_was_set() {
+        let jitter = |min: u64, max: u64| {
+            let (startup_jitter_min, startup_jitter_max) = (Duration::from_secs(min), Duration::from_secs(max));
+            startup_jitter(&Settings { startup_jitter_min, startup_jitter_max, ..Settings::default() })
+        };
+        assert_eq!(startup_jitter(&Settings::default()), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(jitter(2, 9), (Duration::from_secs(2), Duration::from_secs(9)));
+        assert_eq!(jitter(0, 30), (Duration::ZERO, Duration::from_secs(30)));
     }
 }

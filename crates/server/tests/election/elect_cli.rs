@@ -1,6 +1,6 @@
 //! What `convoke elect` takes, prints and ends with.
 
-use convoke_testkit::process::{Program, Signal};
+use convoke_testkit::process::{Program, Proxy, RedisServer, Signal};
 use serde_json::{Value, json};
 
 use super::stage::{NAMESPACE, Stage, number_in};
@@ -133,6 +133,19 @@ async fn without_a_command_every_change_is_a_line_of_json() {
     assert_eq!(both.last(), Some(&[json!("b"), Value::Null, json!(2)]));
     let members = second.iter().find(|it| it["event"] == "workers:updated").expect("members");
     assert_eq!(members["workers"], json!(["a", "b"]));
+}
+
+#[tokio::test]
+async fn without_a_command_and_for_one_term_it_ends_with_the_term() {
+    let redis = RedisServer::start().await;
+    let wire = Proxy::start(([127, 0, 0, 1], redis.port()).into()).await;
+    let stage = Stage::at(format!("redis://{}", wire.address()), TTL);
+    let mut program = stage.watch("a", &["--once"]);
+    program.line("that it leads", |line| line.contains("\"newLeader\":\"a\"").then_some(())).await.expect("it runs");
+    wire.freeze();
+    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+    let ended = |line: &String| line.contains("\"previousLeader\":\"a\",\"newLeader\":null");
+    assert!(program.said().iter().any(ended), "{:?}", program.said());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A command that runs in one place at a time, whatever happens to those who would run it.
 
-use convoke_testkit::process::{Program, Proxy, RedisServer, Signal, settle};
+use convoke_testkit::process::{Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, settle};
 
 use super::stage::{Stage, lives, number_in};
 
@@ -72,6 +72,30 @@ async fn a_gentle_command_runs_in_one_place_on_sqlite() {
 async fn a_stubborn_command_runs_in_one_place_on_redis() {
     let redis = RedisServer::start().await;
     runs_in_one_place(&Stage::at(redis.url(), TTL), STUBBORN).await;
+}
+
+async fn is_taken_over_from_the_dead(stage: &Stage) {
+    let mut first = stage.contend("first", &[], STUBBORN);
+    let led = stage.term_after(0).await;
+    let mut second = stage.contend("second", &[], GENTLE);
+    second.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    first.kill().await;
+    let leads = stage.term_after(led.epoch).await;
+    assert_eq!((led.name.as_str(), leads.name.as_str()), ("first", "second"));
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    stage.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_command_is_taken_over_from_the_dead_on_postgres() {
+    is_taken_over_from_the_dead(&Stage::at(SharedPostgres::get().create_database(), TTL)).await;
+}
+
+#[tokio::test]
+async fn a_command_is_taken_over_from_the_dead_on_s3() {
+    let server = S3Server::start().await;
+    is_taken_over_from_the_dead(&Stage::at(server.url("elect"), TTL).with(server.variables())).await;
 }
 
 #[tokio::test]

@@ -222,14 +222,26 @@ async fn first_term(elector: &Elector) {
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        elect: ElectArgs,
+    }
+
+    fn jitter(configured: Settings, flags: &[&str]) -> (Duration, Duration) {
+        let line = ["elect", "x", "--leases", "sqlite:x.db"].iter().chain(flags);
+        let Line { elect } = clap::Parser::parse_from(line);
+        let settings = settings(configured, &elect);
+        (settings.startup_jitter_min, settings.startup_jitter_max)
+    }
+
     #[test]
     fn the_first_heartbeat_waits_only_where_that_was_set() {
-        let jitter = |min: u64, max: u64| {
-            let (startup_jitter_min, startup_jitter_max) = (Duration::from_secs(min), Duration::from_secs(max));
-            startup_jitter(&Settings { startup_jitter_min, startup_jitter_max, ..Settings::default() })
-        };
-        assert_eq!(startup_jitter(&Settings::default()), (Duration::ZERO, Duration::ZERO));
-        assert_eq!(jitter(2, 9), (Duration::from_secs(2), Duration::from_secs(9)));
-        assert_eq!(jitter(0, 30), (Duration::ZERO, Duration::from_secs(30)));
+        let (min, max) = (Duration::from_secs(2), Duration::from_secs(9));
+        for flags in [&[][..], &["--ttl", "30s"]] {
+            let set = Settings { startup_jitter_min: min, startup_jitter_max: max, ..Settings::default() };
+            assert_eq!(jitter(set, flags), (min, max));
+            assert_eq!(jitter(Settings::default(), flags), (Duration::ZERO, Duration::ZERO));
+        }
     }
 }

@@ -15,6 +15,7 @@ use convoke_core::election::{Policy, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::Leases;
 use convoke_runtime::election::{self as runtime, Candidacy, WeakElector};
+use convoke_runtime::jobs::NAMESPACE as CLUSTER;
 use parking_lot::Mutex;
 
 use crate::connect;
@@ -70,7 +71,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whose leader is elected; else `default`. Namespaces know nothing of each other.
+    /// Whose leader is elected; else `default`. Namespaces know nothing of each other. `coordinator` is refused: a cluster of
+    /// Convoke that keeps its leases in the same place elects its leader by that name.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -135,6 +137,11 @@ impl Candidate {
     /// A namespace that the backend cannot have is refused here, not in every heartbeat. Whatever else fails may pass.
     async fn refuse_a_bad_name(&self) -> Result<()> {
         check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
+        if self.namespace == CLUSTER {
+            // Whoever won it would keep the nodes from their jobs, and do none of them.
+            let message = format!("expected another name than {CLUSTER:?}, by which a cluster elects its own leader");
+            return Err(convoke_core::Error::from(Invalid::senseless("namespace", message)).into());
+        }
         match tokio::time::timeout(FIRST_LOOK_MAX, self.leases.read(&self.namespace)).await {
             Ok(Err(error @ convoke_core::Error::Invalid(_))) => Err(error.into()),
             _ => Ok(()),
@@ -214,6 +221,15 @@ mod tests {
         let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
         let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
         assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
+    }
+
+    #[tokio::test]
+    async fn the_namespace_of_a_cluster_is_refused() {
+        let refused = candidate(CLUSTER).await.start().await.err().expect("refused");
+        assert!(refused.to_string().starts_with("namespace: expected another name"), "{refused}");
+        let leases = connect::leases("memory:", connect::BUS_PREFIX).await.expect("connects");
+        let refused = Elector::over(leases).namespace(CLUSTER).start().await.err().expect("refused");
+        assert!(refused.to_string().starts_with("namespace: expected another name"), "{refused}");
     }
 
     #[tokio::test]

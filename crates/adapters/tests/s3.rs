@@ -10,6 +10,7 @@ use convoke_adapters::s3::{Requests, S3Leases};
 use convoke_core::ports::Leases;
 use convoke_core::{Epoch, Error};
 use convoke_testkit::conformance::Subject;
+use convoke_testkit::conformance::leases::Clients;
 use convoke_testkit::process::{IfMatch, S3Server};
 use s3_stage::*;
 use serde_json::json;
@@ -17,10 +18,13 @@ use serde_json::json;
 mod leases {
     use super::*;
 
-    async fn fresh() -> Subject<dyn Leases> {
+    async fn fresh(count: usize) -> Clients {
         let server = S3Server::start().await;
-        let leases = connect(&server).await;
-        Subject::keeping(Arc::new(leases), server)
+        let mut clients: Vec<Arc<dyn Leases>> = Vec::new();
+        for _ in 0..count {
+            clients.push(Arc::new(super::connect(&server).await));
+        }
+        Subject::keeping(clients.into(), server)
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);

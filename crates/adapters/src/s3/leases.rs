@@ -1,6 +1,7 @@
 //! Rosters and terms of leadership in a bucket.
 //!
-//! What each verb costs: `enroll` a PUT, `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where nothing has changed), `renew` and
+//! What each verb costs: `enroll` a PUT (and the leader's, once for each listing, a DELETE where somebody is long gone),
+//! `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where nothing has changed), `renew` and
 //! `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last seen is over. Only the unusual
 //! costs more: a namespace's first election, a lost race (a GET, to see who won, and a second PUT where nobody leads after
 //! all), a 409 (up to four PUTs), and reading back what became of a write.
@@ -178,6 +179,20 @@ impl S3Leases {
         Ok(documents::epoch(&checkpoint).unwrap_or(0))
     }
 
+    /// Removes one member that is long gone, where this process leads. Not with the listing: a leader's heartbeat has either.
+    async fn sweep(&self, namespace: &Namespace) {
+        let leader = match namespace.knowledge.try_lock() {
+            Ok(known) => known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone()),
+            // Something more important goes on.
+            Err(_) => return,
+        };
+        let forgotten = leader.and_then(|leader| namespace.attendance.lock().take_forgotten(&leader));
+        let Some(path) = forgotten else { return };
+        if let Err(error) = self.objects.delete(&path).await {
+            tracing::debug!(%path, %error, "a member that is long gone is left where it is");
+        }
+    }
+
     /// The epoch of a term that begins now.
     async fn next_epoch(&self, namespace: &Namespace, known: &mut Knowledge, floor: Epoch) -> Result<Epoch> {
         if known.sighting.is_none() {
@@ -246,6 +261,7 @@ impl Leases for S3Leases {
             Written::Done(etag) => namespace.attendance.lock().enrolled(member, etag, anchor + ttl),
             Written::Lost | Written::Busy => return Err(Error::unavailable(WHAT, "another write is in progress")),
         }
+        self.sweep(&namespace).await;
         Ok(())
     }
 
@@ -259,13 +275,8 @@ impl Leases for S3Leases {
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
         let namespace = self.namespace(namespace)?;
         let listing = self.objects.list(&namespace.folder.workers()?).await?;
-        let judged = namespace.attendance.lock().judge(&listing, Instant::now(), self.meter.server_now());
-        for path in &judged.forgotten {
-            if let Err(error) = self.objects.delete(path).await {
-                tracing::debug!(%path, %error, "a member that is long gone is left where it is");
-            }
-        }
-        Ok(judged.present)
+        let server_now = self.meter.server_now();
+        Ok(namespace.attendance.lock().judge(&listing, Instant::now(), server_now))
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {

@@ -126,37 +126,6 @@ async fn each_verb_costs_what_it_says() {
 }
 
 #[tokio::test]
-async fn of_twenty_that_know_the_place_to_be_free_one_wins_by_its_write() {
-    let server = S3Server::start().await;
-    let mut contenders = Vec::new();
-    for n in 0..20 {
-        contenders.push((format!("c{n}"), connect(&server).await));
-    }
-    let mut last = Epoch(0);
-    for round in 0..10 {
-        // They race with nothing but the write.
-        for (_, leases) in &contenders {
-            assert_eq!(leases.read("ns").await.expect("read"), None);
-        }
-        let racing = contenders.iter().map(|(name, leases)| leases.elect("ns", name, LONG, Epoch(0)));
-        let mut won = Vec::new();
-        for answer in futures_util::future::join_all(racing).await {
-            match answer {
-                Ok(lease) => won.push(lease),
-                Err(Error::Conflict(_)) => {}
-                Err(error) => panic!("to lose is no error: {error}"),
-            }
-        }
-        assert_eq!(won.len(), 1, "round {round}: {won:?}");
-        assert!(won[0].epoch > last);
-        last = won[0].epoch;
-        let (name, winner) = contenders.iter().find(|(name, _)| *name == won[0].holder).expect("one of them");
-        winner.resign("ns", name, last).await.expect("resign");
-    }
-    assert_eq!(last, Epoch(10), "no epoch was skipped, none was given twice");
-}
-
-#[tokio::test]
 async fn an_epoch_outlives_the_loss_of_the_file() {
     let server = S3Server::start().await;
     let leases = connect(&server).await;

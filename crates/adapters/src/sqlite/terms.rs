@@ -1,4 +1,5 @@
-//! Rosters and terms of leadership as rows, judged by the database's own time.
+//! Rosters and terms of leadership as rows, judged by the machine's wall clock: a file has no time of its own, and whoever
+//! uses it is on one machine. A clock that is set ahead ends terms before their holders believe it; their epochs tell them apart.
 
 use std::time::Duration;
 

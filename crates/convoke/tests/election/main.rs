@@ -4,6 +4,7 @@
 //! The same on every backend that several processes can reach: a further one joins by its address.
 
 mod contender;
+mod mixed;
 mod record;
 mod referee;
 mod s3;

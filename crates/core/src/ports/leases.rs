@@ -2,7 +2,7 @@
 //!
 //! Epochs only rise: also after expiry, resignation and loss of the backend's data, for which a candidate names a floor
 //! (what the store has sealed) and is given an epoch above it. A backend judges expiry by its own time, never by the
-//! caller's.
+//! caller's; a file, which has none, by that of the machine that all its callers are on.
 
 use std::time::Duration;
 

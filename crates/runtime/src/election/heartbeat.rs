@@ -104,7 +104,7 @@ async fn answer(shared: &Shared, ask: Ask) -> Answer {
 async fn try_answer(shared: &Shared, ask: Ask) -> Result<Answer> {
     let (me, lease, member) = {
         let rules = shared.rules.lock();
-        (rules.me().to_owned(), rules.settings().lease_timeout, rules.settings().worker_timeout)
+        (rules.me().to_owned(), rules.settings().lease_timeout, rules.enrolment())
     };
     let (leases, namespace) = (&shared.leases, shared.namespace.as_str());
     Ok(match ask {

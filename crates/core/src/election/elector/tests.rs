@@ -54,7 +54,7 @@ impl Desk {
         let answer = match ask {
             Ask::Read => Answer::Read(self.present()),
             Ask::Enroll => {
-                self.roster.insert(me, self.now + elector.settings().worker_timeout);
+                self.roster.insert(me, self.now + elector.enrolment());
                 Answer::Done
             }
             Ask::Withdraw => {
@@ -316,9 +316,15 @@ fn a_leader_whose_backend_is_away_fences_itself_and_the_breaker_opens_and_closes
 
 #[test]
 fn where_requests_are_paid_for_a_beat_has_two_and_a_renewal_three() {
+    // Also where members are given up after little more than a beat.
+    [Settings::default().worker_timeout, SECOND * 7].into_iter().for_each(a_beat_has_two_and_a_renewal_three);
+}
+
+fn a_beat_has_two_and_a_renewal_three(worker_timeout: Duration) {
     let mut desk = Desk::new();
     let make = |desk: &Desk, me: &str| {
-        Elector::new(me, Settings { policy: Policy::LowestId, ..Settings::default() }, None, desk.time(), desk.now)
+        let settings = Settings { policy: Policy::LowestId, worker_timeout, ..Settings::default() };
+        Elector::new(me, settings, None, desk.time(), desk.now)
     };
     let (mut a, mut b) = (make(&desk, "a"), make(&desk, "b"));
     desk.beat(&mut a);

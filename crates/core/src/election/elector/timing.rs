@@ -72,8 +72,14 @@ impl Elector {
     }
 
     pub(super) fn is_thrifty(&self) -> bool {
+        self.glance_interval.is_none()
+    }
+
+    /// For how long a member is enrolled: also where not every beat does so, it is there from one to the next.
+    pub fn enrolment(&self) -> Duration {
         let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
-        self.glance_interval.is_none() && self.settings.worker_timeout >= longest * 3
+        let spared = if self.is_thrifty() { longest * ROLL_CALL_BEATS as u32 } else { Duration::ZERO };
+        self.settings.worker_timeout.max(spared)
     }
 
     pub(super) fn is_roll_call(&self) -> bool {

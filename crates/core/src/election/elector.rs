@@ -191,7 +191,7 @@ impl Elector {
             (Ask::Roster, Answer::Roster(names)) => self.read_roster(&names, now, &mut talk),
             (Ask::Elect { .. }, Answer::Granted(lease)) => self.win(&lease, asked, now, &mut talk),
             (Ask::Elect { .. }, Answer::Refused) => talk.queue.push_front(Ask::Read),
-            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked),
+            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked, now, &mut talk),
             (Ask::Renew { .. }, Answer::Refused) => {
                 self.lose();
                 talk.queue = [Ask::Read].into();
@@ -339,7 +339,12 @@ impl Elector {
         self.show(Some(self.me.clone()), lease.epoch, now.at);
     }
 
-    fn prolong(&mut self, lease: &Lease, asked: Moment) {
+    fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+        if self.term.is_some_and(|held| now.at >= held.certain_until) {
+            // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
+            self.lose();
+            talk.queue = [Ask::Resign { epoch: lease.epoch }, Ask::Read].into();
+        }
         if let Some(held) = &mut self.term {
             held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
             self.seen = Some(Seen { holder: self.me.clone(), epoch: held.epoch, expires: held.certain_until });

@@ -41,8 +41,15 @@ impl Tenure {
         *self.certain_until.lock()
     }
 
+    /// Has it last longer, unless it has ended: what was seen to be over is never seen to go on, however late its renewal was
+    /// heard of.
     pub(super) fn prolong(&self, certain_until: Instant) {
-        *self.certain_until.lock() = certain_until;
+        let mut until = self.certain_until.lock();
+        if has_come(*until) {
+            self.over.cancel();
+        } else {
+            *until = certain_until;
+        }
     }
 
     /// Ends it early: something that it did was refused, or its holder gives it up. An elector then resigns.
@@ -51,7 +58,8 @@ impl Tenure {
     }
 
     pub fn is_over(&self) -> bool {
-        self.over.is_cancelled() || (Instant::now() >= self.certain_until() && !overstays())
+        // The clock is read under the lock: else it could be prolonged between this look and its answer.
+        self.over.is_cancelled() || has_come(*self.certain_until.lock())
     }
 
     /// Waits for its end.
@@ -107,6 +115,10 @@ impl Tenure {
     }
 }
 
+fn has_come(end: Instant) -> bool {
+    Instant::now() >= end && !overstays()
+}
+
 /// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
 /// is up, so that a test can see the store refuse what it writes.
 pub(super) fn overstays() -> bool {
@@ -151,6 +163,16 @@ mod tests {
         assert_eq!(working.await.expect("does not panic"), None);
         assert_eq!(started.elapsed().as_secs(), 59);
         tenure.quiet().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_that_was_seen_to_be_over_is_not_prolonged() {
+        let tenure = tenure();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(tenure.is_over());
+        tenure.prolong(Instant::now() + Duration::from_secs(5));
+        assert!(tenure.is_over());
+        tenure.given_up().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -228,6 +228,26 @@ fn a_term_ends_before_its_lease_however_late_the_answers_come() {
 }
 
 #[test]
+fn a_renewal_that_is_heard_of_after_the_term_was_over_does_not_revive_it() {
+    let mut desk = Desk::new();
+    let mut a = desk.elector("a", Policy::FirstCome);
+    desk.beat(&mut a);
+    // It is sent in time, and granted; then the process stands still for longer than the first lease was certain.
+    desk.pass(SECOND * 10);
+    let asked = desk.now;
+    let mut next = a.begin(Round::Beat, desk.time());
+    let answer = desk.answer(&a, next.expect("renews"));
+    desk.pass(SECOND * 4);
+    next = a.hear(answer, asked, desk.time());
+    assert_eq!(leads(&a), None);
+    while let Some(ask) = next {
+        let answer = desk.answer(&a, ask);
+        next = a.hear(answer, desk.now, desk.time());
+    }
+    assert_eq!(leads(&a), Some(2), "the place was given back, and a new term begins");
+}
+
+#[test]
 fn an_election_that_is_answered_too_late_is_given_back() {
     let mut desk = Desk::new();
     let mut a = desk.elector("a", Policy::FirstCome);

@@ -7,6 +7,7 @@ mod contender;
 mod record;
 mod referee;
 mod s3;
+mod wiped;
 
 use std::time::Duration;
 

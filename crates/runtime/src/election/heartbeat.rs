@@ -71,7 +71,7 @@ async fn converse(shared: &Shared, round: Round) {
 
 /// Puts one question, for as long as there is patience.
 async fn put(shared: &Shared, ask: Ask) -> Answer {
-    let patience = shared.rules.lock().patience(ask, shared.moment(Instant::now()));
+    let patience = shared.rules.lock().patience(&ask, shared.moment(Instant::now()));
     let leaving = async {
         shared.stop.cancelled().await;
         // An election on its way is better heard than left to run out as a lease of nobody.
@@ -80,7 +80,7 @@ async fn put(shared: &Shared, ask: Ask) -> Answer {
         }
     };
     tokio::select! {
-        answer = answer(shared, ask) => answer,
+        answer = answer(shared, &ask) => answer,
         () = leaving => Answer::Failed,
         () = tokio::time::sleep(patience) => {
             warn!(namespace = shared.namespace, ?ask, ?patience, "the leases did not answer in time");
@@ -89,7 +89,7 @@ async fn put(shared: &Shared, ask: Ask) -> Answer {
     }
 }
 
-async fn answer(shared: &Shared, ask: Ask) -> Answer {
+async fn answer(shared: &Shared, ask: &Ask) -> Answer {
     match try_answer(shared, ask).await {
         Ok(answer) => answer,
         Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Answer::Refused,
@@ -101,7 +101,7 @@ async fn answer(shared: &Shared, ask: Ask) -> Answer {
     }
 }
 
-async fn try_answer(shared: &Shared, ask: Ask) -> Result<Answer> {
+async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Answer> {
     let (me, lease, member) = {
         let rules = shared.rules.lock();
         (rules.me().to_owned(), rules.settings().lease_timeout, rules.settings().worker_timeout)
@@ -111,10 +111,10 @@ async fn try_answer(shared: &Shared, ask: Ask) -> Result<Answer> {
         Ask::Read => Answer::Read(leases.read(namespace).await?),
         Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Answer::Done)?,
         Ask::Roster => Answer::Roster(leases.roster(namespace).await?),
-        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, floor).await?),
-        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, epoch, lease).await?),
+        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, *floor).await?),
+        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, *epoch, lease).await?),
         Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Answer::Done)?,
-        Ask::Resign { epoch } => leases.resign(namespace, &me, epoch).await.map(|()| Answer::Done)?,
+        Ask::Resign { holder, epoch } => leases.resign(namespace, holder, *epoch).await.map(|()| Answer::Done)?,
     })
 }
 
@@ -132,7 +132,7 @@ async fn leave(shared: &Shared) {
         telemetry::show(&shared.namespace, &rules);
         (asks, rules.settings().lease_timeout.min(FAREWELL_MAX))
     };
-    let farewells = asks.into_iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
+    let farewells = asks.iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
     for farewell in futures_util::future::join_all(farewells).await {
         if farewell != Ok(Answer::Done) {
             debug!(namespace = shared.namespace, "could not say farewell; lease and enrolment will run out");

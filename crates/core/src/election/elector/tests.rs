@@ -46,7 +46,7 @@ impl Desk {
     }
 
     fn answer(&mut self, elector: &Elector, ask: Ask) -> Answer {
-        self.asked.push(ask);
+        self.asked.push(ask.clone());
         if self.down {
             return Answer::Failed;
         }
@@ -75,8 +75,8 @@ impl Desk {
                 Answer::Granted(self.present().expect("just made"))
             }
             Ask::Elect { .. } | Ask::Renew { .. } => Answer::Refused,
-            Ask::Resign { epoch } => {
-                self.lease.take_if(|(holder, held, _)| *holder == me && *held == epoch);
+            Ask::Resign { holder, epoch } => {
+                self.lease.take_if(|(present, held, _)| *present == holder && *held == epoch);
                 Answer::Done
             }
         };
@@ -110,9 +110,34 @@ impl Desk {
         }
     }
 
+    /// Has it do what is due, for so long.
+    fn run(&mut self, elector: &mut Elector, duration: Duration) {
+        let end = self.now + duration;
+        loop {
+            let (due, round) = elector.due(self.now);
+            if due > end {
+                break;
+            }
+            self.now = due.max(self.now);
+            self.converse(elector, round);
+            // A round that ends as soon as it began must not come at once again.
+            self.pass(Duration::from_millis(1));
+        }
+        self.now = end.max(self.now);
+    }
+
+    /// The backend loses all it knew.
+    fn forget(&mut self) {
+        (self.lease, self.highest, self.roster) = (None, Epoch(0), BTreeMap::new());
+    }
+
     fn pass(&mut self, duration: Duration) {
         self.now = self.now + duration;
     }
+}
+
+fn is_of_leader(what: &Happening) -> bool {
+    matches!(what, Happening::LeaderChanged { .. })
 }
 
 fn leads(elector: &Elector) -> Option<u64> {
@@ -254,14 +279,15 @@ fn an_election_that_is_answered_too_late_is_given_back() {
     let mut next = a.begin(Round::Beat, desk.time());
     while let Some(ask) = next {
         let asked = desk.now;
-        let answer = desk.answer(&a, ask);
+        let answer = desk.answer(&a, ask.clone());
         if matches!(ask, Ask::Elect { .. }) {
             desk.pass(SECOND * 14);
         }
         next = a.hear(answer, asked, desk.time());
     }
     assert_eq!(leads(&a), None);
-    assert!(desk.asked.contains(&Ask::Resign { epoch: Epoch(1) }), "{:?}", desk.asked);
+    let resigned = Ask::Resign { holder: "a".into(), epoch: Epoch(1) };
+    assert!(desk.asked.contains(&resigned), "{:?}", desk.asked);
     assert_eq!(desk.present(), None);
 }
 
@@ -286,6 +312,8 @@ fn a_term_of_a_predecessor_with_the_same_name_is_not_taken_for_ones_own() {
     desk.beat(&mut before);
     desk.beat(&mut after);
     assert_eq!(leads(&after), None);
+    assert_eq!(after.leader(), None);
+    assert!(!after.take_events().iter().any(is_of_leader), "nor told of as such");
     desk.pass(SECOND * 15);
     desk.glance(&mut after);
     assert_eq!(leads(&after), Some(2));
@@ -298,9 +326,71 @@ fn epochs_rise_although_the_backend_lost_all_it_knew() {
     desk.highest = Epoch(41);
     desk.beat(&mut a);
     desk.beat(&mut b);
-    (desk.lease, desk.highest, desk.roster) = (None, Epoch(0), BTreeMap::new());
+    desk.forget();
     desk.glance(&mut b);
     assert_eq!(leads(&b), Some(43), "a follower knows as much as the leader did");
+}
+
+#[test]
+fn a_newcomer_to_a_backend_that_forgot_is_deposed_by_whoever_knows_better() {
+    for policy in [Policy::FirstCome, Policy::LowestId] {
+        let mut desk = Desk::new();
+        let [mut a, mut b, mut newcomer] = ["a", "b", "newcomer"].map(|me| desk.elector(me, policy));
+        desk.highest = Epoch(3);
+        desk.beat(&mut a);
+        desk.beat(&mut b);
+        desk.pass(SECOND);
+        desk.forget();
+        desk.beat(&mut newcomer);
+        assert_eq!(leads(&newcomer), Some(1));
+        b.take_events();
+        desk.glance(&mut b);
+        assert_eq!(b.leader(), None, "not one whose number is an old one");
+        assert_eq!(leads(&b), None, "as long as the newcomer may not know");
+        assert_eq!(desk.present().map(|lease| (lease.holder, lease.epoch)), Some(("b".into(), Epoch(5))));
+        desk.pass(SECOND * 4);
+        desk.beat(&mut newcomer);
+        assert_eq!(leads(&newcomer), None);
+        desk.beat(&mut a);
+        assert_eq!(a.leader().map(|(leader, epoch, _)| (leader, epoch)), Some(("b", Epoch(5))));
+        desk.run(&mut b, SECOND * 15);
+        assert_eq!(leads(&b), Some(5));
+        let told: Vec<_> = b.take_events().into_iter().filter(is_of_leader).collect();
+        let expected = [(Some("a"), None, 4), (None, Some("b"), 5)].map(|(before, after, epoch)| {
+            let [previous_leader, new_leader] = [before, after].map(|name| name.map(str::to_owned));
+            Happening::LeaderChanged { previous_leader, new_leader, epoch: Epoch(epoch) }
+        });
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn a_number_that_is_given_twice_is_noticed_also_where_it_is_the_highest() {
+    let mut desk = Desk::new();
+    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| desk.elector(me, Policy::FirstCome));
+    desk.beat(&mut a);
+    desk.forget();
+    desk.beat(&mut newcomer);
+    assert_eq!(leads(&newcomer), Some(1));
+    desk.pass(SECOND * 5);
+    desk.beat(&mut a);
+    desk.run(&mut a, SECOND * 15);
+    assert_eq!(leads(&a), Some(2));
+}
+
+#[test]
+fn whoever_ended_a_term_that_should_not_be_keeps_the_place_shut_although_it_leaves() {
+    let mut desk = Desk::new();
+    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| desk.elector(me, Policy::FirstCome));
+    desk.beat(&mut a);
+    desk.forget();
+    desk.beat(&mut newcomer);
+    desk.pass(SECOND);
+    desk.beat(&mut a);
+    desk.step_down(&mut a);
+    assert_eq!(desk.present().map(|lease| lease.holder), Some("a".into()), "the newcomer may believe in its term");
+    desk.run(&mut newcomer, SECOND * 20);
+    assert_eq!(leads(&newcomer), Some(3));
 }
 
 #[test]

@@ -29,7 +29,12 @@ impl Elector {
     /// When to begin which round. A beat of a leader may find that its time is up: then it begins as a follower's.
     pub fn due(&self, now: Moment) -> (Moment, Round) {
         if let Some(held) = self.term {
-            return (self.next_beat.min(held.certain_until), Round::Beat);
+            let due = self.next_beat.min(held.certain_until);
+            return match self.office_at {
+                // Nothing to ask: by then its time has come.
+                Some(at) if at < due => (at, Round::Glance),
+                _ => (due, Round::Beat),
+            };
         }
         match self.next_glance(now) {
             Some(glance) if glance < self.next_beat => (glance, Round::Glance),
@@ -57,14 +62,14 @@ impl Elector {
     }
 
     /// For how long to wait for the answer to a question.
-    pub fn patience(&self, ask: Ask, now: Moment) -> Duration {
+    pub fn patience(&self, ask: &Ask, now: Moment) -> Duration {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
             // One that hangs leaves time for another attempt, and none of them outlasts the term.
             (Some(held), _) => {
                 let left = held.certain_until.saturating_duration_since(now);
                 let patience =
-                    if ask == (Ask::Renew { epoch: held.epoch }) { left / 2 } else { interval.min(left / 2) };
+                    if *ask == (Ask::Renew { epoch: held.epoch }) { left / 2 } else { interval.min(left / 2) };
                 patience.max(PATIENCE_MIN)
             }
             _ => self.settings.lease_timeout.max(Duration::from_secs(1)),

@@ -25,6 +25,7 @@ use crate::ids::Epoch;
 use crate::ports::leases::Lease;
 use usurper::Highest;
 
+mod holding;
 mod timing;
 mod usurper;
 
@@ -107,6 +108,8 @@ pub struct Elector {
     unsure_above: Option<Epoch>,
     talk: Option<Talk>,
     beats: u64,
+    /// At which beat everybody is to be listed, where that is rare.
+    roll_call_beat: u64,
     next_beat: Moment,
     last_failed: bool,
 }
@@ -141,6 +144,8 @@ struct Talk {
     has_read_back: bool,
     /// For how long one whose term was ended may not know it.
     usurped_for: Option<Duration>,
+    /// The lease was won or renewed: whatever else fails can wait for the next beat.
+    is_secured: bool,
     failed: bool,
 }
 
@@ -165,6 +170,7 @@ impl Elector {
             unsure_above: None,
             talk: None,
             beats: 0,
+            roll_call_beat: 1,
             next_beat: first_beat,
             last_failed: false,
             settings,
@@ -195,8 +201,9 @@ impl Elector {
             None => queue.push_back(Ask::Read),
         }
         let asked = queue.pop_front()?;
-        let (started, has_stood, has_read_back, failed) = (now.at, false, false, false);
-        let talk = Talk { round, started, asked, queue, has_stood, has_read_back, usurped_for: None, failed };
+        let (started, has_stood, has_read_back, usurped_for) = (now.at, false, false, None);
+        let (is_secured, failed) = (false, false);
+        let talk = Talk { round, started, asked, queue, has_stood, has_read_back, usurped_for, is_secured, failed };
         Some(self.talk.insert(talk).asked.clone())
     }
 
@@ -244,13 +251,14 @@ impl Elector {
     }
 
     fn end_round(&mut self, talk: &Talk, now: Now) {
-        self.last_failed = talk.failed;
-        if talk.failed {
+        // A backend that renews is not one to stop asking: the breaker would end the very term that it let us keep.
+        self.last_failed = talk.failed && !talk.is_secured;
+        if self.last_failed {
             self.forget_what_is_stale(now.at);
         }
         if talk.round == Round::Beat {
             self.beats += 1;
-            self.pulse.beaten(talk.started, now, !talk.failed);
+            self.pulse.beaten(talk.started, now, !self.last_failed);
         }
     }
 
@@ -260,7 +268,7 @@ impl Elector {
             return self.win(&lease, asked, now, talk);
         }
         if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
+            self.pulse.election_took(now.at - vacancy.since);
         }
         if !is_ours {
             self.abstains_until = None;
@@ -324,10 +332,13 @@ impl Elector {
     }
 
     fn read_roster(&mut self, names: &[String], now: Now, talk: &mut Talk) {
-        let turnover = self.roster.hear(names, now.at, self.settings.worker_timeout);
-        if !turnover.is_none() {
-            self.pulse.members_changed(turnover);
-            self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now.at) });
+        self.roll_called();
+        let before = self.roster.live(now.at);
+        let turnover = self.roster.hear(names, now.at, self.roster_timeout());
+        self.pulse.members_changed(turnover);
+        let workers = self.roster.live(now.at);
+        if workers != before {
+            self.pulse.tell(Happening::WorkersUpdated { workers });
         }
         let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
         let Some(vacancy) = &mut self.vacancy else { return };
@@ -349,67 +360,13 @@ impl Elector {
         talk.queue.push_front(Ask::Elect { floor: self.highest.epoch });
     }
 
-    fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
-        self.unsure_above = None;
-        self.highest.hear(lease);
-        let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
-        if certain_until <= now.at || self.abstains(now.at) {
-            // Too late to act on it: let another try.
-            return self.give_back(lease.epoch, talk);
-        }
-        if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
-        }
-        let held = Held { epoch: lease.epoch, certain_until };
-        self.term = Some(held);
-        self.seen_leading(held);
-        if !self.is_caretaker() {
-            self.show(Some(self.me.clone()), lease.epoch, now.at);
-        }
-    }
-
-    fn seen_leading(&mut self, Held { epoch, certain_until: expires }: Held) {
-        self.seen = Some(Seen { holder: self.me.clone(), epoch, expires, leads: !self.is_caretaker() });
-    }
-
-    fn give_back(&self, epoch: Epoch, talk: &mut Talk) {
-        // A caretaker's lease runs out by itself: nobody may lead before that.
-        if !self.is_caretaker() {
-            talk.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
-        }
-    }
-
-    fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
-        if self.term.is_some_and(|held| now.at >= held.certain_until) {
-            // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
-            self.lose();
-            talk.queue = [Ask::Read].into();
-            self.give_back(lease.epoch, talk);
-        }
-        if let Some(held) = &mut self.term {
-            held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
-            let held = *held;
-            self.seen_leading(held);
-        }
-    }
-
-    fn lose(&mut self) {
-        if self.term.take().is_some() {
-            self.seen = None;
-            let epoch = self.shown.1;
-            self.show_change(None, epoch);
-        }
-    }
-
     /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
     pub fn expire(&mut self, now: Moment) {
         if self.term.is_some_and(|held| now >= held.certain_until) {
             self.lose();
         }
         self.take_office(now);
-        let turnover = self.roster.expire(now);
-        if !turnover.is_none() {
-            self.pulse.members_changed(turnover);
+        if self.roster.expire(now) {
             self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now) });
         }
     }
@@ -431,12 +388,14 @@ impl Elector {
         if self.shown.0 == leader && (leader.is_none() || self.shown.1 == epoch) {
             return;
         }
+        // Over a vacancy the one before it is remembered.
+        let before = self.shown.0.take().or_else(|| self.last_leader.clone().filter(|_| leader.is_some()));
         if leader.is_some() && (self.last_leader != leader || self.shown.1 != epoch) {
             self.last_leader.clone_from(&leader);
             self.pulse.leader_changed();
         }
-        let previous_leader = std::mem::replace(&mut self.shown, (leader.clone(), epoch)).0;
-        self.pulse.tell(Happening::LeaderChanged { previous_leader, new_leader: leader, epoch });
+        self.shown = (leader.clone(), epoch);
+        self.pulse.tell(Happening::LeaderChanged { previous_leader: before, new_leader: leader, epoch });
     }
 
     /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked

@@ -58,7 +58,7 @@ impl Vitals {
         let until = pulse.opens_until().filter(|_| is_shut);
         drop(pulse);
         self.publish();
-        until.map(|until| until.saturating_duration_since(now))
+        until.map(|until| until - now)
     }
 
     /// A request that went out at `started` was answered, or failed.

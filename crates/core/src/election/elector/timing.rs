@@ -7,7 +7,7 @@ use crate::election::BreakerState;
 use crate::election::Moment;
 
 /// Where requests are paid for, everybody is listed at every so many beats.
-const ROLL_CALL_BEATS: u64 = 3;
+const ROLL_CALL_BEATS: u32 = 3;
 /// No look follows another sooner than this.
 const GLANCE_MIN: Duration = Duration::from_millis(5);
 /// The shortest time in which an answer could come.
@@ -66,11 +66,12 @@ impl Elector {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
             // One that hangs leaves time for another attempt, and none of them outlasts the term.
+            (Some(held), Ask::Renew { .. }) => ((held.certain_until - now) / 2).max(PATIENCE_MIN),
+            // Nothing else may delay the next renewal.
             (Some(held), _) => {
-                let left = held.certain_until.saturating_duration_since(now);
-                let patience =
-                    if *ask == (Ask::Renew { epoch: held.epoch }) { left / 2 } else { interval.min(left / 2) };
-                patience.max(PATIENCE_MIN)
+                let left = (held.certain_until - now) / 2;
+                let began = self.talk.as_ref().map_or(now, |talk| talk.started);
+                (began + interval - now).min(left).max(PATIENCE_MIN)
             }
             _ => self.settings.lease_timeout.max(Duration::from_secs(1)),
         }
@@ -82,6 +83,18 @@ impl Elector {
     }
 
     pub(super) fn is_roll_call(&self) -> bool {
-        self.glance_interval.is_some() || self.beats % ROLL_CALL_BEATS == 1
+        self.glance_interval.is_some() || self.beats >= self.roll_call_beat
+    }
+
+    /// Everybody was listed.
+    pub(super) fn roll_called(&mut self) {
+        self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
+    }
+
+    /// For how long a list holds: where they are rare, one that fails must not make everybody seem gone.
+    pub(super) fn roster_timeout(&self) -> Duration {
+        let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
+        let until_next = if self.glance_interval.is_none() { longest * ROLL_CALL_BEATS } else { Duration::ZERO };
+        self.settings.worker_timeout + until_next
     }
 }

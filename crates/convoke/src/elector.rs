@@ -85,11 +85,7 @@ impl Candidate {
 
     /// For how long a lease holds without a renewal; the other times follow in the proportion that the defaults have.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        let Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } =
-            self.settings;
-        let times = Settings::with_ttl(ttl);
-        self.settings =
-            Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, ..times };
+        self.settings = self.settings.with_ttl(ttl);
         self
     }
 
@@ -212,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn a_ttl_moves_the_times_and_nothing_else() {
         let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
-        let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
+        let expected = Settings { policy: Policy::LowestId, ..Settings::default().with_ttl(Duration::from_secs(3)) };
         assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
     }
 

@@ -118,7 +118,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
 /// As configured; `--ttl` sets the times that follow from it.
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
-    let times = args.ttl.map_or(configured, Settings::with_ttl);
+    let times = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
     // An outage that is over must not cost more than a failover does.
     breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
     Settings {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use convoke_core::election::{Answer, Ask, Round};
 use convoke_core::{Error, Result};
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::elector::Shared;
@@ -18,8 +17,10 @@ use super::telemetry;
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn beat(shared: Arc<Shared>) {
+    // However it ends, nobody waits for it in vain.
+    let _left = shared.left.clone().drop_guard();
     while !shared.stop.is_cancelled() {
-        let (due, round) = shared.rules.lock().due(shared.moment(Instant::now()));
+        let (due, round) = shared.rules.lock().due(shared.moment());
         let term = shared.term.borrow().clone();
         let given_up = async {
             match &term {
@@ -44,7 +45,7 @@ pub(super) async fn beat(shared: Arc<Shared>) {
 }
 
 async fn converse(shared: &Shared, round: Round) {
-    let started = Instant::now();
+    let started = shared.moment();
     let mut next = {
         let mut rules = shared.rules.lock();
         let first = rules.begin(round, shared.now());
@@ -52,10 +53,10 @@ async fn converse(shared: &Shared, round: Round) {
         first
     };
     while let Some(ask) = next {
-        let asked = Instant::now();
+        let asked = shared.moment();
         let answer = put(shared, ask).await;
         let mut rules = shared.rules.lock();
-        next = rules.hear(answer, shared.moment(asked), shared.now());
+        next = rules.hear(answer, asked, shared.now());
         shared.publish(&mut rules);
         // One that leaves only gives back what it was just given.
         if shared.stop.is_cancelled() && !matches!(next, Some(Ask::Resign { .. })) {
@@ -64,14 +65,14 @@ async fn converse(shared: &Shared, round: Round) {
     }
     let mut rules = shared.rules.lock();
     if round == Round::Beat {
-        rules.plan(shared.moment(started), shared.moment(Instant::now()), rand::random());
+        rules.plan(started, shared.moment(), rand::random());
     }
     telemetry::show(&shared.namespace, &rules);
 }
 
 /// Puts one question, for as long as there is patience.
 async fn put(shared: &Shared, ask: Ask) -> Answer {
-    let patience = shared.rules.lock().patience(&ask, shared.moment(Instant::now()));
+    let patience = shared.rules.lock().patience(&ask, shared.moment());
     let leaving = async {
         shared.stop.cancelled().await;
         // An election on its way is better heard than left to run out as a lease of nobody.

@@ -1,7 +1,8 @@
 //! A term that is held: its number, and when to stop acting on it.
 //!
 //! It ends by the first of: somebody ends it, or the moment comes up to which the lease is certain. The second needs nobody's
-//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock.
+//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock, which on Linux also counts
+//! for how long the machine was suspended.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,18 +17,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::mark::Mark;
+
 /// One term of leadership. Cheap to clone; all clones are the same term.
 #[derive(Debug, Clone)]
 pub struct Tenure {
     epoch: Epoch,
     over: CancellationToken,
-    certain_until: Arc<Mutex<Instant>>,
+    certain_until: Arc<Mutex<Mark>>,
     at_work: TaskTracker,
 }
 
 impl Tenure {
     pub fn new(epoch: Epoch, certain_until: Instant) -> Self {
-        let certain_until = Arc::new(Mutex::new(certain_until));
+        let certain_until = Arc::new(Mutex::new(Mark::at(certain_until)));
         Tenure { epoch, over: CancellationToken::new(), certain_until, at_work: TaskTracker::new() }
     }
 
@@ -38,7 +41,7 @@ impl Tenure {
 
     /// Until when the lease is certain, as of its last renewal. It may still be prolonged.
     pub fn certain_until(&self) -> Instant {
-        *self.certain_until.lock()
+        self.certain_until.lock().instant()
     }
 
     /// Has it last longer, unless it has ended: what was seen to be over is never seen to go on, however late its renewal was
@@ -48,7 +51,7 @@ impl Tenure {
         if has_come(*until) {
             self.over.cancel();
         } else {
-            *until = certain_until;
+            *until = Mark::at(certain_until);
         }
     }
 
@@ -115,8 +118,8 @@ impl Tenure {
     }
 }
 
-fn has_come(end: Instant) -> bool {
-    Instant::now() >= end && !overstays()
+fn has_come(end: Mark) -> bool {
+    end.has_come() && !overstays()
 }
 
 /// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
@@ -173,6 +176,15 @@ mod tests {
         tenure.prolong(Instant::now() + Duration::from_secs(5));
         assert!(tenure.is_over());
         tenure.given_up().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_was_suspended_for_longer_than_the_lease_does_not_go_on_believing() {
+        let tenure = tenure();
+        crate::election::mark::tests::ASLEEP.set(Duration::from_secs(11));
+        assert!(tenure.is_over());
+        tenure.prolong(Instant::now() + Duration::from_secs(10));
+        assert!(tenure.is_over());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_adapters::redis::RedisMesh;
-use convoke_core::Error;
 use convoke_core::mesh::InstanceId;
 use convoke_core::ports::{MeshInbox, MeshLink};
+use convoke_core::{Error, Result};
 use convoke_testkit::process::{RedisServer, eventually, settle};
 use redis::Value;
 
@@ -62,7 +62,8 @@ async fn what_is_in_redis_is_what_the_existing_system_reads() {
     assert!(link.lead("a-token", LONG).await.expect("lead"));
     let keys =
         ["app:mesh:my-app:heartbeats", "app:mesh:my-app:next_id", "app:mesh:my-app:nodes", "locks:leader:mesh:my-app"];
-    assert_eq!(probe.keys("*").await, keys);
+    let ours = "app:mesh:my-app:bearer:1";
+    assert_eq!(probe.keys("*").await, [&[ours][..], &keys].concat());
     assert_eq!(text(probe.ask(&["GET", keys[1]]).await), "1");
     assert_eq!(text(probe.ask(&["HGET", keys[2], "1"]).await), "host-a");
     assert_eq!(text(probe.ask(&["GET", keys[3]]).await), "a-token");
@@ -72,7 +73,7 @@ async fn what_is_in_redis_is_what_the_existing_system_reads() {
     let Value::Array(time) = probe.ask(&["TIME"]).await else { panic!("TIME answers a list") };
     let seconds: u64 = text(time.into_iter().next().expect("seconds")).parse().expect("a number");
     assert!((seconds - 60..=seconds + 1).contains(&(score / 1_000)), "{score} at {seconds}");
-    link.leave(seat.id()).await.expect("leave");
+    seat.leave().await.expect("leave");
     link.resign("a-token").await.expect("resign");
     assert_eq!(probe.keys("*").await, [keys[1]], "the counter survives");
 }
@@ -89,6 +90,10 @@ async fn a_link_has_two_connections_however_many_join_by_it() {
     assert_eq!(probe.connections().await, 3, "two, and the test's own");
 }
 
+async fn send(link: &RedisMesh, to: InstanceId, text: &'static str) -> Result<u64> {
+    link.send(&[(to, Bytes::from_static(text.as_bytes()))]).await.pop().expect("an answer to each")
+}
+
 #[tokio::test]
 async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let server = RedisServer::start().await;
@@ -97,12 +102,37 @@ async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let ear = Arc::new(Ear::default());
     let seat = there.join("h", ear.clone()).await.expect("join");
     proxy.lose_the_answer_to("PUBLISH");
-    let answer = here.send(seat.id(), Bytes::from_static(b"once")).await;
+    let answer = send(&here, seat.id(), "once").await;
     assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
     assert!(proxy.has_lost_one());
-    let send = async || here.send(seat.id(), Bytes::from_static(b"another")).await.ok();
+    let send = async || send(&here, seat.id(), "another").await.ok();
     assert_eq!(eventually("the line is made anew", send).await, 1);
     settle("the first came once, and so did the second", 2, async || ear.heard()).await;
+}
+
+#[tokio::test]
+async fn a_number_that_was_given_to_another_is_the_others() {
+    let server = RedisServer::start().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    let (old, new) = (connect(&server.url()).await, connect(&server.url()).await);
+    let before = old.join("old", Arc::new(Ear::default())).await.expect("join");
+    // Redis lost all, and gives the number to the next before the first is heard of again.
+    probe.ask(&["FLUSHALL"]).await;
+    probe.ask(&["SET", "app:mesh:my-app:bearer:1", "another"]).await;
+    let fenced = |answer| matches!(answer, Err(Error::Fenced { .. }));
+    assert!(fenced(before.beat(LONG).await));
+    probe.ask(&["ZADD", "app:mesh:my-app:heartbeats", "1", "1"]).await;
+    before.leave().await.expect("leave");
+    assert_eq!(probe.number(&["ZCARD", "app:mesh:my-app:heartbeats"]).await, 1, "what is the other's stays");
+    assert_eq!(new.join("new", Arc::new(Ear::default())).await.expect("join").id(), InstanceId(2));
+    // An instance of the existing system has no token: that it listens says enough.
+    probe.ask(&["FLUSHALL"]).await;
+    let mut stranger = Probe::connect(&server.url()).await;
+    stranger.ask(&["SUBSCRIBE", "app:mesh:my-app:node:1"]).await;
+    assert!(fenced(before.beat(LONG).await));
+    drop(stranger);
+    let beat = async || before.beat(LONG).await.ok();
+    assert_eq!(eventually("it is its own again", beat).await, 1);
 }
 
 #[tokio::test]
@@ -129,7 +159,7 @@ async fn who_lost_its_connection_hears_again_and_is_told() {
     let seat = link.join("h", ear.clone()).await.expect("join");
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     eventually("it is told", async || (ear.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
-    assert_eq!(link.send(seat.id(), Bytes::from_static(b"x")).await.expect("send"), 1, "subscribed first, told second");
+    assert_eq!(send(&link, seat.id(), "x").await.expect("send"), 1, "subscribed first, told second");
     settle("it hears", 1, async || ear.heard()).await;
 }
 

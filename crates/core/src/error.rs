@@ -1,14 +1,15 @@
 //! Errors, named by what the caller does next.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The field that a refused token is reported under. No request has one of this name.
 const TOKEN_FIELD: &str = "token";
 
-/// What a port answers when it cannot do as asked.
-#[derive(Debug, thiserror::Error)]
+/// What a port answers when it cannot do as asked. Those who asked in one go may each be given a copy.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The caller's term is over: stop acting on it. Never retried.
     #[error("fenced: {what} was refused because its term is over")]
@@ -20,10 +21,10 @@ pub enum Error {
     NotFound { what: &'static str, id: String },
     /// Nothing happened; the same call may succeed later.
     #[error("{what} is unavailable: {source}")]
-    Unavailable { what: &'static str, source: Box<dyn StdError + Send + Sync> },
+    Unavailable { what: &'static str, source: Arc<dyn StdError + Send + Sync> },
     /// It may or may not have happened: read before repeating.
     #[error("{what} did not say whether it happened: {source}")]
-    Unknown { what: &'static str, source: Box<dyn StdError + Send + Sync> },
+    Unknown { what: &'static str, source: Arc<dyn StdError + Send + Sync> },
     /// The request itself is wrong. Never retried.
     #[error(transparent)]
     Invalid(#[from] Invalid),
@@ -35,11 +36,11 @@ impl Error {
     }
 
     pub fn unavailable(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Error::Unavailable { what, source: source.into() }
+        Error::Unavailable { what, source: source.into().into() }
     }
 
     pub fn unknown(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Error::Unknown { what, source: source.into() }
+        Error::Unknown { what, source: source.into().into() }
     }
 
     /// Whether the same call may succeed later without anything else being changed.

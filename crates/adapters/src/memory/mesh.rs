@@ -84,19 +84,7 @@ impl MeshLink for MemoryMesh {
             state.registry.insert(id, Entry { hostname: hostname.to_owned(), heard: now });
             id
         });
-        Ok(Box::new(Seat { id, room: self.0.clone() }))
-    }
-
-    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()> {
-        self.within(|state, now| {
-            state.registry.insert(id, Entry { hostname: hostname.to_owned(), heard: now });
-        });
-        Ok(())
-    }
-
-    async fn leave(&self, id: InstanceId) -> Result<()> {
-        self.within(|state, _| state.registry.remove(&id));
-        Ok(())
+        Ok(Box::new(Seat { id, hostname: hostname.to_owned(), room: self.0.clone() }))
     }
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
@@ -111,13 +99,16 @@ impl MeshLink for MemoryMesh {
         }))
     }
 
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
-        // Heard outside of the lock: what hears may send.
-        let inbox = self.within(|state, _| state.inboxes.get(&to).cloned());
-        Ok(inbox.map_or(0, |inbox| {
-            inbox.hear(message);
-            1
-        }))
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>> {
+        let deliver = |(to, message): &(InstanceId, Bytes)| {
+            // Heard outside of the lock: what hears may send.
+            let inbox = self.within(|state, _| state.inboxes.get(to).cloned());
+            Ok(inbox.map_or(0, |inbox| {
+                inbox.hear(message.clone());
+                1
+            }))
+        };
+        letters.iter().map(deliver).collect()
     }
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
@@ -128,11 +119,11 @@ impl MeshLink for MemoryMesh {
 
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {
         Ok(self.within(|state, now| {
-            let is_free = state.holder(now).is_none();
-            if is_free {
+            let is_mine = state.holder(now).is_none_or(|present| present == holder);
+            if is_mine {
                 state.take_lock(holder, now, ttl);
             }
-            is_free
+            is_mine
         }))
     }
 
@@ -167,12 +158,25 @@ impl MeshLink for MemoryMesh {
 /// A place in the room.
 struct Seat {
     id: InstanceId,
+    hostname: String,
     room: Arc<Room>,
 }
 
+#[async_trait]
 impl Membership for Seat {
     fn id(&self) -> InstanceId {
         self.id
+    }
+
+    async fn beat(&self, ttl: Duration) -> Result<u64> {
+        let (mut state, now) = (self.room.0.lock(), Instant::now());
+        state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), heard: now });
+        Ok(state.registry.values().filter(|entry| now - entry.heard < ttl).count() as u64)
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.room.0.lock().registry.remove(&self.id);
+        Ok(())
     }
 }
 
@@ -201,7 +205,7 @@ mod tests {
         let first = a.join("h", Arc::new(Deaf)).await.expect("join");
         let second = b.join("h", Arc::new(Deaf)).await.expect("join");
         assert_eq!((first.id(), second.id()), (InstanceId(1), InstanceId(2)));
-        assert_eq!(other.send(first.id(), Bytes::new()).await.expect("send"), 0);
+        assert!(matches!(other.send(&[(first.id(), Bytes::new())]).await[..], [Ok(0)]));
         drop((a, b, first, second));
         let anew = MemoryMesh::shared("one").join("h", Arc::new(Deaf)).await.expect("join");
         assert_eq!(anew.id(), InstanceId(1), "nobody held on to it");

@@ -120,7 +120,7 @@ impl<W: Work> Desk<W> {
                 let first = replies.next();
                 let error = failure.told("store");
                 for reply in replies {
-                    let _ = reply.send(Err(same(&error)));
+                    let _ = reply.send(Err(error.clone()));
                 }
                 if let Some(reply) = first {
                     let _ = reply.send(Err(error));
@@ -187,16 +187,4 @@ async fn gather<W: Work>(waiting: &mut mpsc::Receiver<Call<W>>) -> Vec<Call<W>> 
         next = if weight < GROUP_WEIGHT_MAX { waiting.try_recv().ok() } else { None };
     }
     group
-}
-
-/// One error, told to several.
-fn same(error: &Error) -> Error {
-    match error {
-        Error::Fenced { what } => Error::Fenced { what },
-        Error::Conflict(message) => Error::Conflict(message.clone()),
-        Error::NotFound { what, id } => Error::NotFound { what, id: id.clone() },
-        Error::Unavailable { what, source } => Error::unavailable(what, source.to_string()),
-        Error::Unknown { what, source } => Error::unknown(what, source.to_string()),
-        Error::Invalid(invalid) => Error::Invalid(invalid.clone()),
-    }
 }

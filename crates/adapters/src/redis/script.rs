@@ -49,6 +49,7 @@ scripts! {
     LEAVE = "leave",
     MESH_BEAT = "mesh/beat",
     MESH_LEAD = "mesh/lead",
+    MESH_LEAVE = "mesh/leave",
     MESH_NODES = "mesh/nodes",
     MESH_NUMBER = "mesh/number",
     MESH_RENEW = "mesh/renew",

@@ -119,7 +119,9 @@ impl Shared {
         let Ok(topic) = std::str::from_utf8(channel) else { return };
         let listeners = self.listeners.lock();
         if let Some((topic, present)) = listeners.get_key_value(topic) {
-            present.iter().for_each(|listener| listener.hear(topic, body.clone()));
+            let Some((last, others)) = present.split_last() else { return };
+            others.iter().for_each(|listener| listener.hear(topic, body.clone()));
+            last.hear(topic, body);
         }
     }
 
@@ -199,9 +201,13 @@ async fn serve(
                     waiting.push(answer);
                 }
                 Order::Unsubscribe(topic) => {
-                    let is_unheard = || !shared.listeners.lock().contains_key(&topic);
-                    if !wanted.contains(&topic) && is_unheard() && unsubscribe(connection, &topic).await.is_err() {
-                        return;
+                    let is_unheard = !shared.listeners.lock().contains_key(&topic);
+                    if is_unheard {
+                        // It may have been wanted a moment ago, by one who has given up.
+                        wanted.retain(|other| *other != topic);
+                        if unsubscribe(connection, &topic).await.is_err() {
+                            return;
+                        }
                     }
                 }
                 Order::Lost(lost) if lost == number => return,

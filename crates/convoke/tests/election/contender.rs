@@ -15,7 +15,7 @@ use convoke::{Elector, connect};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Lease;
 use convoke_core::{Epoch, Result};
-use rustix::time::{ClockId, clock_gettime};
+use convoke_testkit::process::monotonic_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::record::Word;
@@ -23,6 +23,8 @@ use super::record::Word;
 pub const TTL: Duration = Duration::from_millis(500);
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 const CLAIM_PAUSE: Duration = Duration::from_millis(3);
+/// What takes longer than it should by more than this is told to the referee: the machine or the backend is at fault.
+const NOTICED: Duration = Duration::from_millis(10);
 
 pub struct Orders {
     pub url: String,
@@ -41,12 +43,6 @@ impl Orders {
         let pairs = [("URL", &self.url), ("ID", &self.id), ("REFEREE", &self.referee), ("POLICY", &self.policy)];
         pairs.map(|(name, value)| (format!("CONTENDER_{name}"), value.clone())).into()
     }
-}
-
-/// Nanoseconds of the clock that all processes share.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -69,10 +65,12 @@ pub async fn run(orders: Orders) {
         (signal(SignalKind::user_defined1()).expect("a signal"), signal(SignalKind::terminate()).expect("a signal"));
     tell(&words, Word::Ready { at: monotonic_ns() });
     loop {
+        let looked = monotonic_ns();
         tokio::select! {
             _ = resign.recv() => elector.resign().await,
             _ = leave.recv() => break,
             () = tokio::time::sleep(CLAIM_PAUSE) => {
+                tell_if_kept(&words, looked, CLAIM_PAUSE);
                 let Some(term) = elector.term() else { continue };
                 // It led before this moment and leads after it: so it does at this moment.
                 let at = monotonic_ns();
@@ -87,6 +85,14 @@ pub async fn run(orders: Orders) {
 
 fn tell(words: &Sender<Word>, word: Word) {
     words.send(word).expect("the referee listens");
+}
+
+/// Since then no more than so long should have passed.
+fn tell_if_kept(words: &Sender<Word>, since: u64, expected: Duration) {
+    let at = monotonic_ns();
+    if at - since > (expected + NOTICED).as_nanos() as u64 {
+        tell(words, Word::Kept { ns: at - since, at });
+    }
 }
 
 fn speak(referee: &str) -> Sender<Word> {
@@ -125,12 +131,17 @@ impl Leases for Witnessed {
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
-        self.leases.read(namespace).await
+        let asked = monotonic_ns();
+        let lease = self.leases.read(namespace).await;
+        tell_if_kept(&self.words, asked, Duration::ZERO);
+        lease
     }
 
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
         let asked = monotonic_ns();
-        let lease = self.leases.elect(namespace, candidate, ttl, floor).await?;
+        let lease = self.leases.elect(namespace, candidate, ttl, floor).await;
+        tell_if_kept(&self.words, asked, Duration::ZERO);
+        let lease = lease?;
         tell(&self.words, Word::Grant { epoch: lease.epoch.0, at: asked });
         Ok(lease)
     }

@@ -56,6 +56,8 @@ async fn one_leads_on_postgres_whatever_happens() {
 async fn one_leads_on_s3_whatever_happens() {
     let _field = FIELD.lock().await;
     let server = S3Server::start().await;
-    let backend = Backend { url: server.url("contest"), env: server.variables() };
-    contest(backend, Policy::FirstCome, contender::HEARTBEAT).await;
+    for (bucket, policy) in [("first-come", Policy::FirstCome), ("lowest-id", Policy::LowestId)] {
+        let backend = Backend { url: server.url(bucket), env: server.variables() };
+        contest(backend, policy, contender::HEARTBEAT).await;
+    }
 }

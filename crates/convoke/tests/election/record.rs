@@ -25,6 +25,11 @@ pub enum Word {
         epoch: u64,
         at: u64,
     },
+    /// The machine, or the backend, kept it waiting for so long, until that moment.
+    Kept {
+        ns: u64,
+        at: u64,
+    },
 }
 
 impl fmt::Display for Word {
@@ -34,6 +39,7 @@ impl fmt::Display for Word {
             Word::Grant { epoch, at } => write!(f, "grant {epoch} {at}"),
             Word::Claim { epoch, at } => write!(f, "claim {epoch} {at}"),
             Word::Resign { epoch, at } => write!(f, "resign {epoch} {at}"),
+            Word::Kept { ns, at } => write!(f, "kept {ns} {at}"),
         }
     }
 }
@@ -50,6 +56,7 @@ impl Word {
             "grant" => Word::Grant { epoch, at },
             "claim" => Word::Claim { epoch, at },
             "resign" => Word::Resign { epoch, at },
+            "kept" => Word::Kept { ns: epoch, at },
             _ => return None,
         };
         Some((pid, word))
@@ -72,6 +79,23 @@ impl Record {
             Word::Claim { epoch, at } => Some((*pid, *epoch, *at)),
             _ => None,
         })
+    }
+
+    /// For how long of that time a contender was kept waiting by what it cannot help.
+    pub fn kept(&self, pid: u32, from: u64, to: u64) -> Duration {
+        let mut spans: Vec<(u64, u64)> = (self.words.iter())
+            .filter_map(|(speaker, word)| match word {
+                Word::Kept { ns, at } if *speaker == pid => Some((at.saturating_sub(*ns).max(from), (*at).min(to))),
+                _ => None,
+            })
+            .collect();
+        spans.sort_unstable();
+        let (mut kept, mut seen) = (0, from);
+        for (begin, end) in spans {
+            kept += end.saturating_sub(begin.max(seen));
+            seen = seen.max(end);
+        }
+        Duration::from_nanos(kept)
     }
 
     /// What must never happen, and did.
@@ -109,7 +133,7 @@ impl Record {
                         ));
                     }
                 }
-                Word::Ready { .. } => {}
+                Word::Ready { .. } | Word::Kept { .. } => {}
             }
         }
         faults
@@ -121,6 +145,16 @@ impl Record {
         let falls = claims.windows(2).filter(|pair| pair[1].1 < pair[0].1);
         falls.map(|pair| format!("{:?} after {:?}", pair[1], pair[0])).collect()
     }
+}
+
+#[test]
+fn what_keeps_a_contender_waiting_is_counted_once_and_within_the_time() {
+    let kept = |ns, at| (1, Word::Kept { ns, at });
+    let record = Record {
+        words: vec![kept(50, 120), kept(20, 130), kept(10, 205), kept(9, 90), (2, Word::Kept { ns: 9, at: 150 })],
+    };
+    assert_eq!(record.kept(1, 100, 200), Duration::from_nanos(30 + 5));
+    assert_eq!(record.kept(2, 100, 200), Duration::from_nanos(9));
 }
 
 #[test]

@@ -4,21 +4,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke::election::Policy;
-use convoke_testkit::process::{Launch, PATIENCE, Program, Signal};
+use convoke_testkit::process::{Launch, PATIENCE, Program, Signal, monotonic_ns};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::contender::{HEARTBEAT, Orders, TTL, monotonic_ns};
+use super::contender::{HEARTBEAT, Orders, TTL};
 use super::record::{Record, Word};
 
 const CONTENDERS: usize = 5;
 const ROUNDS: usize = 50;
-/// A busy machine may keep any process waiting; what is promised is judged by the median, and nothing may take longer
-/// than this on top.
-const SLACK: Duration = Duration::from_secs(5);
 
 struct Field {
     backend: Backend,
@@ -72,8 +69,7 @@ fn judge(what: &str, mut took: Vec<Duration>, bound: Duration) {
         panic!("no round had {what}");
     };
     println!("a leader after {what}: median {median:?}, longest {longest:?} of {}", took.len());
-    assert!(*median <= bound, "after {what}: {took:?}");
-    assert!(*longest <= bound + SLACK, "after {what}: {took:?}");
+    assert!(*longest <= bound, "after {what}, promised within {bound:?}: {took:?}");
 }
 
 enum Fate {
@@ -136,8 +132,10 @@ impl Field {
             _ => self.pause(victim, Duration::ZERO, 20..300).await,
         };
         let fate = fate.filter(|_| victim == leader)?;
-        let first = self.first_claim_after(epoch).await;
-        Some((fate, Duration::from_nanos(first.saturating_sub(since))))
+        let (successor, first) = self.first_claim_after(epoch).await;
+        // A busy machine may keep any process waiting, for which nobody is to blame; the successor says how long it was.
+        let kept = self.record.kept(successor, since, first);
+        Some((fate, Duration::from_nanos(first.saturating_sub(since)).saturating_sub(kept)))
     }
 
     async fn pause(&mut self, victim: usize, least: Duration, more_ms: Range<u64>) -> Option<Fate> {
@@ -171,11 +169,12 @@ impl Field {
         }
     }
 
-    /// When the first of them claimed an epoch above that.
-    async fn first_claim_after(&mut self, epoch: u64) -> u64 {
+    /// Who was the first to claim an epoch above that, and when.
+    async fn first_claim_after(&mut self, epoch: u64) -> (u32, u64) {
         let (_, next) = self.leader_after(epoch).await;
         let claims = self.record.claims().filter(|(_, claimed, _)| (epoch + 1..=next).contains(claimed));
-        claims.map(|(.., at)| at).min().unwrap_or(u64::MAX)
+        let first = claims.min_by_key(|(.., at)| *at).expect("one was just heard");
+        (first.0, first.2)
     }
 
     async fn hear(&mut self) -> (u32, Word) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use convoke::mesh::MeshAddress;
 use convoke::{InstanceId, Mesh, MeshError};
 use convoke_testkit::process::{RedisSentinel, RedisServer, eventually, settle};
+use parking_lot::Mutex;
 
 use crate::stage::*;
 
@@ -42,17 +43,59 @@ async fn who_joins_an_emptied_redis_first_is_given_nobodys_number() {
     // They listen again, and their heartbeats are lost once more.
     for mesh in [&a, &b] {
         reaches(mesh, mesh).await;
-        let channel = format!("app:mesh:{KEY}:node:{}", mesh.instance_id());
-        let listeners = async || {
-            let mut command = redis::cmd("PUBSUB");
-            command.arg("NUMSUB").arg(&channel);
-            let (_, count): (String, i64) = command.query_async(&mut probe.clone()).await.expect("counts");
-            (count == 1).then_some(())
-        };
-        eventually("it listens", listeners).await;
+        settle("it listens", vec![1], async || listeners(&mut probe.clone(), &[mesh.instance_id()]).await).await;
     }
     let _: () = redis::cmd("FLUSHALL").query_async(&mut probe).await.expect("empties");
     assert_eq!(start(&server).await.instance_id(), InstanceId(3));
+}
+
+#[tokio::test]
+async fn who_came_back_to_find_its_number_given_to_another_takes_a_new_one() {
+    let mut server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    // Away for so long that they try again only now and then, and others are there first.
+    server.kill().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.restart_empty().await;
+    let (c, d) = (start(&server).await, start(&server).await);
+    let all = [&a, &b, &c, &d];
+    let numbers = async || {
+        let mut numbers: Vec<_> = all.iter().map(|mesh| mesh.instance_id().0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let is_listed = listed(&a).await.iter().map(|(id, _)| *id).eq(numbers.iter().copied());
+        (numbers.len() == 4 && is_listed).then_some(())
+    };
+    eventually("each has a number of its own, and is listed by it", numbers).await;
+    for (from, to) in all.into_iter().zip([&b, &c, &d, &a]) {
+        reaches(from, to).await;
+    }
+}
+
+#[tokio::test]
+async fn who_lived_through_an_outage_is_not_taken_for_gone() {
+    let mut server = RedisServer::builder().args(["--appendonly", "yes"]).start().await;
+    let gone: Arc<Mutex<Vec<InstanceId>>> = Arc::default();
+    let member = async || {
+        let gone = gone.clone();
+        start(&server).await.on_node_gone(move |id| {
+            gone.lock().push(id);
+            async {}
+        })
+    };
+    let (a, b, c, d) = (member().await, member().await, member().await, member().await);
+    let leads = async || [&a, &b, &c].iter().any(|mesh| mesh.is_leader()).then_some(());
+    eventually("one leads", leads).await;
+    server.kill().await;
+    // Longer than an instance may be silent.
+    tokio::time::sleep(quick().node_ttl + Duration::from_millis(500)).await;
+    server.restart().await;
+    settle("all are there", 4, async || listed(&a).await.len()).await;
+    eventually("one leads", leads).await;
+    // Whoever else would be taken for gone is by the time that one is who really is.
+    let killed = d.instance_id();
+    drop(d);
+    settle("one is gone, and no other", vec![killed], async || gone.lock().clone()).await;
 }
 
 #[tokio::test]

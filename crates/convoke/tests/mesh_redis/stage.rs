@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke::mesh::{MeshAddress, MeshSettings};
-use convoke::{Mesh, Request};
+use convoke::{InstanceId, Mesh, Request};
 use convoke_testkit::process::RedisServer;
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,18 @@ pub async fn drop_connections(probe: &mut MultiplexedConnection) {
         command.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
         let _: i64 = command.query_async(probe).await.expect("kills");
     }
+}
+
+/// How many listen to what is sent to each of these.
+pub async fn listeners(probe: &mut MultiplexedConnection, instances: &[InstanceId]) -> Vec<i64> {
+    let mut command = redis::cmd("PUBSUB");
+    command.arg("NUMSUB");
+    for id in instances {
+        command.arg(format!("app:mesh:{KEY}:node:{id}"));
+    }
+    let answer: Vec<redis::Value> = command.query_async(probe).await.expect("counts");
+    let counts = answer.into_iter().skip(1).step_by(2);
+    counts.map(|count| redis::from_redis_value(count).expect("a number")).collect()
 }
 
 /// The same numbers every time: a message that does harm can be found again.

@@ -77,6 +77,10 @@ impl<W> Calls<W> {
         true
     }
 
+    pub fn is_open(&self, id: RequestId) -> bool {
+        self.number(id).is_some_and(|number| self.open.contains_key(&number))
+    }
+
     /// Ends a call. Only the first who ends it is given the waiter.
     pub fn close(&mut self, id: RequestId) -> Option<W> {
         let number = self.number(id)?;
@@ -144,7 +148,9 @@ mod tests {
     fn a_call_is_closed_once_and_late_replies_find_nothing() {
         let (mut calls, now) = (Calls::new(7), NOW);
         let id = calls.open(SECOND, now, 'a');
+        assert!(calls.is_open(id));
         assert_eq!((calls.close(id), calls.close(id)), (Some('a'), None));
+        assert!(!calls.is_open(id));
         let late = calls.open(SECOND, now, 'b');
         assert_eq!(calls.expire(now + SECOND), ['b']);
         assert_eq!(calls.close(late), None);

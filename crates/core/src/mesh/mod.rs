@@ -13,6 +13,7 @@ mod error;
 mod fault;
 mod floor;
 mod instance;
+mod registry;
 mod trace;
 
 pub use calls::{Calls, RequestId};
@@ -21,4 +22,5 @@ pub use error::MeshError;
 pub use fault::Fault;
 pub use floor::EpochFloor;
 pub use instance::{InstanceId, MeshNode};
+pub use registry::Registry;
 pub use trace::TraceParent;

@@ -15,23 +15,19 @@ use crate::mesh::{InstanceId, MeshNode};
 
 #[async_trait]
 pub trait MeshLink: Send + Sync {
-    /// A number that nobody in this mesh has or had. `inbox` hears what is sent to it and to all, from before it is
-    /// registered until the membership is dropped.
+    /// A number that nobody in this mesh has or had, as far as the registry knows. `inbox` hears what is sent to it and to
+    /// all, from before it is registered until the membership is dropped.
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>>;
-    /// It is alive. One that was swept out is there again.
-    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()>;
-    /// Takes it off the registry. Not an error where it is not there.
-    async fn leave(&self, id: InstanceId) -> Result<()>;
     /// Those heard of within `ttl`, by number; `is_self` is for the caller to say.
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>>;
 
-    /// Sends once, and never again by itself. Answers how many listen: 0 where there is no such instance. `Unavailable`
-    /// where it was not sent, `Unknown` where it may have been.
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64>;
-    /// The same to every instance, the sender included.
+    /// Sends each once, in this order, and never again by itself. Answers for each how many listen: 0 where there is no such
+    /// instance. `Unavailable` where it was not sent, `Unknown` where it may have been.
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>>;
+    /// One to every instance, the sender included.
     async fn broadcast(&self, message: Bytes) -> Result<u64>;
 
-    /// Takes the lock for `ttl` where nobody has it. False where somebody does.
+    /// Takes the lock for `ttl` where nobody has it, or has it already. False where somebody else does.
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool>;
     /// Has it for `ttl` from now on. False where it is lost.
     async fn renew(&self, holder: &str, ttl: Duration) -> Result<bool>;
@@ -42,8 +38,14 @@ pub trait MeshLink: Send + Sync {
 }
 
 /// Who has joined. Dropped, it hears no more.
+#[async_trait]
 pub trait Membership: Send + Sync {
     fn id(&self) -> InstanceId;
+    /// It is alive; one that was swept out is there again. Answers how many were heard of within `ttl`, itself included.
+    /// `Fenced` where a registry that had lost its data gave the number to another meanwhile: it must join anew.
+    async fn beat(&self, ttl: Duration) -> Result<u64>;
+    /// Takes it off the registry. Not an error where it is not there, or is another's by now.
+    async fn leave(&self) -> Result<()>;
 }
 
 /// Called by the link, between two messages: it must be quick, must not wait, and must not panic.

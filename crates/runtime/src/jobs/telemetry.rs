@@ -48,6 +48,9 @@ pub fn describe() {
     for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
     }
+    for channel in ["job.status", "job.logs"] {
+        counter!("convoke_bus_poison_total", "channel" => channel).absolute(0);
+    }
     for outcome in ["acked", "retried", "orphaned"] {
         counter!("convoke_handoffs_total", "outcome" => outcome).absolute(0);
     }

@@ -1,8 +1,8 @@
 //! Makes calls.
 //!
-//! A request is published once. Whoever calls drives that and waits for the end at the same time, since the reply may be
-//! there before the link has said that it sent the request. Where the link says that nobody listens, or that it sent
-//! nothing, the call ends at once; where it does not know, the call waits for its reply or its deadline.
+//! A call is entered into the table, its request is put into the outbox, and its end is waited for: its reply, its deadline,
+//! or at once where the link says that nobody listens or that it sent nothing. Where the link does not know whether it sent
+//! it, the call waits; it is never sent twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::deadlines::End;
+use super::outbox::{Letter, Sort};
 use super::serving;
 use super::station::Station;
 use super::telemetry::METERS;
@@ -73,18 +74,17 @@ async fn call_other(
     let heading =
         Heading { sender: station.id(), kind: request_type, timeout, epoch: options.epoch, trace: next_step() };
     let message = encode_request(call.id, &heading, data.as_raw());
+    let letter = Letter { to, message: message.into(), sort: Sort::Request(call.id) };
     let end = tokio::select! {
         biased;
+        is_taken = station.outbox.put(letter) => if is_taken { end.await } else { return Err(stopped()) },
         end = &mut end => end,
-        sent = station.link.send(to, message.into()) => match sent {
-            Ok(0) => return Err(MeshError::NoNode { instance: to, request_type: request_type.to_owned() }),
-            Ok(_) | Err(Error::Unknown { .. }) => end.await,
-            Err(source) => return Err(unavailable(to, request_type, source)),
-        },
     };
     match end {
         Ok(End::Reply(Ok(data))) => Ok(data),
         Ok(End::Reply(Err(error))) => Err(MeshError::of(Fault::from_error(&error, request_type), to, request_type)),
+        Ok(End::NoNode) => Err(MeshError::NoNode { instance: to, request_type: request_type.to_owned() }),
+        Ok(End::Unsent(source)) => Err(unavailable(to, request_type, source)),
         Ok(End::Expired) => {
             Err(MeshError::RequestTimeout { instance: to, request_type: request_type.to_owned(), timeout })
         }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::Error;
 use convoke_core::mesh::{Calls, RequestId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -14,6 +15,10 @@ use tokio::time::Instant;
 /// How a call ended, as far as the table knows.
 pub(super) enum End {
     Reply(Result<String, String>),
+    /// Nobody listens under that number.
+    NoNode,
+    /// The link could not send it.
+    Unsent(Error),
     Expired,
     Stopped,
 }
@@ -60,10 +65,16 @@ impl Pending {
     }
 
     /// False where the call has ended before.
-    pub(super) fn reply(&self, id: RequestId, outcome: Result<String, String>) -> bool {
+    pub(super) fn end(&self, id: RequestId, end: End) -> bool {
         let waiter = self.table.lock().calls.close(id);
         // Whoever waited may have gone away a moment ago.
-        waiter.is_some_and(|waiter| waiter.send(End::Reply(outcome)).is_ok())
+        waiter.is_some_and(|waiter| waiter.send(end).is_ok())
+    }
+
+    /// Keeps what is for calls that are still waited for, or for none.
+    pub(super) fn retain<T>(&self, letters: &mut Vec<T>, call: impl Fn(&T) -> Option<RequestId>) {
+        let table = self.table.lock();
+        letters.retain(|letter| call(letter).is_none_or(|id| table.calls.is_open(id)));
     }
 
     pub(super) fn len(&self) -> usize {

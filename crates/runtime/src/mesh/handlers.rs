@@ -2,12 +2,11 @@
 //!
 //! Handlers may come and go while the instance runs; the last one for a type wins. Who runs keeps the one it began with.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use convoke_core::Json;
-use convoke_core::mesh::{EpochFloor, Fault, InstanceId};
+use convoke_core::mesh::{EpochFloor, Fault, InstanceId, Registry};
 use parking_lot::RwLock;
 
 use super::context::Context;
@@ -33,8 +32,8 @@ pub(super) struct Handler {
 
 #[derive(Default)]
 pub struct Handlers {
-    by_type: RwLock<HashMap<Box<str>, Arc<Handler>>>,
-    ears: RwLock<HashMap<Box<str>, Arc<Ear>>>,
+    by_type: RwLock<Registry<Arc<Handler>>>,
+    ears: RwLock<Registry<Arc<Ear>>>,
 }
 
 impl Handlers {
@@ -44,7 +43,7 @@ impl Handlers {
         F: Fn(Context, String) -> HandlerFuture + Send + Sync + 'static,
     {
         let handler = Handler { request_type: request_type.into(), demand, answer: Box::new(answer) };
-        self.by_type.write().insert(request_type.into(), Arc::new(handler));
+        self.by_type.write().set(request_type, Arc::new(handler));
     }
 
     /// Hears broadcasts of a type, from whom and with what data.
@@ -52,14 +51,14 @@ impl Handlers {
     where
         F: Fn(InstanceId, String) -> BroadcastFuture + Send + Sync + 'static,
     {
-        self.ears.write().insert(broadcast_type.into(), Arc::new(ear));
+        self.ears.write().set(broadcast_type, Arc::new(ear));
     }
 
     pub(super) fn find(&self, request_type: &str) -> Option<Arc<Handler>> {
-        self.by_type.read().get(request_type).cloned()
+        self.by_type.read().find(request_type)
     }
 
     pub(super) fn find_ear(&self, broadcast_type: &str) -> Option<Arc<Ear>> {
-        self.ears.read().get(broadcast_type).cloned()
+        self.ears.read().find(broadcast_type)
     }
 }

@@ -9,6 +9,7 @@ use convoke_core::mesh::{Envelope, InstanceId, RequestId};
 use convoke_core::ports::MeshInbox;
 use tracing::debug;
 
+use super::deadlines::End;
 use super::serving;
 use super::station::Station;
 use super::telemetry::METERS;
@@ -20,7 +21,7 @@ impl MeshInbox for Inbox {
         let station = &self.0;
         match Envelope::parse(&message) {
             Ok(Envelope::Reply { id, outcome }) => {
-                let is_ours = |id| station.pending.reply(id, outcome.map(str::to_owned));
+                let is_ours = |id| station.pending.end(id, End::Reply(outcome.map(str::to_owned)));
                 count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
             }
             Ok(Envelope::Heartbeat { id }) => {

@@ -8,18 +8,19 @@ use std::sync::Arc;
 
 use convoke_core::Json;
 use convoke_core::mesh::{Fault, InstanceId, MeshError, MeshNode, envelope};
-use convoke_core::ports::{Membership, MeshLink};
-use parking_lot::{Mutex, RwLock};
+use convoke_core::ports::MeshLink;
+use parking_lot::RwLock;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::calling::{self, CallOptions, unavailable};
 use super::handlers::Handlers;
-use super::inbox::Inbox;
 use super::membership::{self, OnGone};
+use super::outbox::Letter;
 use super::settings::Settings;
-use super::station::{Refusal, Station};
-use super::{lease, serving};
+use super::station::Station;
+use super::{lease, outbox, serving};
 
 /// Clones are the same instance.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ struct Inner {
     settings: RwLock<Settings>,
     handlers: Arc<Handlers>,
     on_gone: Arc<OnGone>,
-    running: RwLock<Option<Arc<Running>>>,
+    running: RwLock<Option<Running>>,
     /// Starts and stops take turns.
     turn: tokio::sync::Mutex<()>,
 }
@@ -77,13 +78,10 @@ impl Instance {
         let settings = self.0.settings.read().clone();
         settings.check()?;
         let (link, hostname) = (self.0.link.clone(), self.0.hostname.clone());
-        let (station, refusals) = Station::new(link, settings, hostname, self.0.handlers.clone());
-        let joined = self.0.link.join(&self.0.hostname, Arc::new(Inbox(station.clone()))).await;
-        let seat = joined.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
-        station.joined(seat.id());
-        let running = Running::new(station, seat, refusals, self.0.on_gone.clone());
-        let id = running.station.id();
-        *self.0.running.write() = Some(Arc::new(running));
+        let (station, letters) = Station::new(link, settings, hostname, self.0.handlers.clone());
+        station.join().await.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
+        let id = station.id();
+        *self.0.running.write() = Some(Running::new(station, letters, self.0.on_gone.clone()));
         Ok(id)
     }
 
@@ -92,7 +90,8 @@ impl Instance {
         let _turn = self.0.turn.lock().await;
         let running = self.0.running.write().take();
         if let Some(running) = running {
-            running.stop().await;
+            // In a task of its own: whoever stops us may be dropped meanwhile, a handler of ours for one.
+            let _ = tokio::spawn(running.stop()).await;
         }
     }
 
@@ -165,44 +164,40 @@ impl Instance {
 /// What must go when an instance stops, or is dropped.
 struct Running {
     station: Arc<Station>,
-    seat: Mutex<Option<Box<dyn Membership>>>,
     /// Those that act in the registry.
-    duties: tokio::sync::Mutex<JoinSet<()>>,
-    /// Those that calls and refusals need.
+    duties: JoinSet<()>,
+    /// Those that calls and replies need.
     _plumbing: JoinSet<()>,
 }
 
 impl Running {
-    fn new(
-        station: Arc<Station>,
-        seat: Box<dyn Membership>,
-        refusals: tokio::sync::mpsc::Receiver<Refusal>,
-        on_gone: Arc<OnGone>,
-    ) -> Self {
+    fn new(station: Arc<Station>, letters: mpsc::Receiver<Letter>, on_gone: Arc<OnGone>) -> Self {
         let (mut duties, mut plumbing) = (JoinSet::new(), JoinSet::new());
         let (beating, standing, pending) = (station.clone(), station.clone(), station.pending.clone());
         duties.spawn(async move { membership::keep(&beating, &on_gone).await });
         duties.spawn(async move { lease::stand(&standing).await });
         plumbing.spawn(async move { pending.watch().await });
-        plumbing.spawn(Station::send_refusals(station.link.clone(), refusals));
-        Running { station, seat: Mutex::new(Some(seat)), duties: tokio::sync::Mutex::new(duties), _plumbing: plumbing }
+        plumbing.spawn(outbox::send_all(station.link.clone(), station.pending.clone(), letters));
+        Running { station, duties, _plumbing: plumbing }
     }
 
-    async fn stop(&self) {
-        let station = &self.station;
+    async fn stop(mut self) {
+        let station = self.station.clone();
         station.pending.close();
         station.stopping.cancel();
         // Nobody beats behind our back once we have left.
-        self.duties.lock().await.shutdown().await;
+        self.duties.shutdown().await;
         station.lease.lost();
         // Even where it does not seem to be ours: we may have been about to be given it.
         if let Err(error) = station.link.resign(&station.lease.holder).await {
             debug!(%error, "could not resign; the lock will expire");
         }
-        if let Err(error) = station.link.leave(station.id()).await {
+        if let Some(seat) = station.seat()
+            && let Err(error) = seat.leave().await
+        {
             debug!(%error, "could not leave; the leader will see that we are gone");
         }
-        drop(self.seat.lock().take());
+        station.give_up_seat();
         station.tasks.close();
         if tokio::time::timeout(station.settings.stop_grace, station.tasks.wait()).await.is_err() {
             station.abandoned.cancel();
@@ -216,5 +211,7 @@ impl Drop for Running {
         self.station.pending.close();
         self.station.stopping.cancel();
         self.station.abandoned.cancel();
+        self.station.lease.lost();
+        self.station.give_up_seat();
     }
 }

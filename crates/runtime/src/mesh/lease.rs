@@ -37,9 +37,14 @@ impl Lease {
     }
 
     fn held(&self, asked: Instant, ttl: Duration) {
-        *self.until.lock() = Some(asked + (ttl - ttl / MARGIN_PART));
+        *self.until.lock() = Some(asked + believed(ttl));
         telemetry::leads(true);
     }
+}
+
+/// How long who is given a lock counts on it.
+pub(super) fn believed(ttl: Duration) -> Duration {
+    ttl - ttl / MARGIN_PART
 }
 
 /// Takes the lock when it is free and keeps it, for ever.

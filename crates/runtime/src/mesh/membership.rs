@@ -1,15 +1,18 @@
 //! Keeps the registry: says that we are alive, and where we lead, removes those that are not.
 //!
 //! A beat also says our host name, so that an instance that was paused, swept out and woken is there again as it was. After
-//! a lost connection it beats at once: the registry may have been emptied.
+//! a lost connection it beats at once: the registry may have been emptied. Where it was, and our number was given to another
+//! before it heard of us again, we join anew under a new one; calls that were under way end by their deadline.
+//!
+//! Who could not reach the registry for a while does not sweep until the others had time to beat: they are as alive as we are.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::Error;
 use convoke_core::mesh::InstanceId;
+use convoke_core::{Error, Result};
 use futures_util::FutureExt;
 use parking_lot::RwLock;
 use tokio::time::Instant;
@@ -27,29 +30,51 @@ pub(super) type GoneFn = dyn Fn(InstanceId) -> Pin<Box<dyn Future<Output = ()> +
 pub(super) type OnGone = RwLock<Option<Arc<GoneFn>>>;
 
 /// Beats and sweeps, for ever. We have just been registered.
-pub(super) async fn keep(station: &Station, on_gone: &OnGone) {
-    let interval = station.settings.heartbeat_interval;
+pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
+    let (interval, ttl) = (station.settings.heartbeat_interval, station.settings.node_ttl);
     let mut next = Instant::now() + interval;
+    // While the registry could not be reached, nobody could beat: those who live have until then to be heard of again.
+    let mut settled = Instant::now() + ttl;
     loop {
-        tokio::select! {
-            () = tokio::time::sleep_until(next) => {}
-            () = station.missed.notified() => {}
-        }
+        let is_late = tokio::select! {
+            () = tokio::time::sleep_until(next) => false,
+            () = station.missed.notified() => true,
+        };
         let started = Instant::now();
-        next = match station.link.beat(station.id(), &station.hostname).await {
-            Ok(()) => started + interval,
+        match beat(station).await {
+            Ok(live) => {
+                telemetry::nodes(live);
+                next = started + interval;
+                if is_late {
+                    settled = started + ttl;
+                } else if station.lease.is_held() && started >= settled {
+                    sweep(station, on_gone).await;
+                }
+            }
             Err(error) => {
                 warn!(%error, instance = station.id().0, "cannot tell the mesh that we are alive");
-                Instant::now() + (interval / RETRY_PART).min(RETRY_MAX)
+                next = Instant::now() + (interval / RETRY_PART).min(RETRY_MAX);
+                settled = next + ttl;
             }
-        };
-        if station.lease.is_held() {
-            sweep(station, on_gone).await;
-        }
-        if let Ok(nodes) = station.link.nodes(station.settings.node_ttl).await {
-            telemetry::nodes(nodes.len());
         }
     }
+}
+
+/// How many live. Joins anew where our number is another's by now.
+async fn beat(station: &Arc<Station>) -> Result<u64> {
+    if let Some(seat) = station.seat() {
+        match seat.beat(station.settings.node_ttl).await {
+            Err(Error::Fenced { .. }) => {
+                warn!(instance = seat.id().0, "the mesh has lost its data and given our number to another");
+                station.give_up_seat();
+            }
+            other => return other,
+        }
+    }
+    station.join().await?;
+    info!(instance = station.id().0, "joined the mesh under a new number");
+    let seat = station.seat().ok_or_else(|| Error::unavailable("mesh", "it was stopped meanwhile"))?;
+    seat.beat(station.settings.node_ttl).await
 }
 
 async fn sweep(station: &Station, on_gone: &OnGone) {
@@ -62,6 +87,9 @@ async fn sweep(station: &Station, on_gone: &OnGone) {
             }
         }
         Err(Error::Fenced { .. }) => station.lease.lost(),
+        Err(error @ Error::Unknown { .. }) => {
+            warn!(%error, "instances may be gone from the mesh that nobody is told of")
+        }
         Err(error) => debug!(%error, "cannot sweep the mesh"),
     }
 }

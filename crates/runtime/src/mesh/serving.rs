@@ -14,10 +14,11 @@ use convoke_core::mesh::envelope::{DATA_BYTES_MAX, Request, encode_heartbeat, en
 use convoke_core::mesh::{Fault, InstanceId};
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::context::Context;
 use super::handlers::Handler;
+use super::outbox::{Letter, Reply, Sort};
 use super::station::{Permit, Station};
 use super::telemetry;
 use super::tracing_scope::in_trace;
@@ -26,10 +27,6 @@ use super::tracing_scope::in_trace;
 const HEARTBEAT_PART: f64 = 0.75;
 /// However little a caller waits, heartbeats are no closer together.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// However long a caller waits, a reply that cannot be sent is given up after this.
-const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
-const RETRY_FIRST: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// A request that was heard: starts its handler, or refuses it.
 pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
@@ -46,13 +43,7 @@ pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
         Ok(admitted) => admitted,
         Err(fault) => return station.refuse(request.sender, &request.id, &request.kind, &fault),
     };
-    let work = Work {
-        station: station.clone(),
-        id: request.id.into_owned(),
-        caller: request.sender,
-        timeout,
-        _permit: permit,
-    };
+    let work = Work { station: station.clone(), id: request.id.into_owned(), caller: request.sender, timeout, permit };
     let data = request.data.to_owned();
     station.tasks.spawn(work.run(handler, context, data));
 }
@@ -122,7 +113,7 @@ struct Work {
     id: String,
     caller: InstanceId,
     timeout: Duration,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Work {
@@ -134,11 +125,12 @@ impl Work {
             () = self.send_heartbeats() => Err(Fault::Stopped),
             () = self.station.abandoned.cancelled() => Err(Fault::Stopped),
         };
-        let reply = match outcome {
+        let message = match outcome {
             Ok(data) => encode_reply(&self.id, data.as_raw()),
             Err(fault) => encode_refusal(&self.id, &fault.to_error(&handler.request_type)),
         };
-        self.send_reply(reply.into()).await;
+        let sort = Sort::Reply(Reply::new(self.permit, self.timeout));
+        self.station.outbox.put(Letter { to: self.caller, message: message.into(), sort }).await;
     }
 
     /// For as long as it is polled. One that is lost is made up for by the next; the reply does not wait for it.
@@ -150,27 +142,8 @@ impl Work {
             // From beat to beat, so that a slow link does not stretch them beyond what the caller waits.
             next = (next + interval).max(Instant::now());
             tokio::time::sleep_until(next).await;
-            if let Err(error) = self.station.link.send(self.caller, heartbeat.clone()).await {
-                telemetry::dropped("heartbeat");
-                debug!(%error, caller = self.caller.0, "a heartbeat could not be sent");
-            }
-        }
-    }
-
-    /// Tries for as long as the caller may still wait. It may come twice; the caller takes the first.
-    async fn send_reply(&self, reply: Bytes) {
-        let (given_up, mut pause) = (Instant::now() + self.timeout.min(REPLY_PATIENCE_MAX), RETRY_FIRST);
-        let may_go_on = |pause| Instant::now() + pause < given_up && !self.station.abandoned.is_cancelled();
-        loop {
-            match self.station.link.send(self.caller, reply.clone()).await {
-                Ok(1..) => return,
-                Err(error) if error.is_transient() && may_go_on(pause) => {
-                    debug!(%error, caller = self.caller.0, "a reply could not be sent yet");
-                }
-                Ok(0) | Err(_) => return telemetry::dropped("reply"),
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MAX);
+            let letter = Letter { to: self.caller, message: heartbeat.clone(), sort: Sort::Heartbeat };
+            self.station.outbox.put(letter).await;
         }
     }
 }

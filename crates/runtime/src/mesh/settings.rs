@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use convoke_core::Invalid;
 
+use super::lease::believed;
+
+/// Longer than any time that is meant, short enough to be added to any instant.
+const TIME_MAX: Duration = Duration::from_secs(86_400 * 365);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// How often we say that we are alive.
@@ -49,17 +54,18 @@ impl Settings {
             ("mesh.leader_retry_delay", self.leader_retry_delay),
         ];
         for (field, value) in positive {
-            if value < Duration::from_millis(1) {
-                return Err(Invalid::new(field, format!("expected 1ms or more, got {value:?}")));
+            if !(Duration::from_millis(1)..=TIME_MAX).contains(&value) {
+                return Err(Invalid::new(field, format!("expected 1ms to {TIME_MAX:?}, got {value:?}")));
             }
         }
         if self.heartbeat_interval >= self.node_ttl {
             let message = format!("expected more than mesh.heartbeat_interval, which is {:?}", self.heartbeat_interval);
             return Err(Invalid::senseless("mesh.node_ttl", message));
         }
-        if self.leader_renew_interval >= self.leader_ttl {
+        if self.leader_renew_interval >= believed(self.leader_ttl) {
+            let renewed = self.leader_renew_interval;
             let message =
-                format!("expected more than mesh.leader_renew_interval, which is {:?}", self.leader_renew_interval);
+                format!("nine tenths of it must be more than mesh.leader_renew_interval, which is {renewed:?}");
             return Err(Invalid::senseless("mesh.leader_ttl", message));
         }
         if self.handlers_max == 0 {
@@ -80,10 +86,12 @@ mod tests {
             "mesh.request_timeout" => it.request_timeout = Duration::ZERO,
             "mesh.heartbeat_interval" => it.heartbeat_interval = Duration::ZERO,
             "mesh.node_ttl" => it.node_ttl = it.heartbeat_interval,
-            "mesh.leader_ttl" => it.leader_ttl = it.leader_renew_interval,
+            "mesh.leader_ttl" => it.leader_ttl = it.leader_renew_interval * 10 / 9,
+            "mesh.leader_retry_delay" => it.leader_retry_delay = Duration::MAX,
             _ => it.handlers_max = 0,
         };
-        let fields = ["request_timeout", "heartbeat_interval", "node_ttl", "leader_ttl", "handlers_max"];
+        let fields =
+            ["request_timeout", "heartbeat_interval", "node_ttl", "leader_ttl", "leader_retry_delay", "handlers_max"];
         for field in fields.map(|name| format!("mesh.{name}")) {
             let mut settings = Settings::default();
             spoil(&field, &mut settings);

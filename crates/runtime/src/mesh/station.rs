@@ -2,29 +2,25 @@
 //!
 //! Each start makes a new one, with a call table of its own: nothing of an earlier run can be mistaken for this one's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
+use convoke_core::Result;
 use convoke_core::mesh::{Fault, InstanceId, envelope};
-use convoke_core::ports::MeshLink;
-use futures_util::stream::{self, StreamExt};
+use convoke_core::ports::{Membership, MeshLink};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::deadlines::Pending;
 use super::handlers::Handlers;
+use super::inbox::Inbox;
 use super::lease::Lease;
+use super::outbox::{Letter, Outbox, Sort};
 use super::settings::Settings;
-use super::telemetry::{self, METERS};
-
-/// How many refusals wait to be sent; more are dropped, since whoever causes so many does not wait for them.
-const REFUSALS_MAX: usize = 1_024;
-/// How many refusals are sent at once.
-const REFUSALS_AT_ONCE: usize = 64;
-
-pub(super) type Refusal = (InstanceId, Bytes);
+use super::telemetry::METERS;
 
 pub(super) struct Station {
     pub link: Arc<dyn MeshLink>,
@@ -33,14 +29,16 @@ pub(super) struct Station {
     pub handlers: Arc<Handlers>,
     pub pending: Arc<Pending>,
     pub lease: Lease,
-    /// Known once it has joined; messages may come before.
-    id: OnceLock<InstanceId>,
+    /// Known once it has joined; messages may come before. It changes where it had to join anew.
+    id: AtomicU64,
+    /// Dropped, we hear no more.
+    seat: Mutex<Option<Arc<dyn Membership>>>,
     /// The connection was lost for a while: the registry must hear of us at once.
     pub missed: Notify,
     pub tasks: TaskTracker,
     running: AtomicUsize,
     malformed: AtomicU64,
-    refusals: mpsc::Sender<Refusal>,
+    pub outbox: Outbox,
     /// Handlers are asked to come to an end, and no more are started.
     pub stopping: CancellationToken,
     /// Handlers that still run are dropped.
@@ -53,8 +51,8 @@ impl Station {
         settings: Settings,
         hostname: String,
         handlers: Arc<Handlers>,
-    ) -> (Arc<Self>, mpsc::Receiver<Refusal>) {
-        let (refusals, queue) = mpsc::channel(REFUSALS_MAX);
+    ) -> (Arc<Self>, mpsc::Receiver<Letter>) {
+        let (outbox, letters) = Outbox::new();
         let station = Station {
             link,
             settings,
@@ -62,24 +60,39 @@ impl Station {
             handlers,
             pending: Arc::new(Pending::new()),
             lease: Lease::new(),
-            id: OnceLock::new(),
+            id: AtomicU64::new(InstanceId::NOBODY.0),
+            seat: Mutex::new(None),
             missed: Notify::new(),
             tasks: TaskTracker::new(),
             running: AtomicUsize::new(0),
             malformed: AtomicU64::new(0),
-            refusals,
+            outbox,
             stopping: CancellationToken::new(),
             abandoned: CancellationToken::new(),
         };
-        (Arc::new(station), queue)
+        (Arc::new(station), letters)
     }
 
     pub(super) fn id(&self) -> InstanceId {
-        self.id.get().copied().unwrap_or(InstanceId::NOBODY)
+        InstanceId(self.id.load(Ordering::Acquire))
     }
 
-    pub(super) fn joined(&self, id: InstanceId) {
-        let _ = self.id.set(id);
+    /// Joins, under a number that it did not have before.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<()> {
+        let seat = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
+        self.id.store(seat.id().0, Ordering::Release);
+        *self.seat.lock() = Some(seat.into());
+        Ok(())
+    }
+
+    pub(super) fn seat(&self) -> Option<Arc<dyn Membership>> {
+        self.seat.lock().clone()
+    }
+
+    /// Hears no more. What hears holds on to us, so this must happen sooner or later.
+    pub(super) fn give_up_seat(&self) {
+        let seat = self.seat.lock().take();
+        drop(seat);
     }
 
     pub(super) fn running(&self) -> usize {
@@ -101,36 +114,25 @@ impl Station {
         let count = |running: usize| (running < max).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).ok()?;
         METERS.handler_began();
-        Some(Permit(self.clone()))
+        Some(Permit { station: self.clone(), _token: self.tasks.token() })
     }
 
     /// Answers a request that is not run. Never waits.
     pub(super) fn refuse(&self, caller: InstanceId, id: &str, request_type: &str, fault: &Fault) {
-        let message = envelope::encode_refusal(id, &fault.to_error(request_type));
-        if self.refusals.try_send((caller, message.into())).is_err() {
-            telemetry::dropped("refusal");
-        }
-    }
-
-    /// Sends refusals, for ever.
-    pub(super) async fn send_refusals(link: Arc<dyn MeshLink>, queue: mpsc::Receiver<Refusal>) {
-        let refusals = stream::unfold(queue, async |mut queue| Some((queue.recv().await?, queue)));
-        let link = &link;
-        let send = |(caller, message)| async move {
-            if !matches!(link.send(caller, message).await, Ok(1..)) {
-                telemetry::dropped("refusal");
-            }
-        };
-        refusals.for_each_concurrent(REFUSALS_AT_ONCE, send).await;
+        let message = envelope::encode_refusal(id, &fault.to_error(request_type)).into();
+        self.outbox.try_put(Letter { to: caller, message, sort: Sort::Refusal });
     }
 }
 
-/// Leave to run one handler.
-pub(super) struct Permit(Arc<Station>);
+/// Leave to run one handler, until its reply is sent. A stop waits for it.
+pub(super) struct Permit {
+    pub(super) station: Arc<Station>,
+    _token: TaskTrackerToken,
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.station.running.fetch_sub(1, Ordering::AcqRel);
         METERS.handler_ended();
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn dropped(what: &'static str) {
     counter!("convoke_mesh_dropped_total", "what" => what).increment(1);
 }
 
-pub(super) fn nodes(count: usize) {
+pub(super) fn nodes(count: u64) {
     gauge!("convoke_mesh_nodes").set(count as f64);
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
 /// What is there. A capability that is finished is added here, and from then on nothing of it may be missing.
-const THERE: [Capability; 2] = [Capability::Jobs, Capability::Shards];
+const THERE: [Capability; 4] = [Capability::Jobs, Capability::Cluster, Capability::Shards, Capability::Election];
 
 fn server() -> NodeBuilder {
     Node::builder(env!("CARGO_BIN_EXE_convoke"))
@@ -301,8 +301,8 @@ async fn every_metric_and_event() {
 /// Events that one embedded node has before or after anybody can listen: by the names the server gives them.
 fn told_of_a_cluster() -> Vec<String> {
     use convoke_core::election::{self, Contention};
-    use convoke_core::jobs::event::{Event, Happening, NodeChange};
-    use convoke_core::{Epoch, NodeId};
+    use convoke_core::jobs::event::{Event, HandoffChange, Happening, NodeChange};
+    use convoke_core::{Epoch, ExecutionId, JobId, NodeId};
     const BEAT: std::time::Duration = std::time::Duration::from_secs(5);
     let node = NodeId::new("n").expect("a name");
     let leader = Happening::LeaderChanged {
@@ -313,6 +313,15 @@ fn told_of_a_cluster() -> Vec<String> {
     };
     let changes = [NodeChange::Joined, NodeChange::Draining, NodeChange::Left, NodeChange::Dead];
     let nodes = changes.map(|change| Happening::Node { change, node_id: node.clone() });
+    let handoffs = [HandoffChange::Started, HandoffChange::Acked, HandoffChange::Retried, HandoffChange::Orphaned];
+    let handoffs = handoffs.map(|change| Happening::Handoff {
+        change,
+        job_id: JobId(uuid::Uuid::nil()),
+        execution_id: ExecutionId(uuid::Uuid::nil()),
+        from_node: node.clone(),
+        new_owner: None,
+        tries: None,
+    });
     let contention = Contention { duration: BEAT * 3, expected: BEAT, ratio: 3.0, threshold: 2.0 };
     let election = [
         election::Happening::WorkersUpdated { workers: vec!["n".into()] },
@@ -322,6 +331,6 @@ fn told_of_a_cluster() -> Vec<String> {
         election::Happening::BreakerClosed { failure_count: 0 },
     ]
     .map(|what| Happening::Election { namespace: "coordinator".into(), what });
-    let all = std::iter::once(leader).chain(nodes).chain(election);
+    let all = std::iter::once(leader).chain(nodes).chain(handoffs).chain(election);
     all.map(|what| Event::new(jiff::Timestamp::UNIX_EPOCH, what).name().to_owned()).collect()
 }

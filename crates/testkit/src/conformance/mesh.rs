@@ -81,7 +81,12 @@ async fn join(link: &dyn MeshLink, hostname: &str) -> Member {
 }
 
 async fn send(link: &dyn MeshLink, to: InstanceId, text: &'static str) -> u64 {
-    link.send(to, Bytes::from_static(text.as_bytes())).await.expect("send")
+    send_bytes(link, to, Bytes::from_static(text.as_bytes())).await
+}
+
+async fn send_bytes(link: &dyn MeshLink, to: InstanceId, message: Bytes) -> u64 {
+    let [answer] = <[_; 1]>::try_from(link.send(&[(to, message)]).await).expect("an answer to each");
+    answer.expect("send")
 }
 
 /// Those listed, with their host names.
@@ -98,7 +103,7 @@ fn assert_fenced<T: std::fmt::Debug>(answer: Result<T>) {
 pub async fn numbers_are_counted_up_and_never_given_twice(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
     let (first, second) = (join(link, "a").await, join(link, "b").await);
     assert_eq!((first.id(), second.id()), (InstanceId(1), InstanceId(2)));
-    link.leave(second.id()).await.expect("leave");
+    second.seat.leave().await.expect("leave");
     drop(second);
     assert_eq!(join(link, "c").await.id(), InstanceId(3));
 }
@@ -114,9 +119,11 @@ pub async fn a_message_reaches_the_one_it_is_sent_to(link: &dyn MeshLink, _advan
 
 pub async fn messages_of_one_sender_arrive_in_order(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
     let mut a = join(link, "a").await;
-    for n in 0..200 {
-        link.send(a.id(), n.to_string().into()).await.expect("send");
+    for n in 0..100 {
+        assert_eq!(send_bytes(link, a.id(), n.to_string().into()).await, 1);
     }
+    let letters: Vec<_> = (100..200).map(|n| (a.id(), n.to_string().into())).collect();
+    assert!(link.send(&letters).await.into_iter().all(|answer| matches!(answer, Ok(1))));
     for n in 0..200 {
         assert_eq!(a.hear().await, n.to_string());
     }
@@ -127,6 +134,10 @@ pub async fn a_send_to_nobody_says_so(link: &dyn MeshLink, _advance: impl AsyncF
     let a = join(link, "a").await;
     assert_eq!(send(link, InstanceId(a.id().0 + 1), "x").await, 0);
     assert_eq!(send(link, InstanceId(u64::MAX), "x").await, 0);
+    // Among others, each has its own answer.
+    let letters = [0, 1, 0].map(|n| (InstanceId(a.id().0 + n), Bytes::from_static(b"x")));
+    let answers: Result<Vec<u64>> = link.send(&letters).await.into_iter().collect();
+    assert_eq!(answers.expect("send"), [1, 0, 1]);
 }
 
 pub async fn a_broadcast_reaches_everybody(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
@@ -159,7 +170,7 @@ pub async fn any_bytes_arrive_as_they_were_sent(link: &dyn MeshLink, _advance: i
     let mut a = join(link, "a").await;
     let bytes: Bytes = (0..=255_u8).cycle().take(2 << 20).collect();
     for message in [Bytes::new(), Bytes::from_static(b"\r\n\0\xff"), bytes] {
-        assert_eq!(link.send(a.id(), message.clone()).await.expect("send"), 1);
+        assert_eq!(send_bytes(link, a.id(), message.clone()).await, 1);
         assert!(a.hear().await == message);
     }
 }
@@ -168,18 +179,18 @@ pub async fn the_registry_has_who_joined_and_not_who_left(link: &dyn MeshLink, _
     assert!(listed(link, LONG).await.is_empty());
     let (a, b) = (join(link, "host-a").await, join(link, "größe b").await);
     assert_eq!(listed(link, LONG).await, [(a.id(), "host-a".into()), (b.id(), "größe b".into())]);
-    link.leave(a.id()).await.expect("leave");
-    link.leave(a.id()).await.expect("not an error");
+    a.seat.leave().await.expect("leave");
+    a.seat.leave().await.expect("not an error");
     assert_eq!(listed(link, LONG).await, [(b.id(), "größe b".into())]);
 }
 
 pub async fn who_does_not_beat_is_not_listed(link: &dyn MeshLink, advance: impl AsyncFn(Duration)) {
     let (a, b) = (join(link, "a").await, join(link, "b").await);
     advance(OVER).await;
-    link.beat(b.id(), "b").await.expect("beat");
+    assert_eq!(b.seat.beat(SHORT).await.expect("beat"), 1);
     assert_eq!(listed(link, SHORT).await, [(b.id(), "b".into())], "although nobody swept");
     assert_eq!(listed(link, LONG).await.len(), 2);
-    link.beat(a.id(), "a").await.expect("beat");
+    assert_eq!(a.seat.beat(LONG).await.expect("beat"), 2);
     assert_eq!(listed(link, SHORT).await.len(), 2);
 }
 
@@ -192,7 +203,7 @@ pub async fn a_beat_brings_back_who_was_swept_out_with_its_hostname(
     assert!(link.lead("l", LONG).await.expect("lead"));
     assert_eq!(link.sweep("l", SHORT).await.expect("sweep"), [a.id()]);
     assert!(listed(link, LONG).await.is_empty());
-    link.beat(a.id(), "host-a").await.expect("beat");
+    a.seat.beat(LONG).await.expect("beat");
     assert_eq!(listed(link, SHORT).await, [(a.id(), "host-a".into())]);
 }
 
@@ -201,6 +212,9 @@ pub async fn one_leads_at_a_time(link: &dyn MeshLink, _advance: impl AsyncFn(Dur
     let won: Vec<_> = [a, b, c].into_iter().map(|answer| answer.expect("lead")).filter(|is_won| *is_won).collect();
     assert_eq!(won.len(), 1);
     assert!(!link.lead("d", LONG).await.expect("lead"));
+    let again = [link.lead("a", LONG).await, link.lead("b", LONG).await, link.lead("c", LONG).await];
+    let again: Result<Vec<bool>> = again.into_iter().collect();
+    assert_eq!(again.expect("lead").into_iter().filter(|is_won| *is_won).count(), 1, "whoever has it finds its own");
 }
 
 pub async fn a_lock_that_is_not_renewed_is_free(link: &dyn MeshLink, advance: impl AsyncFn(Duration)) {
@@ -228,7 +242,7 @@ pub async fn a_sweep_names_who_is_gone_once(link: &dyn MeshLink, advance: impl A
     assert!(link.lead("l", LONG).await.expect("lead"));
     assert!(link.sweep("l", LONG).await.expect("sweep").is_empty());
     advance(OVER).await;
-    link.beat(b.id(), "b").await.expect("beat");
+    b.seat.beat(LONG).await.expect("beat");
     let mut gone = link.sweep("l", SHORT).await.expect("sweep");
     gone.sort();
     assert_eq!(gone, [a.id(), c.id()]);

@@ -1,44 +1,62 @@
 //! What callers and handlers of a mesh saw.
 
+use std::collections::BTreeMap;
+
 use parking_lot::Mutex;
 
-/// Kept by the tests themselves: a call has a number, which its request carries.
+/// Kept by the tests themselves: a call has a number, which its request carries. Whoever saw something of it may say so in
+/// any order, since callers and handlers may be heard of by ways of their own.
 #[derive(Debug, Default)]
-pub struct CallLedger(Mutex<Vec<SeenCall>>);
+pub struct CallLedger(Mutex<BTreeMap<u64, SeenCall>>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SeenCall {
-    /// How often its end was seen by the caller: a reply, an error, its deadline, or the caller's own end.
+    /// How often it was made.
+    pub begins: u8,
+    /// How often its end was seen by the caller: a reply, an error or its deadline.
     pub ends: u8,
     /// How often a handler was started for it.
     pub runs: u8,
+    /// Its caller was killed, and may not have seen its end.
+    pub is_let_go: bool,
+    pub account: Account,
+}
+
+/// What the end of a call says of its handler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Account {
+    /// It may have run.
+    #[default]
+    Unsure,
+    Ran,
+    NothingRan,
 }
 
 impl CallLedger {
-    /// The number of a call that is about to be made.
-    pub fn begin(&self) -> u64 {
-        let mut calls = self.0.lock();
-        calls.push(SeenCall::default());
-        calls.len() as u64 - 1
+    pub fn begun(&self, number: u64) {
+        self.note(number, |call| call.begins = call.begins.saturating_add(1));
     }
 
-    pub fn ended(&self, number: u64) {
-        self.note(number, |call| &mut call.ends);
+    pub fn ended(&self, number: u64, account: Account) {
+        self.note(number, |call| {
+            call.ends = call.ends.saturating_add(1);
+            call.account = account;
+        });
     }
 
     pub fn ran(&self, number: u64) {
-        self.note(number, |call| &mut call.runs);
+        self.note(number, |call| call.runs = call.runs.saturating_add(1));
     }
 
-    pub fn calls(&self) -> Vec<SeenCall> {
+    pub fn let_go(&self, number: u64) {
+        self.note(number, |call| call.is_let_go = true);
+    }
+
+    pub fn calls(&self) -> BTreeMap<u64, SeenCall> {
         self.0.lock().clone()
     }
 
-    #[track_caller]
-    fn note(&self, number: u64, count: impl FnOnce(&mut SeenCall) -> &mut u8) {
-        let mut calls = self.0.lock();
-        let call = usize::try_from(number).ok().and_then(|place| calls.get_mut(place));
-        let count = count(call.unwrap_or_else(|| panic!("call {number} was never made")));
-        *count = count.saturating_add(1);
+    fn note(&self, number: u64, change: impl FnOnce(&mut SeenCall)) {
+        change(self.0.lock().entry(number).or_default());
     }
 }

@@ -21,7 +21,7 @@ pub mod m1_call_ends;
 pub mod m2_sent_once;
 mod seen;
 
-pub use calls::{CallLedger, SeenCall};
+pub use calls::{Account, CallLedger, SeenCall};
 pub use chronicle::{Change, Entry, Row};
 pub use ledger::{Acknowledged, Entries, Ledger, Reported, Run};
 pub use seen::{Seen, SeenJob, SeenRun};
@@ -58,12 +58,11 @@ pub fn history_holds(entries: &[Entry]) {
     holds(&broken);
 }
 
-/// Checks all that can be said of the calls of a mesh once all is quiet. Panics with what is broken.
-#[track_caller]
-pub fn calls_hold(ledger: &CallLedger) {
+/// All that can be said of the calls of a mesh once all is quiet.
+pub fn calls_broken(ledger: &CallLedger) -> Vec<Broken> {
     let mut broken = m1_call_ends::check(ledger);
     broken.extend(m2_sent_once::check(ledger));
-    holds(&broken);
+    broken
 }
 
 /// Panics where something is broken.

@@ -16,6 +16,8 @@ pub(super) struct Keys {
     pub broadcast: String,
     /// What an instance's channel begins with.
     pub channel_prefix: String,
+    /// What the key of a number's bearer begins with. It is ours alone.
+    pub bearer_prefix: String,
 }
 
 impl Keys {
@@ -28,7 +30,12 @@ impl Keys {
             lock: format!("{lock_prefix}:leader:mesh:{key}"),
             broadcast: format!("{mesh}:broadcast"),
             channel_prefix: format!("{mesh}:node:"),
+            bearer_prefix: format!("{mesh}:bearer:"),
         }
+    }
+
+    pub(super) fn bearer(&self, id: InstanceId) -> String {
+        format!("{}{id}", self.bearer_prefix)
     }
 
     pub(super) fn channel(&self, id: InstanceId) -> String {
@@ -50,6 +57,7 @@ mod tests {
         assert_eq!(keys.heartbeats, "app:mesh:my-app:heartbeats");
         assert_eq!(keys.hostnames, "app:mesh:my-app:nodes");
         assert_eq!(keys.channel(InstanceId(7)), "app:mesh:my-app:node:7");
+        assert_eq!(keys.bearer(InstanceId(7)), "app:mesh:my-app:bearer:7", "ours alone");
         assert_eq!(keys.broadcast, "app:mesh:my-app:broadcast");
         assert_eq!(keys.lock, "locks:leader:mesh:my-app");
     }

@@ -1,7 +1,7 @@
 //! A mesh in Redis, on speaking terms with the instances of the existing system.
 //!
 //! Numbers come from a counter. A sorted set has when each instance was last heard of, in the server's own time, and a hash
-//! its host name. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
+//! its host name. A key of each number says by a token whose it is, in case Redis loses its data. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
 //! leader's lock is a key that expires.
 //!
 //! A link has two connections, however many calls are under way: one to publish by, on which requests do not wait for each
@@ -20,6 +20,7 @@ use convoke_core::mesh::{InstanceId, MeshNode};
 use convoke_core::ports::{Membership, MeshInbox, MeshLink};
 use convoke_core::{Error, Result};
 use redis::Value;
+use uuid::Uuid;
 
 use self::keys::Keys;
 use super::dial::Dialer;
@@ -31,6 +32,8 @@ use super::switchboard::{Listener, Listening, Switchboard};
 
 const WHAT: &str = "mesh";
 const PUBLISH: &str = "PUBLISH";
+/// How long a number's bearer is remembered after its last beat: longer than any outage after which it should keep it.
+const TOKEN_MS: &str = "3600000";
 /// Longer than any time that is meant, short enough to be counted with in a script.
 const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 
@@ -51,20 +54,25 @@ impl RedisMesh {
         Ok(RedisMesh { line, switchboard, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
     }
 
-    async fn publish(&self, channel: &str, message: &[u8]) -> Result<u64> {
-        // Sized beforehand: this is what every call does twice.
-        let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
-        command.arg(PUBLISH).arg(channel).arg(message);
-        let answer = self.line.change(&command).await?;
-        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
-    }
-
     /// Runs a script that answers 1 for yes.
     async fn is_granted(&self, script: &script::Script, holder: &str, ttl: Duration) -> Result<bool> {
         let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
         let answer = self.line.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
         number(&answer).map(|answer| answer == 1).ok_or_else(|| senseless(WHAT, &answer))
     }
+}
+
+fn publish(channel: &str, message: &[u8]) -> redis::Cmd {
+    // Sized beforehand: this is what every call does twice.
+    let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
+    command.arg(PUBLISH).arg(channel).arg(message);
+    command
+}
+
+/// How many listen, as a publish was answered.
+fn listeners(answer: Value) -> Result<u64> {
+    let answer = answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
+    number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
 }
 
 fn ms(ttl: Duration) -> String {
@@ -87,8 +95,9 @@ fn shown(hostname: &Value) -> Option<String> {
 impl MeshLink for RedisMesh {
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
         let keys = &self.keys;
+        let token = Uuid::now_v7().to_string();
         let counted = [keys.counter.as_str(), &keys.heartbeats];
-        let args = [keys.channel_prefix.as_bytes()];
+        let args = [&keys.channel_prefix, &keys.bearer_prefix, &token, TOKEN_MS].map(str::as_bytes);
         let answer = self.line.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
         let complaint = senseless(WHAT, &answer);
         let id = instance(answer).ok_or(complaint)?;
@@ -96,26 +105,13 @@ impl MeshLink for RedisMesh {
         let topics = [keys.channel(id), keys.broadcast.clone()];
         let listening = self.switchboard.listen(&topics, Arc::new(Ear(inbox)));
         self.switchboard.confirm(&listening).await?;
-        self.beat(id, hostname).await?;
-        Ok(Box::new(Seat { id, _listening: listening }))
-    }
-
-    async fn beat(&self, id: InstanceId, hostname: &str) -> Result<()> {
-        let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames, &self.keys.counter];
-        let args = [id.to_string().into_bytes(), hostname.as_bytes().to_vec()];
-        let args = [&args[0][..], &args[1]];
-        self.line.run(Intent::Change, &script::MESH_BEAT, &keys, &args).await?;
-        Ok(())
-    }
-
-    async fn leave(&self, id: InstanceId) -> Result<()> {
-        let mut both = redis::pipe();
-        both.cmd("ZREM").arg(&self.keys.heartbeats).arg(id.0);
-        both.cmd("HDEL").arg(&self.keys.hostnames).arg(id.0);
-        for answer in self.line.pipe(Intent::Change, &both).await? {
-            answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
+        let seat = Seat { id, hostname: hostname.to_owned(), token, link: self.clone(), _listening: listening };
+        if let Err(error) = seat.beat(TTL_MAX).await {
+            // It may have been heard of all the same, and whoever sees it would call it.
+            let _ = seat.leave().await;
+            return Err(error);
         }
-        Ok(())
+        Ok(Box::new(seat))
     }
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
@@ -136,12 +132,19 @@ impl MeshLink for RedisMesh {
         Ok(nodes)
     }
 
-    async fn send(&self, to: InstanceId, message: Bytes) -> Result<u64> {
-        self.publish(&self.keys.channel(to), &message).await
+    async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>> {
+        let mut pipeline = redis::Pipeline::with_capacity(letters.len());
+        for (to, message) in letters {
+            pipeline.add_command(publish(&self.keys.channel(*to), message));
+        }
+        match self.line.pipe(Intent::Change, &pipeline).await {
+            Ok(answers) => answers.into_iter().map(listeners).collect(),
+            Err(error) => vec![Err(error); letters.len()],
+        }
     }
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
-        self.publish(&self.keys.broadcast, &message).await
+        listeners(self.line.change(&publish(&self.keys.broadcast, &message)).await?)
     }
 
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {
@@ -172,12 +175,38 @@ impl MeshLink for RedisMesh {
 
 struct Seat {
     id: InstanceId,
+    hostname: String,
+    /// Whose the number is: a Redis that has lost its data may give it to another.
+    token: String,
+    link: RedisMesh,
     _listening: Listening,
 }
 
+#[async_trait]
 impl Membership for Seat {
     fn id(&self) -> InstanceId {
         self.id
+    }
+
+    async fn beat(&self, ttl: Duration) -> Result<u64> {
+        let keys = &self.link.keys;
+        let (bearer, channel, id) = (keys.bearer(self.id), keys.channel(self.id), self.id.to_string());
+        let named = [keys.heartbeats.as_str(), &keys.hostnames, &keys.counter, &bearer];
+        let lately = ms(ttl);
+        let args = [&id, &self.hostname, &self.token, TOKEN_MS, &channel, &lately].map(str::as_bytes);
+        let answer = self.link.line.run(Intent::Change, &script::MESH_BEAT, &named, &args).await?;
+        match number(&answer) {
+            Some(-1) => Err(Error::Fenced { what: "heartbeat" }),
+            count => count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer)),
+        }
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let (keys, bearer, id) = (&self.link.keys, self.link.keys.bearer(self.id), self.id.to_string());
+        let named = [keys.heartbeats.as_str(), &keys.hostnames, &bearer];
+        let args = [&id, &self.token].map(|arg| arg.as_bytes());
+        self.link.line.run(Intent::Change, &script::MESH_LEAVE, &named, &args).await?;
+        Ok(())
     }
 }
 

@@ -34,11 +34,15 @@ impl Slots {
 
 /// A message that says which place it is of, filled up.
 pub fn message(place: usize) -> Vec<u8> {
-    format!("{place:<MESSAGE_BYTES$}").into_bytes()
+    let mut message = Vec::with_capacity(MESSAGE_BYTES);
+    message.extend_from_slice(place.to_string().as_bytes());
+    message.resize(MESSAGE_BYTES, b' ');
+    message
 }
 
 fn place_of(message: &[u8]) -> Option<usize> {
-    std::str::from_utf8(message).ok()?.trim_end().parse().ok()
+    let number = message.split(|byte| *byte == b' ').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,17 @@
 -- An instance is alive, and is called so. The counter never falls behind a number that is in use.
--- KEYS: the heartbeats, the host names, the counter. ARGV: the instance, its host name.
+-- Where Redis has lost its data, the number may have been given to another: then it is the other's. Its bearer says so, or,
+-- where there is none, that somebody else listens on its channel.
+-- KEYS: the heartbeats, the host names, the counter, the number's bearer.
+-- ARGV: the instance, its host name, its token, how long the token is kept in ms, its channel, how lately is alive in ms.
+-- Answers how many are alive, or -1 where the number is another's.
+local bearer = redis.call('GET', KEYS[4])
+if bearer and bearer ~= ARGV[3] then
+  return -1
+end
+if not bearer and tonumber(redis.call('PUBSUB', 'NUMSUB', ARGV[5])[2]) > 1 then
+  return -1
+end
+redis.call('SET', KEYS[4], ARGV[3], 'PX', ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
@@ -7,3 +19,4 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 if tonumber(redis.call('GET', KEYS[3]) or '0') < tonumber(ARGV[1]) then
   redis.call('SET', KEYS[3], ARGV[1])
 end
+return redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now - tonumber(ARGV[6])), '+inf')

@@ -1,0 +1,38 @@
+//! What is there for each type.
+
+use std::collections::HashMap;
+
+/// `H` handles requests, or hears broadcasts, of one type. The last one given for a type wins.
+#[derive(Debug)]
+pub struct Registry<H>(HashMap<Box<str>, H>);
+
+impl<H> Default for Registry<H> {
+    fn default() -> Self {
+        Registry(HashMap::new())
+    }
+}
+
+impl<H: Clone> Registry<H> {
+    pub fn set(&mut self, kind: &str, handler: H) {
+        self.0.insert(kind.into(), handler);
+    }
+
+    /// Whoever is given it keeps it, also when it is replaced.
+    pub fn find(&self, kind: &str) -> Option<H> {
+        self.0.get(kind).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_one_given_for_a_type_wins() {
+        let mut registry = Registry::default();
+        registry.set("a", 1);
+        registry.set("b", 2);
+        registry.set("a", 3);
+        assert_eq!(["a", "b", "c"].map(|kind| registry.find(kind)), [Some(3), Some(2), None]);
+    }
+}

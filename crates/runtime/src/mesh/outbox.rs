@@ -1,0 +1,173 @@
+//! What is sent to another instance: requests, replies, heartbeats and refusals, whatever has gathered in one go.
+//!
+//! Letters leave in the order in which they were put, and a batch does not wait for the answer to the one before it. What
+//! the link says of a letter decides what follows: a request that nobody can hear, or that was not sent, ends its call; a
+//! reply is tried again for as long as its caller may wait, and may come twice, of which the caller takes the first; the
+//! rest is counted. A request is never sent twice, and not at all once nobody waits for it.
+//!
+//! There is a limit to what waits here. Beyond it calls and replies wait for room, and refusals are dropped: whoever causes
+//! so many does not wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::mesh::{InstanceId, RequestId};
+use convoke_core::ports::MeshLink;
+use convoke_core::{Error, Result};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::deadlines::{End, Pending};
+use super::station::Permit;
+use super::telemetry;
+
+const LETTERS_MAX: usize = 4_096;
+/// A batch is closed when it has this many letters or bytes.
+const BATCH_LETTERS_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Batches whose answers are waited for.
+const BATCHES_MAX: usize = 16;
+/// However long a caller waits, a reply that cannot be sent is given up after this.
+const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
+/// For so long nobody may listen under a number whose instance is alive: it makes its connection anew.
+const RECONNECTION: Duration = Duration::from_secs(1);
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+pub(super) struct Letter {
+    pub to: InstanceId,
+    pub message: Bytes,
+    pub sort: Sort,
+}
+
+pub(super) enum Sort {
+    Request(RequestId),
+    Reply(Reply),
+    Heartbeat,
+    Refusal,
+}
+
+/// What a handler keeps until its reply is sent.
+pub(super) struct Reply {
+    permit: Permit,
+    written: Instant,
+    given_up: Instant,
+    pause: Duration,
+}
+
+impl Reply {
+    /// To a caller who waits for so long.
+    pub(super) fn new(permit: Permit, timeout: Duration) -> Self {
+        let written = Instant::now();
+        Reply { permit, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
+    }
+
+    fn may_go_on(&self, answer: &Result<u64>) -> bool {
+        let until = match answer {
+            // Its caller is gone, or between two connections.
+            Ok(_) => self.given_up.min(self.written + RECONNECTION),
+            Err(error) if error.is_transient() => self.given_up,
+            Err(_) => return false,
+        };
+        Instant::now() + self.pause < until && !self.permit.station.abandoned.is_cancelled()
+    }
+}
+
+pub(super) struct Outbox(mpsc::Sender<Letter>);
+
+impl Outbox {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Letter>) {
+        let (sender, letters) = mpsc::channel(LETTERS_MAX);
+        (Outbox(sender), letters)
+    }
+
+    /// Waits for room. False where the instance has stopped.
+    pub(super) async fn put(&self, letter: Letter) -> bool {
+        self.0.send(letter).await.is_ok()
+    }
+
+    /// Drops it where there is no room.
+    pub(super) fn try_put(&self, letter: Letter) {
+        if let Err(error) = self.0.try_send(letter) {
+            count_dropped(&error.into_inner().sort);
+        }
+    }
+}
+
+/// Sends what is put, for ever.
+pub(super) async fn send_all(link: Arc<dyn MeshLink>, pending: Arc<Pending>, mut letters: mpsc::Receiver<Letter>) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+            first = letters.recv(), if under_way.len() < BATCHES_MAX => {
+                let Some(first) = first else { return };
+                under_way.push(send_batch(&*link, &pending, gather(first, &mut letters)));
+            }
+        }
+    }
+}
+
+fn gather(first: Letter, letters: &mut mpsc::Receiver<Letter>) -> Vec<Letter> {
+    let mut bytes = first.message.len();
+    let mut batch = vec![first];
+    while batch.len() < BATCH_LETTERS_MAX
+        && bytes < BATCH_BYTES_MAX
+        && let Ok(letter) = letters.try_recv()
+    {
+        bytes += letter.message.len();
+        batch.push(letter);
+    }
+    batch
+}
+
+async fn send_batch(link: &dyn MeshLink, pending: &Pending, mut batch: Vec<Letter>) {
+    pending.retain(&mut batch, |letter| match letter.sort {
+        Sort::Request(id) => Some(id),
+        _ => None,
+    });
+    if batch.is_empty() {
+        return;
+    }
+    let messages: Vec<_> = batch.iter().map(|letter| (letter.to, letter.message.clone())).collect();
+    let answers = link.send(&messages).await;
+    for (letter, answer) in batch.into_iter().zip(answers) {
+        settle(pending, letter, answer);
+    }
+}
+
+fn settle(pending: &Pending, letter: Letter, answer: Result<u64>) {
+    match (answer, letter.sort) {
+        (Ok(1..), _) => {}
+        (Ok(0), Sort::Request(id)) => drop(pending.end(id, End::NoNode)),
+        // It may be under way: its reply or its deadline will tell.
+        (Err(Error::Unknown { .. }), Sort::Request(_)) => {}
+        (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
+        (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(letter.to, letter.message, reply),
+        (answer, sort) => {
+            debug!(to = letter.to.0, ?answer, "a message could not be delivered");
+            count_dropped(&sort);
+        }
+    }
+}
+
+fn try_again(to: InstanceId, message: Bytes, mut reply: Reply) {
+    let station = reply.permit.station.clone();
+    station.clone().tasks.spawn(async move {
+        tokio::time::sleep(reply.pause).await;
+        reply.pause = (reply.pause * 2).min(RETRY_MAX);
+        station.outbox.put(Letter { to, message, sort: Sort::Reply(reply) }).await;
+    });
+}
+
+fn count_dropped(sort: &Sort) {
+    telemetry::dropped(match sort {
+        Sort::Request(_) => "request",
+        Sort::Reply(_) => "reply",
+        Sort::Heartbeat => "heartbeat",
+        Sort::Refusal => "refusal",
+    });
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Error, Result};
 use object_store::path::Path;
@@ -23,7 +23,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::documents::{self, EPOCH_MAX, Metadata, State, TTL_MAX, Worker, ms};
+use super::documents::{self, EPOCH_MAX, Metadata, State, Worker, ms};
 use super::names::Folder;
 use super::objects::{Condition, Found, Objects, REQUEST_WAIT, WHAT, Written};
 use super::roster::Attendance;

@@ -3,17 +3,14 @@
 
 use std::time::Duration;
 
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::{Epoch, Error};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::failure::Result;
 
-/// A year: longer than any lease that is meant, short enough for any arithmetic on it.
-const TTL_MS_MAX: i64 = 365 * 86_400_000;
-
 fn ttl_ms(ttl: Duration) -> i64 {
-    i64::try_from(ttl.as_millis()).unwrap_or(TTL_MS_MAX).min(TTL_MS_MAX)
+    i64::try_from(ttl.min(TTL_MAX).as_millis()).unwrap_or(i64::MAX)
 }
 
 fn number(epoch: Epoch) -> Result<i64> {

@@ -28,7 +28,7 @@ const LEADER_MAX: usize = 3;
 const FAULTY_MAX: u64 = 5;
 
 fn settings() -> Settings {
-    let mut settings = Settings::with_ttl(Duration::from_secs(3));
+    let mut settings = Settings::default().with_ttl(Duration::from_secs(3));
     settings.heartbeat_interval = Duration::from_millis(200);
     settings.heartbeat_jitter = Duration::from_millis(50);
     settings.startup_jitter_max = Duration::from_millis(100);

@@ -11,6 +11,9 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::ids::Epoch;
 
+/// Longer than any lease that is meant, short enough to be added to any instant. A backend takes a longer one for this.
+pub const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
+
 #[async_trait]
 pub trait Leases: Send + Sync {
     /// Adds a member to the roster, or refreshes it.

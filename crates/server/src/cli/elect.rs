@@ -139,7 +139,7 @@ fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
     let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
-    let times = args.ttl.map_or(configured, Settings::with_ttl);
+    let times = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
     // An outage that is over must not cost more than a failover does.
     breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
     Settings {

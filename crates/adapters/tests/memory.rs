@@ -7,6 +7,7 @@ use std::time::Duration;
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SettableClock, SystemClock};
 use convoke_core::ports::{Bus, Clock, Leases, MeshLink, Store};
 use convoke_testkit::conformance::Subject;
+use convoke_testkit::conformance::leases::Clients;
 
 mod store {
     use super::*;
@@ -32,9 +33,11 @@ mod bus {
 mod leases {
     use super::*;
 
-    async fn fresh() -> Subject<dyn Leases> {
+    /// In memory the adapter is the backend: all share one.
+    async fn fresh(count: usize) -> Clients {
         tokio::time::pause();
-        Subject::new(Arc::new(MemoryLeases::new()))
+        let leases: Arc<dyn Leases> = Arc::new(MemoryLeases::new());
+        Subject::new(vec![leases; count].into())
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::advance);

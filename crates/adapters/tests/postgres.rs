@@ -6,7 +6,12 @@ use std::sync::Arc;
 use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 use convoke_core::ports::{Leases, Store};
 use convoke_testkit::conformance::Subject;
+use convoke_testkit::conformance::leases::Clients;
 use convoke_testkit::process::SharedPostgres;
+
+async fn connect(url: &str) -> Arc<dyn Leases> {
+    Arc::new(PostgresLeases::connect(url).await.expect("connects"))
+}
 
 mod store {
     use super::*;
@@ -22,9 +27,13 @@ mod store {
 mod leases {
     use super::*;
 
-    async fn fresh() -> Subject<dyn Leases> {
+    async fn fresh(count: usize) -> Clients {
         let url = SharedPostgres::get().create_database();
-        Subject::new(Arc::new(PostgresLeases::connect(&url).await.expect("connects")))
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            clients.push(connect(&url).await);
+        }
+        Subject::new(clients.into())
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
@@ -33,11 +42,16 @@ mod leases {
 mod leases_of_a_store {
     use super::*;
 
-    /// In a schema of its own, beside what else the database holds.
-    async fn fresh() -> Subject<dyn Leases> {
-        let url = SharedPostgres::get().create_database();
-        let store = PostgresStore::connect(&format!("{url}&schema=some%20jobs")).await.expect("connects");
-        Subject::keeping(Arc::new(store.leases()), store)
+    /// In a schema of its own, beside what else the database holds. One goes by the store's connections, the others by their
+    /// own.
+    async fn fresh(count: usize) -> Clients {
+        let url = format!("{}&schema=some%20jobs", SharedPostgres::get().create_database());
+        let store = PostgresStore::connect(&url).await.expect("connects");
+        let mut clients: Vec<Arc<dyn Leases>> = vec![Arc::new(store.leases())];
+        for _ in 1..count {
+            clients.push(connect(&url).await);
+        }
+        Subject::keeping(clients.into(), store)
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);

@@ -9,6 +9,7 @@ use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
 use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::{Bus, Leases, MeshLink};
 use convoke_testkit::conformance::Subject;
+use convoke_testkit::conformance::leases::Clients;
 use convoke_testkit::process::RedisServer;
 
 mod bus {
@@ -26,10 +27,13 @@ mod bus {
 mod leases {
     use super::*;
 
-    async fn fresh() -> Subject<dyn Leases> {
+    async fn fresh(count: usize) -> Clients {
         let server = RedisServer::start().await;
-        let leases = RedisLeases::connect(&server.url(), "convoke").await.expect("connects");
-        Subject::keeping(Arc::new(leases), server)
+        let mut clients: Vec<Arc<dyn Leases>> = Vec::new();
+        for _ in 0..count {
+            clients.push(Arc::new(RedisLeases::connect(&server.url(), "convoke").await.expect("connects")));
+        }
+        Subject::keeping(clients.into(), server)
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);

@@ -83,3 +83,21 @@ async fn main() -> convoke::Result<()> {
     elector.stop().await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_former_term_writes_is_refused_and_leaves_no_trace() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("ledger").display().to_string();
+        let count = |epoch| (Ledger { path: path.clone() }).count(Epoch(epoch)).map_err(|error| error.to_string());
+        assert_eq!([count(1), count(1), count(3)], [Ok(1), Ok(2), Ok(3)]);
+        // It was paused between its look at the clock and its write.
+        assert_eq!(count(1), Err("term 1 is over: term 3 has written".into()));
+        assert_eq!(count(2), Err("term 2 is over: term 3 has written".into()));
+        assert_eq!(std::fs::read_to_string(&path).expect("written"), "1 1\n1 2\n3 3\n");
+        assert_eq!([count(3), count(10)], [Ok(4), Ok(5)]);
+    }
+}

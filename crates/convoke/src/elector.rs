@@ -1,13 +1,13 @@
 //! Who leads a namespace, among all processes that ask at the same address.
 //!
 //! A process needs one elector for a namespace, and has no more than that: whoever starts a second one at the same address,
-//! for the same namespace and member, is given a handle of the first. However many parts of an application subscribe, there
+//! for the same namespace and member (or none named, both times), is given a handle of the first. However many parts of an application subscribe, there
 //! is one heartbeat. When the last handle is dropped the elector resigns and leaves; [`stop`](runtime::Elector::stop) does so
 //! and waits for it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::Invalid;
@@ -15,6 +15,7 @@ use convoke_core::election::{Policy, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::Leases;
 use convoke_runtime::election::{self as runtime, Candidacy, WeakElector};
+use convoke_runtime::jobs::NAMESPACE as CLUSTER;
 use parking_lot::Mutex;
 
 use crate::connect;
@@ -70,14 +71,15 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whose leader is elected; else `default`. Namespaces know nothing of each other.
+    /// Whose leader is elected; else `default`. Namespaces know nothing of each other. `coordinator` is refused: a cluster of
+    /// Convoke that keeps its leases in the same place elects its leader by that name.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// The member's name; else one that is made once for the process. No two processes that live at the same time may share
-    /// one: it is what tells a leader from another.
+    /// The member's name; else one that is made for this elector. No two that live at the same time may share one: it is what
+    /// tells a leader from another.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -85,11 +87,7 @@ impl Candidate {
 
     /// For how long a lease holds without a renewal; the other times follow in the proportion that the defaults have.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        let Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } =
-            self.settings;
-        let times = Settings::with_ttl(ttl);
-        self.settings =
-            Settings { policy, contention, breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, ..times };
+        self.settings = self.settings.with_ttl(ttl);
         self
     }
 
@@ -108,33 +106,38 @@ impl Candidate {
     /// heartbeat, which comes after the startup jitter.
     pub async fn start(self) -> Result<Elector> {
         self.refuse_a_bad_name().await?;
-        let id = self.id.unwrap_or_else(|| id_of_process().to_owned());
-        let Some(place) = self.place else {
-            let Candidate { leases, namespace, settings, .. } = self;
+        let Candidate { leases, place, namespace, id, settings } = self;
+        let Some(place) = place else {
             return Ok(Elector { inner: start(leases, namespace, id, settings)? });
         };
-        let key = Key { place, namespace: self.namespace, id };
-        let mut running = running().lock();
-        if let Some(inner) = running.get(&key).and_then(WeakElector::upgrade) {
-            if inner.settings() != self.settings {
-                let message = format!(
-                    "expected those of the elector for {} that runs in this process already; stop it first, or give \
-                     this one another id",
-                    key.namespace
-                );
-                return Err(convoke_core::Error::from(Invalid::senseless("settings", message)).into());
-            }
-            return Ok(Elector { inner });
+        let key = Key { place, namespace, id };
+        loop {
+            let leaving = {
+                let mut running = running().lock();
+                match running.get(&key) {
+                    Some(elector) if let Some(inner) = elector.upgrade() => return join(inner, &settings),
+                    // Its farewell would be taken for that of the next one of the same name.
+                    Some(elector) if !elector.has_left() => elector.clone(),
+                    _ => {
+                        let inner = start(leases, key.namespace.clone(), key.id.clone(), settings)?;
+                        running.retain(|_, elector| !elector.has_left());
+                        running.insert(key, inner.downgrade());
+                        return Ok(Elector { inner });
+                    }
+                }
+            };
+            leaving.left().await;
         }
-        let inner = start(self.leases, key.namespace.clone(), key.id.clone(), self.settings)?;
-        running.retain(|_, elector| elector.upgrade().is_some());
-        running.insert(key, inner.downgrade());
-        Ok(Elector { inner })
     }
 
     /// A namespace that the backend cannot have is refused here, not in every heartbeat. Whatever else fails may pass.
     async fn refuse_a_bad_name(&self) -> Result<()> {
         check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
+        if self.namespace == CLUSTER {
+            // Whoever won it would keep the nodes from their jobs, and do none of them.
+            let message = format!("expected another name than {CLUSTER:?}, by which a cluster elects its own leader");
+            return Err(convoke_core::Error::from(Invalid::senseless("namespace", message)).into());
+        }
         match tokio::time::timeout(FIRST_LOOK_MAX, self.leases.read(&self.namespace)).await {
             Ok(Err(error @ convoke_core::Error::Invalid(_))) => Err(error.into()),
             _ => Ok(()),
@@ -142,7 +145,26 @@ impl Candidate {
     }
 }
 
-fn start(leases: Arc<dyn Leases>, namespace: String, id: String, settings: Settings) -> Result<runtime::Elector> {
+/// A further handle of one that runs.
+fn join(inner: runtime::Elector, settings: &Settings) -> Result<Elector> {
+    if inner.settings() == *settings {
+        return Ok(Elector { inner });
+    }
+    let message = format!(
+        "expected those of the elector for {} that runs in this process already; stop it first, or give this one another \
+         id",
+        inner.namespace()
+    );
+    Err(convoke_core::Error::from(Invalid::senseless("settings", message)).into())
+}
+
+fn start(
+    leases: Arc<dyn Leases>,
+    namespace: String,
+    id: Option<String>,
+    settings: Settings,
+) -> Result<runtime::Elector> {
+    let id = id.unwrap_or_else(fresh_id);
     Ok(runtime::Elector::start(Candidacy { id, namespace, leases, clock: connect::clock(), settings })?)
 }
 
@@ -151,17 +173,13 @@ fn start(leases: Arc<dyn Leases>, namespace: String, id: String, settings: Setti
 struct Key {
     place: String,
     namespace: String,
-    id: String,
+    /// None where it may have any name.
+    id: Option<String>,
 }
 
 fn running() -> &'static Mutex<BTreeMap<Key, WeakElector>> {
     static RUNNING: Mutex<BTreeMap<Key, WeakElector>> = Mutex::new(BTreeMap::new());
     &RUNNING
-}
-
-fn id_of_process() -> &'static str {
-    static ID: OnceLock<String> = OnceLock::new();
-    ID.get_or_init(fresh_id)
 }
 
 #[cfg(test)]
@@ -209,11 +227,46 @@ mod tests {
         candidate("settled").await.policy(Policy::LowestId).start().await.expect("a new one");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn whoever_starts_again_by_the_same_name_is_a_member_from_then_on() {
+        let first = candidate("again").await.id("a").start().await.expect("starts");
+        let guard = first.lead().await.expect("leads").guard();
+        drop(first);
+        // Its farewell waits for what is still done in its term.
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            drop(guard);
+        });
+        let second = candidate("again").await.id("a").start().await.expect("starts");
+        second.lead().await.expect("leads");
+        for _ in 0..10 {
+            assert_eq!(second.members().await.expect("roster"), ["a"]);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn electors_that_do_not_know_of_each_other_have_names_of_their_own() {
+        let leases = connect::leases("memory:", connect::BUS_PREFIX).await.expect("connects");
+        let start = || Elector::over(leases.clone()).settings(quick()).start();
+        let (first, second) = (start().await.expect("starts"), start().await.expect("starts"));
+        assert_ne!(first.id(), second.id());
+    }
+
     #[tokio::test]
     async fn a_ttl_moves_the_times_and_nothing_else() {
         let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
-        let expected = Settings { policy: Policy::LowestId, ..Settings::with_ttl(Duration::from_secs(3)) };
+        let expected = Settings { policy: Policy::LowestId, ..Settings::default().with_ttl(Duration::from_secs(3)) };
         assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
+    }
+
+    #[tokio::test]
+    async fn the_namespace_of_a_cluster_is_refused() {
+        let refused = candidate(CLUSTER).await.start().await.err().expect("refused");
+        assert!(refused.to_string().starts_with("namespace: expected another name"), "{refused}");
+        let leases = connect::leases("memory:", connect::BUS_PREFIX).await.expect("connects");
+        let refused = Elector::over(leases).namespace(CLUSTER).start().await.err().expect("refused");
+        assert!(refused.to_string().starts_with("namespace: expected another name"), "{refused}");
     }
 
     #[tokio::test]

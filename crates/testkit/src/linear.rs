@@ -5,52 +5,106 @@
 //! same way. It tries, client by client, whatever could have happened next, and remembers where it has been: with a handful
 //! of clients that is quick.
 //!
-//! Time does not pass in the model: a history is taken with leases that outlast it.
+//! A term runs out a lease after it was given or last renewed, at a moment that nobody but the backend knows: not before the
+//! lease has passed since that was asked for, and for its holder not after it has passed since that was answered. How much
+//! later others notice is the backend's: where no clock is shared, each goes by when it first saw the term. So in the model
+//! somebody may still find a term that has run out, until another is elected; nobody is elected before it could have run out,
+//! and its holder does not get it back once it must have.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::Duration;
 
 use convoke_core::Epoch;
+
+/// Backends count in milliseconds, which they may round at either end.
+const GRAIN: Duration = Duration::from_millis(2);
+
+/// When something was asked or answered: on the clock that leases end by, which a test may have stopped, and on one that
+/// always goes on. In this order they tell what was first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    leased: tokio::time::Instant,
+    passed: std::time::Instant,
+}
+
+impl Stamp {
+    pub fn now() -> Self {
+        Stamp { leased: tokio::time::Instant::now(), passed: std::time::Instant::now() }
+    }
+}
 
 /// What a client asked, and what it was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    Elect { candidate: String, floor: Epoch, elected: Option<Epoch> },
-    Renew { holder: String, epoch: Epoch, renewed: bool },
+    Elect { candidate: String, ttl: Duration, elected: Option<Epoch> },
+    Renew { holder: String, epoch: Epoch, ttl: Duration, renewed: bool },
     Resign { holder: String, epoch: Epoch },
     Read { seen: Option<(String, Epoch)> },
 }
 
 #[derive(Debug, Clone)]
 pub struct Done {
-    pub asked: Instant,
-    pub answered: Instant,
+    pub asked: Stamp,
+    pub answered: Stamp,
     pub act: Act,
+}
+
+/// A term, with when it was last asked for and given, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Term {
+    holder: String,
+    epoch: Epoch,
+    asked: Stamp,
+    given: Stamp,
+    ttl: Duration,
+}
+
+impl Term {
+    fn of(holder: &str, epoch: Epoch, ttl: Duration, done: &Done) -> Self {
+        Term { holder: holder.to_owned(), epoch, asked: done.asked, given: done.answered, ttl }
+    }
+
+    fn is(&self, holder: &str, epoch: Epoch) -> bool {
+        self.holder == holder && self.epoch == epoch
+    }
+
+    /// Whether it can have run out before `done` was answered.
+    fn may_be_over(&self, done: &Done) -> bool {
+        done.answered.leased + GRAIN >= self.asked.leased + self.ttl
+    }
+
+    /// Whether it must have run out before `done` was asked.
+    fn must_be_over(&self, done: &Done) -> bool {
+        done.asked.leased > self.given.leased + self.ttl + GRAIN
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Model {
-    term: Option<(String, Epoch)>,
+    term: Option<Term>,
     highest: Epoch,
 }
 
 impl Model {
-    /// The state after `act`, where it could have been answered so.
-    fn after(&self, act: &Act) -> Option<Model> {
-        let is_term =
-            |holder: &String, epoch: Epoch| self.term.as_ref().is_some_and(|term| *term == (holder.clone(), epoch));
-        match act {
+    /// The state after `done`, where it could have been answered so.
+    fn after(&self, done: &Done) -> Option<Model> {
+        let may_be_vacant = self.term.as_ref().is_none_or(|term| term.may_be_over(done));
+        let named = |holder: &str, epoch: Epoch| self.term.as_ref().filter(|term| term.is(holder, epoch));
+        let with = |term: Option<Term>| Model { highest: self.highest, term };
+        match &done.act {
             Act::Elect { elected: None, .. } => self.term.is_some().then(|| self.clone()),
-            Act::Elect { candidate, floor, elected: Some(epoch) } => {
-                let fits = self.term.is_none() && *epoch > self.highest && *epoch > *floor;
-                fits.then(|| Model { term: Some((candidate.clone(), *epoch)), highest: *epoch })
+            Act::Elect { candidate, ttl, elected: Some(epoch) } => (may_be_vacant && *epoch > self.highest)
+                .then(|| Model { term: Some(Term::of(candidate, *epoch, *ttl, done)), highest: *epoch }),
+            Act::Renew { holder, epoch, ttl, renewed: true } => named(holder, *epoch)
+                .filter(|term| !term.must_be_over(done))
+                .map(|_| with(Some(Term::of(holder, *epoch, *ttl, done)))),
+            Act::Renew { holder, epoch, renewed: false, .. } => {
+                (may_be_vacant || named(holder, *epoch).is_none()).then(|| self.clone())
             }
-            Act::Renew { holder, epoch, renewed } => (is_term(holder, *epoch) == *renewed).then(|| self.clone()),
-            Act::Resign { holder, epoch } if is_term(holder, *epoch) => {
-                Some(Model { term: None, highest: self.highest })
-            }
+            Act::Resign { holder, epoch } if named(holder, *epoch).is_some() => Some(with(None)),
             Act::Resign { .. } => Some(self.clone()),
-            Act::Read { seen } => (*seen == self.term).then(|| self.clone()),
+            Act::Read { seen: None } => may_be_vacant.then(|| self.clone()),
+            Act::Read { seen: Some((holder, epoch)) } => named(holder, *epoch).map(|_| self.clone()),
         }
     }
 }
@@ -68,7 +122,7 @@ pub fn is_linearizable(clients: &[Vec<Done>]) -> bool {
         let horizon = (0..clients.len()).filter_map(pending).map(|done| done.answered).min();
         for i in 0..clients.len() {
             let Some(done) = pending(i).filter(|done| Some(done.asked) <= horizon) else { continue };
-            let Some(next) = model.after(&done.act) else { continue };
+            let Some(next) = model.after(done) else { continue };
             let mut further = progress.clone();
             further[i] += 1;
             if known.insert((further.clone(), next.clone())) {
@@ -81,20 +135,25 @@ pub fn is_linearizable(clients: &[Vec<Done>]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const TTL: Duration = Duration::from_millis(1_000);
 
     /// From `asked` to `answered`, in milliseconds.
     fn done(asked: u64, answered: u64, act: Act) -> Done {
-        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-        let start = *START.get_or_init(Instant::now);
-        let at = |ms| start + Duration::from_millis(ms);
+        static START: std::sync::OnceLock<Stamp> = std::sync::OnceLock::new();
+        let start = *START.get_or_init(Stamp::now);
+        let after = |ms| Duration::from_millis(ms);
+        let at = |ms| Stamp { leased: start.leased + after(ms), passed: start.passed + after(ms) };
         Done { asked: at(asked), answered: at(answered), act }
     }
 
     fn elect(candidate: &str, elected: Option<u64>) -> Act {
-        Act::Elect { candidate: candidate.into(), floor: Epoch(0), elected: elected.map(Epoch) }
+        Act::Elect { candidate: candidate.into(), ttl: TTL, elected: elected.map(Epoch) }
+    }
+
+    fn renew(holder: &str, epoch: u64, renewed: bool) -> Act {
+        Act::Renew { holder: holder.into(), epoch: Epoch(epoch), ttl: TTL, renewed }
     }
 
     fn read(seen: Option<(&str, u64)>) -> Act {
@@ -137,15 +196,44 @@ mod tests {
 
     #[test]
     fn a_renewal_after_the_end_of_a_term_is_no_history() {
-        let renew = |renewed| Act::Renew { holder: "a".into(), epoch: Epoch(1), renewed };
         let a = |renewed| {
             vec![
                 done(0, 10, elect("a", Some(1))),
                 done(20, 30, Act::Resign { holder: "a".into(), epoch: Epoch(1) }),
-                done(40, 50, renew(renewed)),
+                done(40, 50, renew("a", 1, renewed)),
             ]
         };
         assert!(is_linearizable(&[a(false)]));
         assert!(!is_linearizable(&[a(true)]));
+    }
+
+    #[test]
+    fn nobody_is_elected_before_a_term_can_have_run_out() {
+        let a = vec![done(100, 110, elect("a", Some(1)))];
+        assert!(!is_linearizable(&[a.clone(), vec![done(500, 1_090, elect("b", Some(2)))]]));
+        assert!(is_linearizable(&[a.clone(), vec![done(500, 1_100, elect("b", Some(2)))]]));
+        // It was renewed meanwhile, so that it lasts longer.
+        let a = [a, vec![done(400, 410, renew("a", 1, true))]].concat();
+        assert!(!is_linearizable(&[a.clone(), vec![done(500, 1_100, elect("b", Some(2)))]]));
+        assert!(is_linearizable(&[a, vec![done(500, 1_400, elect("b", Some(2)))]]));
+    }
+
+    #[test]
+    fn a_term_that_must_have_run_out_is_not_renewed_nor_one_that_cannot_have_called_over() {
+        let a =
+            |asked, renewed| vec![done(0, 10, elect("a", Some(1))), done(asked, asked + 10, renew("a", 1, renewed))];
+        assert!(is_linearizable(&[a(1_005, true)]) && is_linearizable(&[a(1_005, false)]));
+        assert!(!is_linearizable(&[a(1_020, true)]) && !is_linearizable(&[a(900, false)]));
+        let looks = |answered| vec![done(0, 10, elect("a", Some(1))), done(20, answered, read(None))];
+        assert!(is_linearizable(&[looks(1_000)]) && !is_linearizable(&[looks(990)]));
+    }
+
+    #[test]
+    fn a_term_that_ran_out_may_be_found_until_another_is_elected() {
+        let a = vec![done(0, 10, elect("a", Some(1)))];
+        let b = vec![done(2_000, 2_010, read(Some(("a", 1)))), done(2_020, 2_030, elect("b", None))];
+        assert!(is_linearizable(&[a.clone(), b.clone()]));
+        let c = vec![done(1_500, 1_510, elect("c", Some(2)))];
+        assert!(!is_linearizable(&[a, b, c]));
     }
 }

@@ -8,13 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-/// Longer than any lease that is meant, short enough to be added to any instant.
-const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 
 #[derive(Debug, Default)]
 pub struct MemoryLeases {

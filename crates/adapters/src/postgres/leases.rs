@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use deadpool_postgres::Client;
 use tokio_postgres::Row;
@@ -19,9 +19,6 @@ use super::rows::{check_exact, get, number};
 use super::server::{Flush, Server, Ways, lent};
 
 const CONNECTIONS: usize = 2;
-
-/// A year: longer than any lease that is meant, short enough for any arithmetic on it.
-const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 #[derive(Clone)]
 pub struct PostgresLeases {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use redis::Value;
 
@@ -23,8 +23,6 @@ use super::line::Line;
 use super::script;
 
 const WHAT: &str = "leases";
-/// Longer than any lease that is meant, short enough to be added to any time.
-const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 /// Scripts count in floating point: beyond this one more is not always more.
 const FLOOR_MAX: u64 = 1 << 52;
 /// How often an election is asked for whose answer was lost.

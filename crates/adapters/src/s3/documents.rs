@@ -7,13 +7,12 @@
 
 use std::time::Duration;
 
+use convoke_core::ports::leases::TTL_MAX;
 use serde::Serialize;
 use serde_json::Value;
 
 /// What a state that does not say how long it holds is taken to mean: the published default.
 const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// Longer than any lease that is meant, short enough to be added to any time.
-pub(super) const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 /// JavaScript counts in floating point: beyond this one more is not always more.
 pub(super) const EPOCH_MAX: u64 = 1 << 52;
 /// Nothing that is meant to be read here is larger.

@@ -1,8 +1,10 @@
 //! Rosters and terms of leadership in a bucket.
 //!
-//! What each verb costs: `enroll` a PUT, `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where
-//! nothing has changed), `renew` and `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last
-//! seen is over. Only the unusual costs more: a namespace's first election, and reading back what became of a write.
+//! What each verb costs: `enroll` a PUT (and the leader's, once for each listing, a DELETE where somebody is long gone),
+//! `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where nothing has changed), `renew` and
+//! `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last seen is over. Only the unusual
+//! costs more: a namespace's first election, a lost race (a GET, to see who won, and a second PUT where nobody leads after
+//! all), a 409 (up to four PUTs), and reading back what became of a write.
 //!
 //! Of one namespace, one verb at a time works on the state, so that what is known of it never goes back.
 
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Error, Result};
 use object_store::path::Path;
@@ -21,7 +23,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::documents::{self, EPOCH_MAX, Metadata, State, TTL_MAX, Worker, ms};
+use super::documents::{self, EPOCH_MAX, Metadata, State, Worker, ms};
 use super::names::Folder;
 use super::objects::{Condition, Found, Objects, REQUEST_WAIT, WHAT, Written};
 use super::roster::Attendance;
@@ -34,8 +36,9 @@ const BUSY_TRIES: u32 = 4;
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 /// Servers that are busy need so long.
 const PATIENCE_MIN: Duration = Duration::from_secs(2);
-/// A renewal that finds another state where its own was looks once more.
+/// A renewal that finds another state where its own was looks once more, and so does a candidate.
 const RENEW_TRIES: u32 = 2;
+const ELECT_TRIES: u32 = 2;
 
 pub struct S3Leases {
     objects: Objects,
@@ -131,11 +134,11 @@ impl S3Leases {
                     known.saw_nothing();
                     return Err(Error::Conflict("another was first".into()));
                 }
-                Ok(Written::Busy) if attempt < BUSY_TRIES => {
+                Ok(Written::Busy) if attempt == BUSY_TRIES => break,
+                Ok(Written::Busy) => {
                     tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
                     pause *= 2;
                 }
-                Ok(Written::Busy) => return Err(Error::unavailable(WHAT, "other writes are in progress")),
                 Err(unknown @ Error::Unknown { .. }) => {
                     return self.read_back(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
                 }
@@ -174,6 +177,32 @@ impl S3Leases {
         };
         let checkpoint = serde_json::from_slice(&body).unwrap_or_default();
         Ok(documents::epoch(&checkpoint).unwrap_or(0))
+    }
+
+    /// Removes one member that is long gone, where this process leads. Not with the listing: a leader's heartbeat has either.
+    async fn sweep(&self, namespace: &Namespace) {
+        let leader = match namespace.knowledge.try_lock() {
+            Ok(known) => known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone()),
+            // Something more important goes on.
+            Err(_) => return,
+        };
+        let forgotten = leader.and_then(|leader| namespace.attendance.lock().take_forgotten(&leader));
+        let Some(path) = forgotten else { return };
+        if let Err(error) = self.objects.delete(&path).await {
+            tracing::debug!(%path, %error, "a member that is long gone is left where it is");
+        }
+    }
+
+    /// The epoch of a term that begins now.
+    async fn next_epoch(&self, namespace: &Namespace, known: &mut Knowledge, floor: Epoch) -> Result<Epoch> {
+        if known.sighting.is_none() {
+            known.highest = known.highest.max(self.lost_epoch(namespace).await?);
+        }
+        let epoch = known.highest.max(floor.0) + 1;
+        if epoch > EPOCH_MAX {
+            return Err(Error::unavailable(WHAT, format!("{} has the highest epoch that there is", namespace.name)));
+        }
+        Ok(Epoch(epoch))
     }
 
     /// Says who came first. For people to read: that it fails is no reason not to lead.
@@ -232,6 +261,7 @@ impl Leases for S3Leases {
             Written::Done(etag) => namespace.attendance.lock().enrolled(member, etag, anchor + ttl),
             Written::Lost | Written::Busy => return Err(Error::unavailable(WHAT, "another write is in progress")),
         }
+        self.sweep(&namespace).await;
         Ok(())
     }
 
@@ -245,13 +275,8 @@ impl Leases for S3Leases {
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
         let namespace = self.namespace(namespace)?;
         let listing = self.objects.list(&namespace.folder.workers()?).await?;
-        let judged = namespace.attendance.lock().judge(&listing, Instant::now(), self.meter.server_now());
-        for path in &judged.forgotten {
-            if let Err(error) = self.objects.delete(path).await {
-                tracing::debug!(%path, %error, "a member that is long gone is left where it is");
-            }
-        }
-        Ok(judged.present)
+        let server_now = self.meter.server_now();
+        Ok(namespace.attendance.lock().judge(&listing, Instant::now(), server_now))
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
@@ -271,31 +296,35 @@ impl Leases for S3Leases {
         namespace.folder.worker(candidate)?;
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
-        if known.sighting.is_none() || known.present(Instant::now()).is_some() {
-            self.look(&path, &mut known, REQUEST_WAIT).await?;
+        let mut tries = 1;
+        loop {
+            if known.sighting.is_none() || known.present(Instant::now()).is_some() {
+                self.look(&path, &mut known, REQUEST_WAIT).await?;
+            }
+            if let Some(present) = known.present(Instant::now())
+                && !known.is_claimable(candidate)
+            {
+                let State { leader_id, epoch, .. } = &present.state;
+                return Err(Error::Conflict(format!("{leader_id} leads until its term {epoch} ends")));
+            }
+            let is_first = known.sighting.is_none();
+            let epoch = self.next_epoch(&namespace, &mut known, floor).await?;
+            let state = State::elected(candidate, &self.pod, epoch.0, self.now_ms(), ttl, &new_write_id());
+            match self.replace(&path, &mut known, state, patience(ttl)).await {
+                Ok(anchor) => {
+                    drop(known);
+                    if is_first && let Err(error) = self.describe(&namespace, candidate).await {
+                        tracing::debug!(%error, "metadata.json could not be written");
+                    }
+                    let remaining = ttl.saturating_sub(anchor.elapsed());
+                    return Ok(Lease { holder: candidate.to_owned(), epoch, remaining });
+                }
+                // What was replaced since need not be by one that leads now: it may have resigned, or only resigned what
+                // had run out.
+                Err(Error::Conflict(_)) if tries < ELECT_TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
         }
-        let is_first = known.sighting.is_none();
-        if let Some(present) = known.present(Instant::now())
-            && !known.is_claimable(candidate)
-        {
-            let State { leader_id, epoch, .. } = &present.state;
-            return Err(Error::Conflict(format!("{leader_id} leads until its term {epoch} ends")));
-        }
-        if is_first {
-            known.highest = known.highest.max(self.lost_epoch(&namespace).await?);
-        }
-        let epoch = known.highest.max(floor.0) + 1;
-        if epoch > EPOCH_MAX {
-            return Err(Error::unavailable(WHAT, format!("{path} has the highest epoch that there is")));
-        }
-        let state = State::elected(candidate, &self.pod, epoch, self.now_ms(), ttl, &new_write_id());
-        let anchor = self.replace(&path, &mut known, state, patience(ttl)).await?;
-        drop(known);
-        if is_first && let Err(error) = self.describe(&namespace, candidate).await {
-            tracing::debug!(%error, "metadata.json could not be written");
-        }
-        let remaining = ttl.saturating_sub(anchor.elapsed());
-        Ok(Lease { holder: candidate.to_owned(), epoch: Epoch(epoch), remaining })
     }
 
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {

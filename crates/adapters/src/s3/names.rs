@@ -5,10 +5,11 @@
 
 use convoke_core::Result;
 use convoke_core::error::Invalid;
+use convoke_core::limits::NAME_BYTES_MAX;
 use object_store::path::Path;
 
-/// As everywhere: what a name may have. Thrice that and the folders are within a key's 1,024 bytes.
-const NAME_BYTES_MAX: usize = 255;
+/// What S3 takes. The prefix, a namespace and a member stand in one key, and of the names each byte that is not plain as three.
+const KEY_BYTES_MAX: usize = 1_024;
 
 const WORKER: &str = "worker=";
 const SUFFIX: &str = ".json";
@@ -26,27 +27,32 @@ impl Folder {
     }
 
     pub fn state(&self) -> Result<Path> {
-        self.path("state.json")
+        self.path("namespace", "state.json")
     }
 
     pub fn metadata(&self) -> Result<Path> {
-        self.path("metadata.json")
+        self.path("namespace", "metadata.json")
     }
 
     pub fn checkpoint(&self) -> Result<Path> {
-        self.path("checkpoint.json")
+        self.path("namespace", "checkpoint.json")
     }
 
     pub fn workers(&self) -> Result<Path> {
-        self.path("workers")
+        self.path("namespace", "workers")
     }
 
     pub fn worker(&self, member: &str) -> Result<Path> {
-        self.path(&format!("workers/{WORKER}{}{SUFFIX}", encode("member", member)?))
+        self.path("member", &format!("workers/{WORKER}{}{SUFFIX}", encode("member", member)?))
     }
 
-    fn path(&self, name: &str) -> Result<Path> {
+    /// `field` is what is too long where the key is.
+    fn path(&self, field: &str, name: &str) -> Result<Path> {
         let key = format!("{}/{name}", self.0);
+        if key.len() > KEY_BYTES_MAX {
+            let message = format!("expected names that make a key of at most {KEY_BYTES_MAX} bytes, got {}", key.len());
+            return Err(Invalid::new(field, message).into());
+        }
         Path::parse(&key)
             .map_err(|error| Invalid::new("leases.url", format!("expected a prefix for keys: {error}")).into())
     }
@@ -130,6 +136,20 @@ mod tests {
         for name in ["", "x".repeat(256).as_str()] {
             assert!(folder.worker(name).is_err());
         }
+    }
+
+    #[test]
+    fn a_name_that_makes_too_long_a_key_is_refused() {
+        let plain = Folder::new("p", &"n".repeat(255)).expect("a namespace");
+        assert!(plain.worker(&"é".repeat(100)).is_ok(), "600 bytes and the rest");
+        let long = "é".repeat(127);
+        let folder = Folder::new("p", &long).expect("a namespace");
+        assert!(folder.state().is_ok() && folder.worker("a").is_ok(), "it has room for short names");
+        let error = folder.worker(&long).expect_err("1,524 bytes of names").to_string();
+        assert!(error.contains("member") && error.contains("1024"), "{error}");
+        let error =
+            Folder::new(&"p/".repeat(500), "a").expect("a namespace").state().expect_err("too long").to_string();
+        assert!(error.contains("namespace"), "{error}");
     }
 
     #[test]

@@ -21,9 +21,8 @@ use super::names;
 const TTL_DEFAULT: Duration = Duration::from_secs(20);
 /// Two instants in whole seconds, and two servers of one bucket.
 const ROUNDING: Duration = Duration::from_secs(2);
-/// Members that are gone for so long, and ten times their time, are swept out; a few at a time.
+/// Members that are gone for so long, and ten times their time, are swept out: one for each listing.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
-const SWEPT_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
@@ -31,6 +30,8 @@ pub(super) struct Attendance {
     mine: HashMap<String, Enrolment>,
     /// Since when each member is listed with the same tag.
     seen: HashMap<String, (String, Instant)>,
+    /// The file of one that is long gone, as of the last listing.
+    forgotten: Option<Path>,
 }
 
 #[derive(Debug)]
@@ -38,14 +39,6 @@ struct Enrolment {
     started_ms: i64,
     /// Absent while no write of it is known to have been done.
     written: Option<(String, Instant)>,
-}
-
-/// A listing, judged.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Judged {
-    /// In order.
-    pub present: Vec<String>,
-    pub forgotten: Vec<Path>,
 }
 
 impl Attendance {
@@ -66,9 +59,16 @@ impl Attendance {
         self.mine.remove(member);
     }
 
-    /// `server_now` is the least that the server's clock can show at `now`.
-    pub fn judge(&mut self, listing: &[ObjectMeta], now: Instant, server_now: Option<Timestamp>) -> Judged {
-        let mut judged = Judged::default();
+    /// What is to be swept out, where `leader` is of this process: one of a fleet is enough for that. Each file is given once for
+    /// each listing.
+    pub fn take_forgotten(&mut self, leader: &str) -> Option<Path> {
+        if self.mine.contains_key(leader) { self.forgotten.take() } else { None }
+    }
+
+    /// Who of those listed is present, in order. `server_now` is the least that the server's clock can show at `now`.
+    pub fn judge(&mut self, listing: &[ObjectMeta], now: Instant, server_now: Option<Timestamp>) -> Vec<String> {
+        let mut present = Vec::new();
+        self.forgotten = None;
         let mut seen = HashMap::with_capacity(listing.len());
         let ttl = self.ttl.unwrap_or(TTL_DEFAULT);
         for file in listing {
@@ -84,16 +84,16 @@ impl Attendance {
                 _ => age < ttl + ROUNDING && now.saturating_duration_since(since) < ttl,
             };
             if is_present {
-                judged.present.push(member.clone());
-            } else if age > FORGOTTEN_AFTER + ttl * 10 && judged.forgotten.len() < SWEPT_MAX {
-                judged.forgotten.push(file.location.clone());
+                present.push(member.clone());
+            } else if age > FORGOTTEN_AFTER + ttl * 10 {
+                self.forgotten = Some(file.location.clone());
             }
             seen.insert(member, (etag, since));
         }
         self.seen = seen;
-        judged.present.sort_unstable();
-        judged.present.dedup();
-        judged
+        present.sort_unstable();
+        present.dedup();
+        present
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn present(attendance: &mut Attendance, listing: &[ObjectMeta], now: Instant, second: i64) -> Vec<String> {
-        attendance.judge(listing, now, at(second)).present
+        attendance.judge(listing, now, at(second))
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,13 +163,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_long_gone_are_swept_out_a_few_at_a_time() {
+    async fn the_long_gone_are_swept_out_by_the_leader_one_for_each_listing() {
         let mut attendance = Attendance::default();
-        let listing: Vec<_> = (0..50).map(|n| file(&format!("worker={n}.json"), 0, "1")).collect();
-        let judged = attendance.judge(&listing, Instant::now(), at(3_000));
-        assert_eq!((judged.present.len(), judged.forgotten.len()), (0, 0), "they may come back");
-        let judged = attendance.judge(&listing, Instant::now(), at(30_000));
-        assert_eq!((judged.present.len(), judged.forgotten.len()), (0, SWEPT_MAX));
-        assert!(attendance.judge(&listing, Instant::now(), None).forgotten.is_empty());
+        attendance.will_enroll("me", 0, TTL);
+        let mut listing: Vec<_> = (0..50).map(|n| file(&format!("worker={n}.json"), 0, "1")).collect();
+        assert!(present(&mut attendance, &listing, Instant::now(), 3_000).is_empty());
+        assert_eq!(attendance.take_forgotten("me"), None, "they may come back");
+        for left in (0..50).rev() {
+            assert!(present(&mut attendance, &listing, Instant::now(), 30_000).is_empty());
+            assert_eq!(attendance.take_forgotten("another"), None, "that is the leader's");
+            let swept = attendance.take_forgotten("me").expect("one of them");
+            assert_eq!(attendance.take_forgotten("me"), None, "one");
+            listing.retain(|file| file.location != swept);
+            assert_eq!(listing.len(), left);
+        }
+        listing.push(file("worker=a.json", 0, "1"));
+        attendance.judge(&listing, Instant::now(), None);
+        assert_eq!(attendance.take_forgotten("me"), None, "nobody knows how old it is");
     }
 }

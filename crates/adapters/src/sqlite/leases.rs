@@ -1,4 +1,4 @@
-//! Leases in a SQLite file, for the processes of one machine.
+//! Leases in a SQLite file, for the processes of one machine, which share its clock.
 //!
 //! On a file of its own, or of another process, it has a connection of its own and waits its turn to write. On the file of
 //! a [`SqliteStore`](super::SqliteStore) it goes through that store's writer: a busy store would otherwise keep a

@@ -1,18 +1,16 @@
-//! Rosters and terms of leadership as rows, judged by the database's own time.
+//! Rosters and terms of leadership as rows, judged by the machine's wall clock: a file has no time of its own, and whoever
+//! uses it is on one machine. A clock that is set ahead ends terms before their holders believe it; their epochs tell them apart.
 
 use std::time::Duration;
 
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Lease, TTL_MAX};
 use convoke_core::{Epoch, Error};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::failure::Result;
 
-/// A year: longer than any lease that is meant, short enough for any arithmetic on it.
-const TTL_MS_MAX: i64 = 365 * 86_400_000;
-
 fn ttl_ms(ttl: Duration) -> i64 {
-    i64::try_from(ttl.as_millis()).unwrap_or(TTL_MS_MAX).min(TTL_MS_MAX)
+    i64::try_from(ttl.min(TTL_MAX).as_millis()).unwrap_or(i64::MAX)
 }
 
 fn number(epoch: Epoch) -> Result<i64> {

@@ -1,20 +1,17 @@
 //! What the tests of the Redis adapters have in common.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::Ipv4Addr;
+use std::ops::Deref;
 
 use bytes::Bytes;
 use convoke_adapters::redis::RedisBus;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::{Bus, Delivery, Entry};
 use convoke_core::{JobId, Result};
-use parking_lot::Mutex;
+use convoke_testkit::process::LosingProxy;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 pub fn channels() -> Channels {
     Channels::new("convoke")
@@ -103,78 +100,23 @@ impl Probe {
     }
 }
 
-/// Stands before a server and loses one answer on demand: the request arrives, and the connection breaks instead of the
-/// answer.
-pub struct Proxy {
-    address: SocketAddr,
-    trap: Arc<Trap>,
-}
-
-#[derive(Default)]
-struct Trap {
-    word: Mutex<Option<String>>,
-    has_lost_one: AtomicBool,
-}
-
-impl Trap {
-    fn is_sprung_by(&self, request: &[u8]) -> bool {
-        let mut word = self.word.lock();
-        let is_in = |word: &String| request.windows(word.len()).any(|part| part == word.as_bytes());
-        word.take_if(|word| is_in(word)).is_some()
-    }
-}
+/// Stands before a Redis and loses one answer on demand.
+pub struct Proxy(LosingProxy);
 
 impl Proxy {
     pub async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it has an address");
-        let trap = Arc::new(Trap::default());
-        let shared = trap.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.expect("the server is there");
-                tokio::spawn(relay(client, server, shared.clone()));
-            }
-        });
-        Proxy { address, trap }
+        Proxy(LosingProxy::to((Ipv4Addr::LOCALHOST, port).into()).await)
     }
 
     pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
-    }
-
-    pub fn lose_the_answer_to(&self, word: &str) {
-        self.trap.has_lost_one.store(false, Ordering::SeqCst);
-        *self.trap.word.lock() = Some(word.to_owned());
-    }
-
-    pub fn has_lost_one(&self) -> bool {
-        self.trap.has_lost_one.load(Ordering::SeqCst)
+        format!("redis://{}", self.0.address())
     }
 }
 
-/// Until either side is done, or the answer to a request that sprang the trap is there.
-async fn relay(mut client: TcpStream, mut server: TcpStream, trap: Arc<Trap>) {
-    let (mut request, mut answer) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    loop {
-        tokio::select! {
-            read = client.read(&mut request) => {
-                let Ok(length @ 1..) = read else { return };
-                let is_sprung = trap.is_sprung_by(&request[..length]);
-                if server.write_all(&request[..length]).await.is_err() {
-                    return;
-                }
-                if is_sprung && matches!(server.read(&mut answer).await, Ok(1..)) {
-                    trap.has_lost_one.store(true, Ordering::SeqCst);
-                    return;
-                }
-            }
-            read = server.read(&mut answer) => {
-                let Ok(length @ 1..) = read else { return };
-                if client.write_all(&answer[..length]).await.is_err() {
-                    return;
-                }
-            }
-        }
+impl Deref for Proxy {
+    type Target = LosingProxy;
+
+    fn deref(&self) -> &LosingProxy {
+        &self.0
     }
 }

@@ -4,9 +4,11 @@
 //! The same on every backend that several processes can reach: a further one joins by its address.
 
 mod contender;
+mod mixed;
 mod record;
 mod referee;
 mod s3;
+mod wiped;
 
 use std::time::Duration;
 

@@ -150,7 +150,7 @@ mod tests {
         breaker.succeed();
         assert_eq!(breaker.status().failure_count, 0, "a success begins the row anew");
         let mut breaker = tripped(now, 1);
-        assert!(!breaker.allows(now + RESET - Duration::from_millis(1)));
+        assert!(!breaker.allows(now + (RESET - Duration::from_millis(1))));
         let said = serde_json::to_string(&breaker.status()).expect("serializes");
         let expected = r#"{"state":"open","failureCount":5,"failureThreshold":5,"resetTimeout":"30s","trips":1}"#;
         assert_eq!(said, expected);

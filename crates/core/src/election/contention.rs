@@ -27,7 +27,7 @@ impl ContentionWatch {
     pub fn judge(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
         let ContentionSettings { enabled, threshold, rate_limit } = self.settings;
         let ratio = duration.as_secs_f64() / expected.as_secs_f64().max(f64::EPSILON);
-        let is_limited = self.last.is_some_and(|last| now.saturating_duration_since(last) < rate_limit);
+        let is_limited = self.last.is_some_and(|last| now - last < rate_limit);
         if !enabled || ratio <= threshold || is_limited {
             return None;
         }

@@ -7,8 +7,8 @@
 //!
 //! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
 //! counted from *before* the question was sent. An answer that never came is not taken for either; the next read tells. What
-//! it minted or saw once is the floor of what it asks for next, so that a backend that lost its data cannot repeat an epoch
-//! while anybody who knows better still stands.
+//! it minted or saw once is the floor of what it asks for next, and a term that is not above it is ended ([`usurper`]): so a
+//! backend that lost its data may repeat an epoch only until anybody who knows better looks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,22 +23,33 @@ use super::settings::Settings;
 use crate::election::{BreakerState, BreakerStatus};
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
+use usurper::Highest;
 
+mod holding;
 mod timing;
+mod usurper;
 
 #[cfg(test)]
 mod tests;
 
 /// A question to the leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     Read,
     Enroll,
     Roster,
-    Elect { floor: Epoch },
-    Renew { epoch: Epoch },
+    Elect {
+        floor: Epoch,
+    },
+    Renew {
+        epoch: Epoch,
+    },
     Withdraw,
-    Resign { epoch: Epoch },
+    /// To end a term: our own, or one that should not be.
+    Resign {
+        holder: String,
+        epoch: Epoch,
+    },
 }
 
 /// What they answered.
@@ -89,12 +100,16 @@ pub struct Elector {
     /// Whom watchers were told of last.
     shown: (Option<String>, Epoch),
     last_leader: Option<String>,
-    highest: Epoch,
+    highest: Highest,
+    /// From when a term may be acted on, where another may believe to lead until then.
+    office_at: Option<Moment>,
     abstains_until: Option<Moment>,
     /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
     unsure_above: Option<Epoch>,
     talk: Option<Talk>,
     beats: u64,
+    /// At which beat everybody is to be listed, where that is rare.
+    roll_call_beat: u64,
     next_beat: Moment,
     last_failed: bool,
 }
@@ -105,6 +120,9 @@ struct Seen {
     holder: String,
     epoch: Epoch,
     expires: Moment,
+    /// Whether its holder leads. Else the place is merely taken: by a predecessor of our name, by a term of ours that we no
+    /// longer trust or do not act on yet, or by one that should not be.
+    leads: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -124,6 +142,10 @@ struct Talk {
     queue: VecDeque<Ask>,
     has_stood: bool,
     has_read_back: bool,
+    /// For how long one whose term was ended may not know it.
+    usurped_for: Option<Duration>,
+    /// The lease was won or renewed: whatever else fails can wait for the next beat.
+    is_secured: bool,
     failed: bool,
 }
 
@@ -142,11 +164,13 @@ impl Elector {
             vacancy: None,
             shown: (None, Epoch(0)),
             last_leader: None,
-            highest: Epoch(0),
+            highest: Highest::default(),
+            office_at: None,
             abstains_until: None,
             unsure_above: None,
             talk: None,
             beats: 0,
+            roll_call_beat: 1,
             next_beat: first_beat,
             last_failed: false,
             settings,
@@ -177,30 +201,36 @@ impl Elector {
             None => queue.push_back(Ask::Read),
         }
         let asked = queue.pop_front()?;
-        let (started, has_stood) = (now.at, false);
-        self.talk = Some(Talk { round, started, asked, queue, has_stood, has_read_back: false, failed: false });
-        Some(asked)
+        let (started, has_stood, has_read_back, usurped_for) = (now.at, false, false, None);
+        let (is_secured, failed) = (false, false);
+        let talk = Talk { round, started, asked, queue, has_stood, has_read_back, usurped_for, is_secured, failed };
+        Some(self.talk.insert(talk).asked.clone())
     }
 
     /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
     pub fn hear(&mut self, answer: Answer, asked: Moment, now: Now) -> Option<Ask> {
         let mut talk = self.talk.take()?;
-        match (talk.asked, answer) {
+        if matches!(talk.asked, Ask::Resign { .. }) {
+            self.wait_for_usurper(now.at, &talk);
+        }
+        match (&talk.asked, answer) {
             (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
             (Ask::Read, Answer::Read(None)) => self.read_vacancy(now, &mut talk),
             (Ask::Roster, Answer::Roster(names)) => self.read_roster(&names, now, &mut talk),
             (Ask::Elect { .. }, Answer::Granted(lease)) => self.win(&lease, asked, now, &mut talk),
             (Ask::Elect { .. }, Answer::Refused) => talk.queue.push_front(Ask::Read),
-            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked),
+            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked, now, &mut talk),
             (Ask::Renew { .. }, Answer::Refused) => {
                 self.lose();
                 talk.queue = [Ask::Read].into();
             }
             (Ask::Elect { floor }, Answer::Failed) if !talk.has_read_back => {
                 (talk.failed, talk.has_read_back) = (true, true);
-                self.unsure_above = Some(floor.max(self.highest));
+                self.unsure_above = Some(self.highest.epoch.max(*floor));
                 talk.queue.push_front(Ask::Read);
             }
+            // It may be done all the same, and then the place is open to whoever comes first.
+            (Ask::Resign { .. }, Answer::Failed) if talk.usurped_for.is_some() => talk.failed = true,
             (_, Answer::Failed) => {
                 talk.failed = true;
                 talk.queue.clear();
@@ -211,8 +241,7 @@ impl Elector {
         match talk.queue.pop_front() {
             Some(next) => {
                 talk.asked = next;
-                self.talk = Some(talk);
-                Some(next)
+                Some(self.talk.insert(talk).asked.clone())
             }
             None => {
                 self.end_round(&talk, now);
@@ -222,13 +251,14 @@ impl Elector {
     }
 
     fn end_round(&mut self, talk: &Talk, now: Now) {
-        self.last_failed = talk.failed;
-        if talk.failed {
+        // A backend that renews is not one to stop asking: the breaker would end the very term that it let us keep.
+        self.last_failed = talk.failed && !talk.is_secured;
+        if self.last_failed {
             self.forget_what_is_stale(now.at);
         }
         if talk.round == Round::Beat {
             self.beats += 1;
-            self.pulse.beaten(talk.started, now, !talk.failed);
+            self.pulse.beaten(talk.started, now, !self.last_failed);
         }
     }
 
@@ -237,19 +267,24 @@ impl Elector {
         if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
             return self.win(&lease, asked, now, talk);
         }
-        self.highest = self.highest.max(lease.epoch);
         if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
+            self.pulse.election_took(now.at - vacancy.since);
         }
         if !is_ours {
             self.abstains_until = None;
         }
-        // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
-        if is_ours && !talk.has_stood && !self.abstains(now.at) {
+        let should_not_be = self.highest.is_above(&lease);
+        self.highest.hear(&lease);
+        if should_not_be {
+            self.depose(&lease, now.at, talk);
+        } else if is_ours && !talk.has_stood && !self.abstains(now.at) {
+            // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
             self.stand(talk);
         }
-        self.show(Some(lease.holder.clone()), lease.epoch, now.at);
-        self.seen = Some(Seen { holder: lease.holder, epoch: lease.epoch, expires: now.at + lease.remaining });
+        let leads = !is_ours && !should_not_be;
+        let epoch = if should_not_be { self.shown.1 } else { lease.epoch };
+        self.show(leads.then(|| lease.holder.clone()), epoch, now.at);
+        self.seen = Some(Seen { holder: lease.holder, epoch: lease.epoch, expires: now.at + lease.remaining, leads });
         if talk.round == Round::Beat && self.beats > 0 {
             self.attend(talk, now.at);
         }
@@ -297,10 +332,13 @@ impl Elector {
     }
 
     fn read_roster(&mut self, names: &[String], now: Now, talk: &mut Talk) {
-        let turnover = self.roster.hear(names, now.at, self.settings.worker_timeout);
-        if !turnover.is_none() {
-            self.pulse.members_changed(turnover);
-            self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now.at) });
+        self.roll_called();
+        let before = self.roster.live(now.at);
+        let turnover = self.roster.hear(names, now.at, self.roster_timeout());
+        self.pulse.members_changed(turnover);
+        let workers = self.roster.live(now.at);
+        if workers != before {
+            self.pulse.tell(Happening::WorkersUpdated { workers });
         }
         let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
         let Some(vacancy) = &mut self.vacancy else { return };
@@ -319,39 +357,7 @@ impl Elector {
     fn stand(&mut self, talk: &mut Talk) {
         talk.has_stood = true;
         self.pulse.stood();
-        talk.queue.push_front(Ask::Elect { floor: self.highest });
-    }
-
-    fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
-        self.unsure_above = None;
-        self.highest = self.highest.max(lease.epoch);
-        let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
-        if certain_until <= now.at || self.abstains(now.at) {
-            // Too late to act on it: let another try.
-            talk.queue.push_front(Ask::Resign { epoch: lease.epoch });
-            return;
-        }
-        if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at.saturating_duration_since(vacancy.since));
-        }
-        self.term = Some(Held { epoch: lease.epoch, certain_until });
-        self.seen = Some(Seen { holder: self.me.clone(), epoch: lease.epoch, expires: certain_until });
-        self.show(Some(self.me.clone()), lease.epoch, now.at);
-    }
-
-    fn prolong(&mut self, lease: &Lease, asked: Moment) {
-        if let Some(held) = &mut self.term {
-            held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
-            self.seen = Some(Seen { holder: self.me.clone(), epoch: held.epoch, expires: held.certain_until });
-        }
-    }
-
-    fn lose(&mut self) {
-        if self.term.take().is_some() {
-            self.seen = None;
-            let epoch = self.shown.1;
-            self.show_change(None, epoch);
-        }
+        talk.queue.push_front(Ask::Elect { floor: self.highest.epoch });
     }
 
     /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
@@ -359,9 +365,8 @@ impl Elector {
         if self.term.is_some_and(|held| now >= held.certain_until) {
             self.lose();
         }
-        let turnover = self.roster.expire(now);
-        if !turnover.is_none() {
-            self.pulse.members_changed(turnover);
+        self.take_office(now);
+        if self.roster.expire(now) {
             self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now) });
         }
     }
@@ -383,19 +388,21 @@ impl Elector {
         if self.shown.0 == leader && (leader.is_none() || self.shown.1 == epoch) {
             return;
         }
+        // Over a vacancy the one before it is remembered.
+        let before = self.shown.0.take().or_else(|| self.last_leader.clone().filter(|_| leader.is_some()));
         if leader.is_some() && (self.last_leader != leader || self.shown.1 != epoch) {
             self.last_leader.clone_from(&leader);
             self.pulse.leader_changed();
         }
-        let previous_leader = std::mem::replace(&mut self.shown, (leader.clone(), epoch)).0;
-        self.pulse.tell(Happening::LeaderChanged { previous_leader, new_leader: leader, epoch });
+        self.shown = (leader.clone(), epoch);
+        self.pulse.tell(Happening::LeaderChanged { previous_leader: before, new_leader: leader, epoch });
     }
 
     /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked
     /// so that they need not wait for the lease to run out.
     pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
         let mut asks = vec![Ask::Withdraw];
-        asks.extend(self.term.map(|held| Ask::Resign { epoch: held.epoch }));
+        asks.extend(self.term().map(|held| Ask::Resign { holder: self.me.clone(), epoch: held.epoch }));
         self.abstains_until = Some(now.at + self.settings.lease_timeout);
         self.lose();
         asks
@@ -413,18 +420,19 @@ impl Elector {
         &self.settings
     }
 
+    /// The term that may be acted on.
     pub fn term(&self) -> Option<Held> {
-        self.term
+        self.term.filter(|_| !self.is_caretaker())
     }
 
     /// Who leads, as far as is known at `now`, and until when that is certain.
     pub fn leader(&self) -> Option<(&str, Epoch, Moment)> {
-        self.seen.as_ref().map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
+        self.seen.as_ref().filter(|seen| seen.leads).map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
     }
 
     /// The highest epoch that was ever heard of.
     pub fn epoch(&self) -> Epoch {
-        self.highest
+        self.highest.epoch
     }
 
     pub fn members(&self, now: Moment) -> Vec<String> {

@@ -19,7 +19,8 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum Happening {
-    /// `leader:changed`: another member, or the same for another term. None while the place is vacant.
+    /// `leader:changed`: another member, or the same for another term; none while the place is vacant. Before it is who led
+    /// last, also where the place was vacant meanwhile.
     LeaderChanged { previous_leader: Option<String>, new_leader: Option<String>, epoch: Epoch },
     /// `workers:updated`: everybody present, in order.
     WorkersUpdated { workers: Vec<String> },

@@ -6,7 +6,8 @@ use crate::ids::Epoch;
 /// Admits tasks of the present term and, for a grace period after a change, those of the term before.
 ///
 /// A task that a leader handed out just before it was replaced is not a mistake; one that comes later, or from further
-/// back, is. Grace is for tasks only: a write to a store carries its fence and is judged there.
+/// back, is. Nor is one admitted of a term that was not heard of yet: until its next look at the leases a follower refuses what a
+/// new leader hands out, which is to offer it again. Grace is for tasks only: a write to a store carries its fence and is judged there.
 #[derive(Debug, Clone)]
 pub struct EpochGate {
     enabled: bool,
@@ -36,7 +37,7 @@ impl EpochGate {
 
     pub fn admit(&mut self, epoch: Epoch, now: Moment) -> bool {
         let is_before = epoch.0.checked_add(1) == Some(self.current.0);
-        let in_grace = || self.changed.is_some_and(|changed| now.saturating_duration_since(changed) <= self.grace);
+        let in_grace = || self.changed.is_some_and(|changed| now - changed <= self.grace);
         let admitted = !self.enabled || epoch == self.current || (is_before && in_grace());
         self.refused += u64::from(!admitted);
         admitted

@@ -5,13 +5,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub Duration);
 
-impl Moment {
-    /// How long after `earlier` this is; nothing where it is not.
-    pub fn saturating_duration_since(self, earlier: Moment) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
 impl Add<Duration> for Moment {
     type Output = Moment;
 
@@ -23,15 +16,8 @@ impl Add<Duration> for Moment {
 impl Sub for Moment {
     type Output = Duration;
 
+    /// How long after `earlier` this is; nothing where it is not.
     fn sub(self, earlier: Moment) -> Duration {
-        self.saturating_duration_since(earlier)
-    }
-}
-
-impl Sub<Duration> for Moment {
-    type Output = Moment;
-
-    fn sub(self, duration: Duration) -> Moment {
-        Moment(self.0.saturating_sub(duration))
+        self.0.saturating_sub(earlier.0)
     }
 }

@@ -42,7 +42,7 @@ pub struct Metrics {
     pub election_duration_ms: u64,
     pub leader_changes: u64,
     pub worker_registrations: u64,
-    /// Members that are gone, whether they timed out or withdrew.
+    /// Members that are no longer on the list, whether they timed out or withdrew: a backend does not tell which.
     pub worker_timeouts: u64,
     pub start_time: Timestamp,
     pub last_heartbeat_time: Option<Timestamp>,
@@ -88,7 +88,7 @@ impl Pulse {
 
     /// A heartbeat that went out at `started` came to its end.
     pub fn beaten(&mut self, started: Moment, now: Now, succeeded: bool) {
-        let duration = now.at.saturating_duration_since(started);
+        let duration = now.at - started;
         if succeeded {
             self.metrics.heartbeat_count += 1;
             self.metrics.last_heartbeat_time = Some(now.wall);

@@ -1,15 +1,17 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::moment::Moment;
 
 /// Who is present, as far as was heard: each member until its enrolment runs out.
 ///
-/// A backend tells who is enrolled by its own time. What it said last holds for one worker timeout, so that an elector
-/// that cannot reach its backend does not go on showing a fleet that may be long gone.
+/// A backend tells who is enrolled by its own time. What it said last holds for a while, so that an elector that cannot reach
+/// its backend does not go on showing a fleet that may be long gone. Nobody has come or gone by that: the next list tells.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     members: BTreeMap<String, Moment>,
+    /// Those of whom nothing was heard for too long, until the next list.
+    unheard: BTreeSet<String>,
 }
 
 /// What a new list changed.
@@ -28,19 +30,20 @@ impl Turnover {
 impl Roster {
     /// The backend named these.
     pub fn hear(&mut self, names: &[String], now: Moment, timeout: Duration) -> Turnover {
-        let before = self.members.len() as u64;
-        let fresh: BTreeMap<String, Moment> = names.iter().map(|name| (name.clone(), now + timeout)).collect();
-        let stayed = fresh.keys().filter(|name| self.members.contains_key(*name)).count() as u64;
-        let joined = fresh.len() as u64 - stayed;
-        self.members = fresh;
-        Turnover { joined, gone: before - stayed }
+        let mut before = std::mem::take(&mut self.unheard);
+        before.extend(std::mem::take(&mut self.members).into_keys());
+        self.members = names.iter().map(|name| (name.clone(), now + timeout)).collect();
+        let stayed = self.members.keys().filter(|name| before.contains(*name)).count();
+        Turnover { joined: (self.members.len() - stayed) as u64, gone: (before.len() - stayed) as u64 }
     }
 
-    /// Forgets those of whom nothing was heard for too long.
-    pub fn expire(&mut self, now: Moment) -> Turnover {
-        let before = self.members.len();
-        self.members.retain(|_, expires| *expires > now);
-        Turnover { joined: 0, gone: (before - self.members.len()) as u64 }
+    /// Shows those no more of whom nothing was heard for too long; true where there were any.
+    pub fn expire(&mut self, now: Moment) -> bool {
+        let expired: Vec<String> =
+            self.members.extract_if(.., |_, expires| *expires <= now).map(|(name, _)| name).collect();
+        let any = !expired.is_empty();
+        self.unheard.extend(expired);
+        any
     }
 
     /// In order of their ids.
@@ -69,12 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_heard_of_for_too_long_is_gone() {
+    fn who_was_not_heard_of_for_too_long_is_not_shown_and_counts_as_gone_only_when_a_list_says_so() {
         let (mut roster, now) = (Roster::default(), Moment::default());
-        roster.hear(&names(&["a"]), now, TIMEOUT);
-        assert_eq!(roster.live(now + TIMEOUT - Duration::from_millis(1)), ["a"]);
+        roster.hear(&names(&["a", "b"]), now, TIMEOUT);
+        assert_eq!(roster.live(now + (TIMEOUT - Duration::from_millis(1))), ["a", "b"]);
         assert!(roster.live(now + TIMEOUT).is_empty());
-        assert_eq!(roster.expire(now + TIMEOUT), Turnover { joined: 0, gone: 1 });
-        assert!(roster.expire(now + TIMEOUT).is_none());
+        assert!(roster.expire(now + TIMEOUT));
+        assert!(!roster.expire(now + TIMEOUT));
+        assert_eq!(roster.hear(&names(&["b", "c"]), now + TIMEOUT, TIMEOUT), Turnover { joined: 1, gone: 1 });
+        assert_eq!(roster.live(now + TIMEOUT), ["b", "c"]);
     }
 }

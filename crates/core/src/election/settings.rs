@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::Policy;
+use super::{Policy, certain_for};
+use crate::duration;
 use crate::error::Invalid;
+use crate::ports::leases::TTL_MAX;
 
 /// How an elector behaves. Every duration can be made small, so that a test of failover takes a second.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,55 +79,89 @@ impl Default for BreakerSettings {
 
 /// Shorter leases than this end before an answer to their renewal can come.
 const LEASE_MIN: Duration = Duration::from_millis(20);
-/// Longer than any lease that is meant, short enough to be added to any instant.
-const DURATION_MAX: Duration = Duration::from_secs(365 * 86_400);
 const BUFFER_MAX: usize = 1_000_000;
 
 impl Settings {
     /// The other times in the proportion to the lease that the defaults have.
-    pub fn with_ttl(ttl: Duration) -> Self {
+    pub fn with_ttl(self, ttl: Duration) -> Self {
         let beat = ttl / 3;
         Settings {
             heartbeat_interval: beat,
             heartbeat_jitter: beat / 5,
             lease_timeout: ttl,
             worker_timeout: ttl.saturating_add(beat),
+            startup_jitter_min: Duration::ZERO,
             startup_jitter_max: beat,
-            ..Settings::default()
+            ..self
         }
     }
 
     pub fn check(&self) -> Result<(), Invalid> {
+        self.check_times()?;
+        self.check_proportions()?;
+        let (contention, breaker) = (self.contention.threshold, self.breaker);
+        if !(contention > 1.0 && contention.is_finite()) {
+            return Err(Invalid::new("contention.threshold", format!("expected a number above 1, got {contention}")));
+        }
+        for (field, count) in [
+            ("circuit_breaker.failure_threshold", breaker.failure_threshold),
+            ("circuit_breaker.half_open_max_attempts", breaker.half_open_max_attempts),
+        ] {
+            if count == 0 {
+                return Err(Invalid::new(field, "expected at least 1, got 0"));
+            }
+        }
+        if self.metrics_buffer_size == 0 || self.metrics_buffer_size > BUFFER_MAX {
+            let message = format!("expected 1 to {BUFFER_MAX}, got {}", self.metrics_buffer_size);
+            return Err(Invalid::new("metrics_buffer_size", message));
+        }
+        Ok(())
+    }
+
+    /// Each by itself.
+    fn check_times(&self) -> Result<(), Invalid> {
+        for (field, least, time) in [
+            ("lease_timeout", LEASE_MIN, self.lease_timeout),
+            ("heartbeat_interval", Duration::from_nanos(1), self.heartbeat_interval),
+            ("heartbeat_jitter", Duration::ZERO, self.heartbeat_jitter),
+            ("worker_timeout", Duration::ZERO, self.worker_timeout),
+            ("startup_jitter_min", Duration::ZERO, self.startup_jitter_min),
+            ("startup_jitter_max", Duration::ZERO, self.startup_jitter_max),
+            ("circuit_breaker.reset_timeout", Duration::from_nanos(1), self.breaker.reset_timeout),
+        ] {
+            if time < least {
+                let least = if least < LEASE_MIN { "a duration longer than zero".into() } else { at_least(least) };
+                return Err(Invalid::new(field, format!("expected {least}, got {:?}", duration::format(time))));
+            }
+            if time > TTL_MAX {
+                return Err(Invalid::new(field, "expected at most a year"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of them together.
+    fn check_proportions(&self) -> Result<(), Invalid> {
         let longest = self.heartbeat_interval.saturating_add(self.heartbeat_jitter);
-        let complaint = if self.heartbeat_interval.is_zero() {
-            ("heartbeat_interval", "expected more than nothing".to_owned())
-        } else if self.lease_timeout < LEASE_MIN {
-            ("lease_timeout", format!("expected at least {LEASE_MIN:?}, got {:?}", self.lease_timeout))
-        } else if self.lease_timeout.max(self.worker_timeout).max(self.breaker.reset_timeout) > DURATION_MAX {
-            ("lease_timeout", "expected times of at most a year".to_owned())
-        } else if self.lease_timeout <= longest {
-            (
-                "lease_timeout",
-                format!("expected more than {longest:?}, the longest heartbeat, got {:?}", self.lease_timeout),
-            )
+        let beat = format!("heartbeat_interval + heartbeat_jitter ({})", duration::format(longest));
+        let complaint = if certain_for(self.lease_timeout, self.lease_timeout) <= longest {
+            // Its holder trusts it for so long.
+            ("lease_timeout", format!("nine tenths of it to be more than {beat}"), self.lease_timeout)
         } else if self.worker_timeout <= longest {
-            (
-                "worker_timeout",
-                format!("expected more than {longest:?}, the longest heartbeat, got {:?}", self.worker_timeout),
-            )
+            ("worker_timeout", format!("more than {beat}"), self.worker_timeout)
         } else if self.startup_jitter_max < self.startup_jitter_min {
-            ("startup_jitter_max", format!("expected at least {:?}, the least", self.startup_jitter_min))
-        } else if !(self.contention.threshold > 1.0 && self.contention.threshold.is_finite()) {
-            ("contention.threshold", format!("expected a number above 1, got {}", self.contention.threshold))
-        } else if self.breaker.failure_threshold == 0 || self.breaker.half_open_max_attempts == 0 {
-            ("circuit_breaker", "expected at least one failure and one attempt".to_owned())
-        } else if self.metrics_buffer_size == 0 || self.metrics_buffer_size > BUFFER_MAX {
-            ("metrics_buffer_size", format!("expected 1 to {BUFFER_MAX}, got {}", self.metrics_buffer_size))
+            let least = format!("at least startup_jitter_min ({})", duration::format(self.startup_jitter_min));
+            ("startup_jitter_max", least, self.startup_jitter_max)
         } else {
             return Ok(());
         };
-        Err(Invalid::senseless(complaint.0, complaint.1))
+        let (field, expected, got) = complaint;
+        Err(Invalid::senseless(field, format!("expected {expected}, got {:?}", duration::format(got))))
     }
+}
+
+fn at_least(least: Duration) -> String {
+    format!("at least {}", duration::format(least))
 }
 
 #[cfg(test)]
@@ -136,18 +172,43 @@ mod tests {
     fn the_defaults_pass_their_own_check_and_so_do_those_of_any_lease() {
         Settings::default().check().expect("defaults");
         for ms in [20, 100, 500, 15_000, 3_600_000] {
-            Settings::with_ttl(Duration::from_millis(ms)).check().expect("in proportion");
+            Settings::default().with_ttl(Duration::from_millis(ms)).check().expect("in proportion");
         }
     }
 
     #[test]
     fn a_lease_that_ends_between_two_heartbeats_is_refused() {
-        let settings = Settings { lease_timeout: Duration::from_secs(6), ..Settings::default() };
-        assert_eq!(settings.check().expect_err("too short").field, "lease_timeout");
+        for ms in [6_000, 6_100, 6_666] {
+            let settings = Settings { lease_timeout: Duration::from_millis(ms), ..Settings::default() };
+            let refused = settings.check().expect_err("not certain for as long as the longest heartbeat");
+            assert_eq!(refused.field, "lease_timeout");
+        }
+        Settings { lease_timeout: Duration::from_millis(6_700), ..Settings::default() }.check().expect("long enough");
         let settings = Settings { worker_timeout: Duration::from_secs(6), ..Settings::default() };
         assert_eq!(settings.check().expect_err("too short").field, "worker_timeout");
         let nan = ContentionSettings { threshold: f64::NAN, ..ContentionSettings::default() };
         let settings = Settings { contention: nan, ..Settings::default() };
         assert_eq!(settings.check().expect_err("not a number").field, "contention.threshold");
+    }
+
+    #[test]
+    fn a_time_too_long_to_be_added_to_any_is_refused_by_its_name() {
+        let long = Duration::MAX;
+        for (settings, field) in [
+            (Settings { startup_jitter_max: long, ..Settings::default() }, "startup_jitter_max"),
+            (Settings { worker_timeout: long, ..Settings::default() }, "worker_timeout"),
+            (Settings { heartbeat_jitter: long, ..Settings::default() }, "heartbeat_jitter"),
+            (Settings::default().with_ttl(long), "lease_timeout"),
+        ] {
+            assert_eq!(settings.check().expect_err("too long").field, field);
+        }
+    }
+
+    #[test]
+    fn a_ttl_moves_the_times_and_nothing_else() {
+        let before = Settings { policy: Policy::LowestId, metrics_buffer_size: 7, ..Settings::default() };
+        let after = before.clone().with_ttl(Duration::from_secs(3));
+        assert_eq!((after.policy, after.metrics_buffer_size), (Policy::LowestId, 7));
+        assert_eq!(after.with_ttl(Duration::from_secs(15)), before, "the defaults' proportion");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Epochs only rise: also after expiry, resignation and loss of the backend's data, for which a candidate names a floor
 //! (what the store has sealed) and is given an epoch above it. A backend judges expiry by its own time, never by the
-//! caller's.
+//! caller's; a file, which has none, by that of the machine that all its callers are on.
 
 use std::time::Duration;
 
@@ -10,6 +10,9 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::ids::Epoch;
+
+/// Longer than any lease that is meant, short enough to be added to any instant. A backend takes a longer one for this.
+pub const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 #[async_trait]
 pub trait Leases: Send + Sync {

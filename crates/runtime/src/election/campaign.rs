@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use convoke_core::election::certain_for;
 use convoke_core::ports::{Leases, Store};
-use convoke_core::{Error, NodeId, Result};
+use convoke_core::{Epoch, Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::mark::Mark;
 use super::tenure::overstays;
 use super::term::{Leadership, Term};
 use super::vitals::Vitals;
@@ -54,9 +55,9 @@ impl Campaign {
                 self.wait(pause, &stop).await;
                 continue;
             }
-            let anchor = Instant::now();
+            let anchor = Mark::now();
             let answer = self.win(anchor).await;
-            self.vitals.beaten(anchor, matches!(answer, Ok(_) | Err(Error::Conflict(_))));
+            self.vitals.beaten(anchor.elapsed(), matches!(answer, Ok(_) | Err(Error::Conflict(_))));
             let pause = match answer {
                 Ok(term) => {
                     self.vitals.election_took(anchor.elapsed());
@@ -104,10 +105,17 @@ impl Campaign {
         }
     }
 
-    async fn win(&self, anchor: Instant) -> Result<Term> {
+    async fn win(&self, anchor: Mark) -> Result<Term> {
         let floor = self.store.sealed().await?;
         self.vitals.stood();
-        let lease = self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await?;
+        let lease = match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await {
+            Ok(lease) => lease,
+            Err(error @ Error::Unknown { .. }) => {
+                self.give_back_what_was_not_heard_of(floor).await;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
         match self.store.seal(lease.epoch).await {
             Ok(fence) => Ok(Term::new(fence, self.certain_until(anchor))),
             Err(error) => {
@@ -119,9 +127,22 @@ impl Campaign {
         }
     }
 
+    /// An election whose answer was lost may have been won. Nobody acts on it, so that everybody would wait for its lease to run
+    /// out, the winner too.
+    async fn give_back_what_was_not_heard_of(&self, floor: Epoch) {
+        let read = self.leases.read(self.namespace).await;
+        if let Ok(Some(lease)) = read
+            && lease.holder == self.candidate.as_str()
+            && lease.epoch > floor
+        {
+            let given_back = self.leases.resign(self.namespace, &lease.holder, lease.epoch).await;
+            debug!(?given_back, epoch = %lease.epoch, "was elected without hearing of it");
+        }
+    }
+
     /// Renews until the term is over.
-    async fn hold(&self, term: &Term, mut anchor: Instant, stop: &CancellationToken) {
-        let mut next = anchor + self.renew_interval;
+    async fn hold(&self, term: &Term, mut anchor: Mark, stop: &CancellationToken) {
+        let mut next = anchor.after(self.renew_interval);
         let mut fit = self.fit.clone();
         loop {
             let deadline = self.certain_until(anchor);
@@ -134,25 +155,25 @@ impl Campaign {
                 }
                 () = tokio::time::sleep_until(next.min(deadline)) => {}
             }
-            let started = Instant::now();
-            if started >= deadline && overstays() {
+            let (started, is_late) = (Mark::now(), Instant::now() >= deadline);
+            if is_late && overstays() {
                 // Its duties go on until one of them is refused.
                 term.ended().await;
                 return;
             }
-            if started >= deadline {
+            if is_late {
                 warn!("the lease could not be renewed in time");
                 return;
             }
             let epoch = term.fence().epoch();
             let renewal = self.leases.renew(self.namespace, self.candidate.as_str(), epoch, self.ttl);
             let answer = tokio::time::timeout_at(deadline, renewal).await;
-            self.vitals.beaten(started, matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. }))));
+            self.vitals.beaten(started.elapsed(), matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. }))));
             match answer {
                 Ok(Ok(_)) => {
                     anchor = started;
                     term.prolong(self.certain_until(anchor));
-                    next = started + self.renew_interval;
+                    next = started.after(self.renew_interval);
                 }
                 Ok(Err(Error::Fenced { .. })) => {
                     warn!("the lease was lost");
@@ -168,8 +189,8 @@ impl Campaign {
     }
 
     /// The last moment for which an attempt that began at `anchor` vouches, with a margin for clocks that run apart.
-    fn certain_until(&self, anchor: Instant) -> Instant {
-        anchor + certain_for(self.ttl, self.ttl)
+    fn certain_until(&self, anchor: Mark) -> Instant {
+        anchor.after(certain_for(self.ttl, self.ttl))
     }
 
     async fn resign(&self, term: &Term) {

@@ -2,7 +2,7 @@
 //!
 //! The heartbeat runs as a task of its own until the last handle is dropped; then it gives up what it holds, so that the next
 //! one need not wait for a lease to run out. What a handle tells is what the heartbeat last heard, judged by the clock at the
-//! moment of the question: a process that was paused does not go on believing.
+//! moment of the question: a process that was paused does not go on believing, nor, on Linux, a machine that was suspended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use super::mark::Mark;
 use super::subscriber::{self, Subscriber};
 use super::tenure::Tenure;
 use super::{heartbeat, telemetry};
@@ -36,6 +37,9 @@ pub struct Candidacy {
 }
 
 /// A handle of a running elector. Clones share it; dropping the last one resigns.
+///
+/// A handle that a subscriber has captured is one too: it keeps the elector running until [`stop`](Self::stop), although nobody else
+/// has one. Let a subscriber have a [`downgrade`](Self::downgrade)d one.
 pub struct Elector {
     handle: Arc<Handle>,
     /// The last term that this handle gave out.
@@ -63,8 +67,10 @@ pub(super) struct Shared {
     /// None once it has stopped.
     events: Mutex<Option<broadcast::Sender<Arc<Event>>>>,
     pub stop: CancellationToken,
+    /// It has left: nothing of it will reach the leases any more.
+    pub left: CancellationToken,
     /// From where the rules count their moments.
-    origin: Instant,
+    origin: Mark,
 }
 
 impl Elector {
@@ -76,7 +82,7 @@ impl Elector {
         settings.check()?;
         telemetry::describe();
         let (least, most) = (settings.startup_jitter_min, settings.startup_jitter_max);
-        let origin = Instant::now();
+        let origin = Mark::now();
         let now = Now { at: Moment::default(), wall: clock.now() };
         let first_beat = now.at + least + most.saturating_sub(least).mul_f64(rand::random());
         let glance_interval = leases.glance_interval();
@@ -88,6 +94,7 @@ impl Elector {
             term: watch::Sender::new(None),
             events: Mutex::new(Some(broadcast::Sender::new(EVENTS_BUFFER))),
             stop: CancellationToken::new(),
+            left: CancellationToken::new(),
             origin,
         });
         let tasks = TaskTracker::new();
@@ -113,7 +120,7 @@ impl Elector {
 
     /// Who leads, as far as is known and for as long as its lease was known to last.
     pub fn leader(&self) -> Option<String> {
-        let now = self.shared().moment(Instant::now());
+        let now = self.shared().moment();
         let rules = self.shared().rules.lock();
         rules.leader().filter(|(.., until)| now < *until).map(|(leader, ..)| leader.to_owned())
     }
@@ -144,7 +151,7 @@ impl Elector {
 
     /// Everybody present, as of the last heartbeat that asked.
     pub fn known_members(&self) -> Vec<String> {
-        self.shared().rules.lock().members(self.shared().moment(Instant::now()))
+        self.shared().rules.lock().members(self.shared().moment())
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -158,7 +165,7 @@ impl Elector {
     /// Whether a task that was handed out in that term may still be done: in the present one, or in the one before for a grace
     /// period. For tasks only; what a leader writes must be fenced where it is written.
     pub fn admits(&self, epoch: Epoch) -> bool {
-        self.shared().rules.lock().admits(epoch, self.shared().moment(Instant::now()))
+        self.shared().rules.lock().admits(epoch, self.shared().moment())
     }
 
     /// What happens from now on.
@@ -179,11 +186,14 @@ impl Elector {
     }
 
     /// Gives up the term, where it holds one, and lets others stand first. It remains a member and may lead again: once another
-    /// has led, or after the time of a lease.
+    /// has led, or after the time of a lease. Done when another may lead; a subscriber that calls it does not wait for that.
     pub async fn resign(&self) {
         let shared = self.shared();
         let Some(term) = shared.term.borrow().clone() else { return };
         term.end();
+        if subscriber::is_of(shared) {
+            return;
+        }
         let mut terms = shared.term.subscribe();
         // Fails only where the heartbeat has ended: then nothing is held.
         let _ = terms.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch() != term.epoch())).await;
@@ -191,12 +201,17 @@ impl Elector {
 
     /// A handle that keeps nothing alive.
     pub fn downgrade(&self) -> WeakElector {
-        WeakElector(Arc::downgrade(&self.handle))
+        WeakElector { handle: Arc::downgrade(&self.handle), left: self.shared().left.clone() }
     }
 
-    /// Leaves: ends the term, tells the subscribers, resigns, withdraws. Done when all that is done.
+    /// Leaves: ends the term, tells the subscribers, resigns, withdraws. Done when all that is done. A subscriber that calls it, as
+    /// from `on_deposed`, does not wait for that, since all of it waits for the subscriber; nor may it wait for another task that
+    /// calls it.
     pub async fn stop(&self) {
         self.shared().quit();
+        if subscriber::is_of(self.shared()) {
+            return;
+        }
         self.handle.tasks.close();
         self.handle.tasks.wait().await;
     }
@@ -204,13 +219,25 @@ impl Elector {
 
 /// A handle that keeps nothing alive: with it alone an elector ends.
 #[derive(Clone)]
-pub struct WeakElector(Weak<Handle>);
+pub struct WeakElector {
+    handle: Weak<Handle>,
+    left: CancellationToken,
+}
 
 impl WeakElector {
     /// The elector, unless it has ended or was told to stop.
     pub fn upgrade(&self) -> Option<Elector> {
-        let handle = self.0.upgrade().filter(|handle| !handle.shared.stop.is_cancelled())?;
+        let handle = self.handle.upgrade().filter(|handle| !handle.shared.stop.is_cancelled())?;
         Some(Elector { handle, handed: AtomicU64::new(0) })
+    }
+
+    /// Waits until one that has ended, or was told to stop, has said its farewell to the leases.
+    pub async fn left(&self) {
+        self.left.cancelled().await;
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left.is_cancelled()
     }
 }
 
@@ -222,15 +249,15 @@ impl Clone for Elector {
 
 impl Shared {
     pub fn now(&self) -> Now {
-        Now { at: self.moment(Instant::now()), wall: self.clock.now() }
+        Now { at: self.moment(), wall: self.clock.now() }
     }
 
-    pub fn moment(&self, instant: Instant) -> Moment {
-        Moment(instant.saturating_duration_since(self.origin))
+    pub fn moment(&self) -> Moment {
+        Moment(self.origin.elapsed())
     }
 
     pub fn instant(&self, moment: Moment) -> Instant {
-        self.origin + moment.0
+        self.origin.after(moment.0)
     }
 
     /// Whatever runs for the term ends now; the heartbeat does the rest.
@@ -280,6 +307,7 @@ impl Shared {
             }
             (None, None) => {}
         }
+        telemetry::leads(&self.namespace, held.is_some(), rules.epoch());
         let happened = rules.take_events();
         if !happened.is_empty() {
             let at = self.clock.now();

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use convoke_core::election::{Answer, Ask, Round};
 use convoke_core::{Error, Result};
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::elector::Shared;
@@ -18,8 +17,10 @@ use super::telemetry;
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn beat(shared: Arc<Shared>) {
+    // However it ends, nobody waits for it in vain.
+    let _left = shared.left.clone().drop_guard();
     while !shared.stop.is_cancelled() {
-        let (due, round) = shared.rules.lock().due(shared.moment(Instant::now()));
+        let (due, round) = shared.rules.lock().due(shared.moment());
         let term = shared.term.borrow().clone();
         let given_up = async {
             match &term {
@@ -44,7 +45,7 @@ pub(super) async fn beat(shared: Arc<Shared>) {
 }
 
 async fn converse(shared: &Shared, round: Round) {
-    let started = Instant::now();
+    let started = shared.moment();
     let mut next = {
         let mut rules = shared.rules.lock();
         let first = rules.begin(round, shared.now());
@@ -52,10 +53,10 @@ async fn converse(shared: &Shared, round: Round) {
         first
     };
     while let Some(ask) = next {
-        let asked = Instant::now();
+        let asked = shared.moment();
         let answer = put(shared, ask).await;
         let mut rules = shared.rules.lock();
-        next = rules.hear(answer, shared.moment(asked), shared.now());
+        next = rules.hear(answer, asked, shared.now());
         shared.publish(&mut rules);
         // One that leaves only gives back what it was just given.
         if shared.stop.is_cancelled() && !matches!(next, Some(Ask::Resign { .. })) {
@@ -64,14 +65,14 @@ async fn converse(shared: &Shared, round: Round) {
     }
     let mut rules = shared.rules.lock();
     if round == Round::Beat {
-        rules.plan(shared.moment(started), shared.moment(Instant::now()), rand::random());
+        rules.plan(started, shared.moment(), rand::random());
     }
     telemetry::show(&shared.namespace, &rules);
 }
 
 /// Puts one question, for as long as there is patience.
 async fn put(shared: &Shared, ask: Ask) -> Answer {
-    let patience = shared.rules.lock().patience(ask, shared.moment(Instant::now()));
+    let patience = shared.rules.lock().patience(&ask, shared.moment());
     let leaving = async {
         shared.stop.cancelled().await;
         // An election on its way is better heard than left to run out as a lease of nobody.
@@ -80,7 +81,7 @@ async fn put(shared: &Shared, ask: Ask) -> Answer {
         }
     };
     tokio::select! {
-        answer = answer(shared, ask) => answer,
+        answer = answer(shared, &ask) => answer,
         () = leaving => Answer::Failed,
         () = tokio::time::sleep(patience) => {
             warn!(namespace = shared.namespace, ?ask, ?patience, "the leases did not answer in time");
@@ -89,7 +90,7 @@ async fn put(shared: &Shared, ask: Ask) -> Answer {
     }
 }
 
-async fn answer(shared: &Shared, ask: Ask) -> Answer {
+async fn answer(shared: &Shared, ask: &Ask) -> Answer {
     match try_answer(shared, ask).await {
         Ok(answer) => answer,
         Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Answer::Refused,
@@ -101,20 +102,20 @@ async fn answer(shared: &Shared, ask: Ask) -> Answer {
     }
 }
 
-async fn try_answer(shared: &Shared, ask: Ask) -> Result<Answer> {
+async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Answer> {
     let (me, lease, member) = {
         let rules = shared.rules.lock();
-        (rules.me().to_owned(), rules.settings().lease_timeout, rules.settings().worker_timeout)
+        (rules.me().to_owned(), rules.settings().lease_timeout, rules.enrolment())
     };
     let (leases, namespace) = (&shared.leases, shared.namespace.as_str());
     Ok(match ask {
         Ask::Read => Answer::Read(leases.read(namespace).await?),
         Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Answer::Done)?,
         Ask::Roster => Answer::Roster(leases.roster(namespace).await?),
-        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, floor).await?),
-        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, epoch, lease).await?),
+        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, *floor).await?),
+        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, *epoch, lease).await?),
         Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Answer::Done)?,
-        Ask::Resign { epoch } => leases.resign(namespace, &me, epoch).await.map(|()| Answer::Done)?,
+        Ask::Resign { holder, epoch } => leases.resign(namespace, holder, *epoch).await.map(|()| Answer::Done)?,
     })
 }
 
@@ -132,7 +133,7 @@ async fn leave(shared: &Shared) {
         telemetry::show(&shared.namespace, &rules);
         (asks, rules.settings().lease_timeout.min(FAREWELL_MAX))
     };
-    let farewells = asks.into_iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
+    let farewells = asks.iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
     for farewell in futures_util::future::join_all(farewells).await {
         if farewell != Ok(Answer::Done) {
             debug!(namespace = shared.namespace, "could not say farewell; lease and enrolment will run out");

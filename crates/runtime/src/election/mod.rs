@@ -8,6 +8,7 @@ mod campaign;
 mod duty;
 mod elector;
 mod heartbeat;
+mod mark;
 mod subscriber;
 pub(crate) mod telemetry;
 mod tenure;

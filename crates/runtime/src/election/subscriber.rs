@@ -89,7 +89,21 @@ impl Subscriber {
     }
 }
 
+tokio::task_local! {
+    /// Of which elector a task is a subscriber.
+    static ELECTOR: Arc<Shared>;
+}
+
+/// Whether it is a subscriber of that elector who asks.
+pub(super) fn is_of(shared: &Arc<Shared>) -> bool {
+    ELECTOR.try_with(|elector| Arc::ptr_eq(elector, shared)).unwrap_or(false)
+}
+
 pub(super) async fn attend(subscriber: Subscriber, shared: Arc<Shared>) {
+    ELECTOR.scope(shared.clone(), attend_terms(subscriber, shared)).await;
+}
+
+async fn attend_terms(subscriber: Subscriber, shared: Arc<Shared>) {
     let mut last = Epoch(0);
     while let Some(term) = shared.next_term(last).await {
         last = term.epoch();

@@ -17,7 +17,6 @@ pub fn describe() {
 }
 
 pub(super) fn show(namespace: &str, rules: &Rules) {
-    leads(namespace, rules.term().is_some(), rules.epoch());
     pulse(namespace, rules.metrics().heartbeat_latency_ms, rules.breaker().state);
 }
 

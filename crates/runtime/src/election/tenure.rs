@@ -1,7 +1,8 @@
 //! A term that is held: its number, and when to stop acting on it.
 //!
 //! It ends by the first of: somebody ends it, or the moment comes up to which the lease is certain. The second needs nobody's
-//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock.
+//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock, which on Linux also counts
+//! for how long the machine was suspended.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,18 +17,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::mark::Mark;
+
 /// One term of leadership. Cheap to clone; all clones are the same term.
 #[derive(Debug, Clone)]
 pub struct Tenure {
     epoch: Epoch,
     over: CancellationToken,
-    certain_until: Arc<Mutex<Instant>>,
+    certain_until: Arc<Mutex<Mark>>,
     at_work: TaskTracker,
 }
 
 impl Tenure {
     pub fn new(epoch: Epoch, certain_until: Instant) -> Self {
-        let certain_until = Arc::new(Mutex::new(certain_until));
+        let certain_until = Arc::new(Mutex::new(Mark::at(certain_until)));
         Tenure { epoch, over: CancellationToken::new(), certain_until, at_work: TaskTracker::new() }
     }
 
@@ -38,11 +41,18 @@ impl Tenure {
 
     /// Until when the lease is certain, as of its last renewal. It may still be prolonged.
     pub fn certain_until(&self) -> Instant {
-        *self.certain_until.lock()
+        self.certain_until.lock().instant()
     }
 
+    /// Has it last longer, unless it has ended: what was seen to be over is never seen to go on, however late its renewal was
+    /// heard of.
     pub(super) fn prolong(&self, certain_until: Instant) {
-        *self.certain_until.lock() = certain_until;
+        let mut until = self.certain_until.lock();
+        if has_come(*until) {
+            self.over.cancel();
+        } else {
+            *until = Mark::at(certain_until);
+        }
     }
 
     /// Ends it early: something that it did was refused, or its holder gives it up. An elector then resigns.
@@ -51,7 +61,8 @@ impl Tenure {
     }
 
     pub fn is_over(&self) -> bool {
-        self.over.is_cancelled() || (Instant::now() >= self.certain_until() && !overstays())
+        // The clock is read under the lock: else it could be prolonged between this look and its answer.
+        self.over.is_cancelled() || has_come(*self.certain_until.lock())
     }
 
     /// Waits for its end.
@@ -107,6 +118,10 @@ impl Tenure {
     }
 }
 
+fn has_come(end: Mark) -> bool {
+    end.has_come() && !overstays()
+}
+
 /// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
 /// is up, so that a test can see the store refuse what it writes.
 pub(super) fn overstays() -> bool {
@@ -151,6 +166,25 @@ mod tests {
         assert_eq!(working.await.expect("does not panic"), None);
         assert_eq!(started.elapsed().as_secs(), 59);
         tenure.quiet().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_that_was_seen_to_be_over_is_not_prolonged() {
+        let tenure = tenure();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(tenure.is_over());
+        tenure.prolong(Instant::now() + Duration::from_secs(5));
+        assert!(tenure.is_over());
+        tenure.given_up().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_was_suspended_for_longer_than_the_lease_does_not_go_on_believing() {
+        let tenure = tenure();
+        crate::election::mark::tests::ASLEEP.set(Duration::from_secs(11));
+        assert!(tenure.is_over());
+        tenure.prolong(Instant::now() + Duration::from_secs(10));
+        assert!(tenure.is_over());
     }
 
     #[tokio::test(start_paused = true)]

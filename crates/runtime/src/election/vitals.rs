@@ -58,13 +58,13 @@ impl Vitals {
         let until = pulse.opens_until().filter(|_| is_shut);
         drop(pulse);
         self.publish();
-        until.map(|until| until.saturating_duration_since(now))
+        until.map(|until| until - now)
     }
 
-    /// A request that went out at `started` was answered, or failed.
-    pub(super) fn beaten(&self, started: Instant, succeeded: bool) {
+    /// A request was answered, or failed, after so long.
+    pub(super) fn beaten(&self, took: Duration, succeeded: bool) {
         let now = Now { at: self.moment(Instant::now()), wall: self.clock.now() };
-        self.pulse.lock().beaten(self.moment(started), now, succeeded);
+        self.pulse.lock().beaten(Moment(now.at.0.saturating_sub(took)), now, succeeded);
         self.publish();
     }
 

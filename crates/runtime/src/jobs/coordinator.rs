@@ -352,7 +352,7 @@ async fn beat(node: &Node) -> Result<()> {
 /// Tells watchers and the registry when the leader changes.
 async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
     let mut leadership = node.leadership.clone();
-    let mut previous_leader = None;
+    let (mut shown, mut last_leader) = (None, None);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -360,13 +360,16 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
         }
         let view = leadership.borrow_and_update().clone();
         crate::election::telemetry::leads(NAMESPACE, view.is_me, view.epoch);
-        if view.leader != previous_leader {
+        if view.leader != shown {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
+            // Over a vacancy the one before it is remembered.
+            let previous_leader = last_leader.clone();
             node.tell(Happening::LeaderChanged { namespace, previous_leader, new_leader, epoch });
             if let Some(vitals) = node.vitals.get().filter(|_| view.leader.is_some()) {
                 vitals.leader_changed();
             }
-            previous_leader = view.leader;
+            last_leader = view.leader.clone().or(last_leader);
+            shown = view.leader;
             if let Err(error) = beat(&node).await {
                 debug!(%error, "cannot beat");
             }

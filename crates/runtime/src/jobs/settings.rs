@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke_core::Invalid;
-use convoke_core::election;
+use convoke_core::election::{self, certain_for};
 use convoke_core::jobs::JobDefaults;
 use convoke_core::jobs::handoff::HandoffSettings;
 
@@ -111,13 +111,13 @@ impl Settings {
                 return Err(Invalid::new(key, "expected a duration longer than zero"));
             }
         }
+        let lease = self.cluster.lease_duration;
+        if certain_for(lease, lease) <= self.cluster.renew_interval {
+            // Its holder trusts it for so long.
+            let message = "expected nine tenths of it to be more than cluster.renew_interval";
+            return Err(Invalid::senseless("cluster.lease_duration", message));
+        }
         let longer = [
-            (
-                "cluster.lease_duration",
-                self.cluster.lease_duration,
-                "cluster.renew_interval",
-                self.cluster.renew_interval,
-            ),
             (
                 "cluster.dead_node_timeout",
                 self.cluster.dead_node_timeout,

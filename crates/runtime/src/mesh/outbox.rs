@@ -1,4 +1,4 @@
-//! What is sent to another instance: requests, replies, heartbeats and refusals, whatever has gathered in one go.
+//! What is sent to another instance: requests, replies, heartbeats and refusals, many in one go.
 //!
 //! Letters leave in the order in which they were put, and a batch does not wait for the answer to the one before it. What
 //! the link says of a letter decides what follows: a request that nobody can hear, or that was not sent, ends its call; a
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use convoke_core::mesh::{InstanceId, RequestId};
 use convoke_core::ports::MeshLink;
 use convoke_core::{Error, Result};
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -25,11 +26,12 @@ use super::station::Permit;
 use super::telemetry;
 
 const LETTERS_MAX: usize = 4_096;
-/// A batch is closed when it has this many letters or bytes.
-const BATCH_LETTERS_MAX: usize = 256;
+/// A batch is closed when it has this many letters or bytes. Many small ones beat one of everything: the link and whoever
+/// is called work on the first while the next is made, where one great batch has them all wait for each other.
+const BATCH_LETTERS_MAX: usize = 16;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Batches whose answers are waited for.
-const BATCHES_MAX: usize = 16;
+const BATCHES_MAX: usize = 64;
 /// However long a caller waits, a reply that cannot be sent is given up after this.
 const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// For so long nobody may listen under a number whose instance is alive: it makes its connection anew.
@@ -106,6 +108,9 @@ pub(super) async fn send_all(link: Arc<dyn MeshLink>, pending: Arc<Pending>, mut
             first = letters.recv(), if under_way.len() < BATCHES_MAX => {
                 let Some(first) = first else { return };
                 under_way.push(send_batch(&*link, &pending, gather(first, &mut letters)));
+                // It is handed to the link, and then whoever writes for the link has its turn, before the next is made.
+                under_way.next().now_or_never();
+                tokio::task::yield_now().await;
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Leases that can be cut off, made to hang, or made to lose an answer; and that count what they are asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,11 +8,13 @@ use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Lease;
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 pub struct Faulty {
     inner: Arc<dyn Leases>,
     state: Mutex<State>,
-    asked: AtomicU64,
+    /// When each question was asked.
+    log: Mutex<Vec<(&'static str, Instant)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,12 +23,13 @@ enum State {
     Cut,
     Hanging,
     Losing(&'static str),
+    HangingOn(&'static str),
     Slow(Duration),
 }
 
 impl Faulty {
     pub fn over(inner: Arc<dyn Leases>) -> Self {
-        Faulty { inner, state: Mutex::new(State::Well), asked: AtomicU64::new(0) }
+        Faulty { inner, state: Mutex::new(State::Well), log: Mutex::default() }
     }
 
     pub fn cut(&self) {
@@ -36,6 +38,10 @@ impl Faulty {
 
     pub fn hang(&self) {
         *self.state.lock() = State::Hanging;
+    }
+
+    pub fn hang_on(&self, verb: &'static str) {
+        *self.state.lock() = State::HangingOn(verb);
     }
 
     /// Every question is a while on its way.
@@ -52,12 +58,17 @@ impl Faulty {
         *self.state.lock() = State::Losing(verb);
     }
 
+    /// When that was asked, each time.
+    pub fn times_of(&self, verb: &str) -> Vec<Instant> {
+        self.log.lock().iter().filter(|(asked, _)| *asked == verb).map(|(_, at)| *at).collect()
+    }
+
     pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+        self.log.lock().len() as u64
     }
 
     async fn through<T>(&self, verb: &'static str, ask: impl Future<Output = Result<T>>) -> Result<T> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.log.lock().push((verb, Instant::now()));
         let state = *self.state.lock();
         match state {
             State::Cut => Err(Error::unavailable("leases", "cut off")),
@@ -71,7 +82,8 @@ impl Faulty {
                 tokio::time::sleep(delay).await;
                 ask.await
             }
-            State::Well | State::Losing(_) => ask.await,
+            State::HangingOn(lost) if lost == verb => std::future::pending().await,
+            State::Well | State::Losing(_) | State::HangingOn(_) => ask.await,
         }
     }
 }

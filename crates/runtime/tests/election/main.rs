@@ -1,6 +1,9 @@
 //! Electors over leases in memory, on a clock that the test moves.
 
+mod campaign;
 mod faulty;
+mod gauges;
+mod pace;
 mod race;
 mod subscribers;
 

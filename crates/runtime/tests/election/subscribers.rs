@@ -118,6 +118,34 @@ async fn each_term_is_handed_out_once_and_its_work_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_subscriber_that_stops_its_elector_when_it_is_deposed_hinders_nobody() {
+    let leases = memory();
+    let a = elector(&leases, "a");
+    let (handle, (elected, mut hears)) = (a.downgrade(), mpsc::unbounded_channel());
+    let stopped = elected.clone();
+    let quitter = Subscriber::new("quitter").on_elected(move |_| {
+        let elected = elected.clone();
+        async move { elected.send("elected").expect("the test goes on") }
+    });
+    a.subscribe(quitter.on_deposed(move |_| {
+        let (handle, stopped) = (handle.clone(), stopped.clone());
+        async move {
+            let elector = handle.upgrade().expect("another handle is held");
+            elector.resign().await;
+            elector.stop().await;
+            stopped.send("stopped").expect("the test goes on");
+        }
+    }));
+    assert_eq!(hears.recv().await, Some("elected"));
+    let began = Instant::now();
+    a.resign().await;
+    assert_eq!(hears.recv().await, Some("stopped"));
+    a.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody waited for a lease to run out: {:?}", began.elapsed());
+    assert_eq!(leases.read("production").await.expect("read"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_else_leads_while_work_of_the_term_is_being_put_away() {
     let leases = memory();
     let a = elector(&leases, "a");

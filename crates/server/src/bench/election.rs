@@ -78,6 +78,7 @@ impl ElectionArgs {
 }
 
 pub async fn run(args: ElectionArgs) -> Result<()> {
+    Engine::check_etcd(args.etcd.as_deref())?;
     let mut report = Report::new("election", args.json);
     report.add("ttlMs", "time to live of a lease", args.ttl().as_millis() as f64, "ms");
     let files = tempfile::tempdir()?;

@@ -4,6 +4,7 @@
 //! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
 //! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
 
+mod brood;
 mod guard;
 mod leash;
 mod reign;
@@ -26,7 +27,8 @@ use super::output::line;
 use super::remote::{Usage, usage};
 use crate::config::{self, Surroundings};
 use crate::logs;
-use leash::Ending;
+use brood::Brood;
+use leash::{BEAT_PART, Ending};
 use reign::{Errand, Outcome, reign};
 use signals::Signals;
 
@@ -72,7 +74,7 @@ Where this process dies, even by SIGKILL, COMMAND dies too.
 
 When COMMAND ends by itself, the lead is given up and this process ends with its exit code (128 + N where signal N killed
 it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 where COMMAND died of the signal, else with its exit code;
-SIGHUP, SIGUSR1 and SIGUSR2 are passed on.
+SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and mean nothing to a process that waits. Without a COMMAND, SIGHUP ends it too.
 
 Examples:
   convoke elect reports --leases redis://localhost -- ./make-reports --forever
@@ -85,7 +87,7 @@ pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(!args.command.is_empty())?;
     let elector = tokio::select! {
         elector = start(&args) => elector?,
         _ = signals.end() => return Ok(ExitCode::SUCCESS),
@@ -107,6 +109,9 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         error => error.into(),
     };
     let settings = settings(configured()?.election.settings(), args);
+    if !args.command.is_empty() {
+        refuse_a_slow_heart(&settings)?;
+    }
     let mut candidate = Elector::connect_with_prefix(&args.leases, &args.prefix).await.map_err(wrong)?;
     candidate = candidate.namespace(&args.namespace).settings(settings);
     if let Some(id) = &args.id {
@@ -115,17 +120,32 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
     candidate.start().await.map_err(wrong)
 }
 
+/// An elector can do with few heartbeats; a command is told to end before its lease is over, and needs one by then.
+fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
+    let longest = settings.heartbeat_interval.saturating_add(settings.heartbeat_jitter);
+    let allowed = settings.lease_timeout / BEAT_PART;
+    if longest <= allowed {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "election.heartbeat_interval: expected at most {} with election.heartbeat_jitter, half of election.lease_timeout, so \
+         that a command is not told to end before the lease is renewed; got {}",
+        duration::format(allowed),
+        duration::format(longest)
+    )))
+}
+
 /// As configured; `--ttl` sets the times that follow from it.
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
+    let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
     let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
-    let times = args.ttl.map_or(configured, Settings::with_ttl);
+    let times = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
     // An outage that is over must not cost more than a failover does.
     breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
     Settings {
         policy: args.policy,
-        // A few processes that somebody waits for, not a fleet that was deployed at once.
-        startup_jitter_min: Duration::ZERO,
-        startup_jitter_max: Duration::ZERO,
+        startup_jitter_min,
+        startup_jitter_max,
         contention,
         breaker,
         epoch_fencing,
@@ -135,17 +155,26 @@ fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     }
 }
 
+/// None by default: these are a few processes that somebody waits for. Who has a fleet that is deployed at once says so.
+fn startup_jitter(configured: &Settings) -> (Duration, Duration) {
+    let jitter = |settings: &Settings| (settings.startup_jitter_min, settings.startup_jitter_max);
+    let set = jitter(configured);
+    if set == jitter(&Settings::default()) { (Duration::ZERO, Duration::ZERO) } else { set }
+}
+
 /// Runs the command in every term, until it ends by itself.
 async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Signals) -> Result<u8> {
+    let mut brood = Brood::adopt()?;
     info!(namespace = errand.namespace, id = elector.id(), "waits to lead");
     loop {
         let term = tokio::select! {
             term = elector.lead() => term,
             _ = signals.end() => None,
+            never = brood.tend() => match never {},
         };
         let Some(term) = term else { return Ok(0) };
         info!(namespace = errand.namespace, epoch = %term.epoch(), "leads: the command is started");
-        let outcome = reign(&term, errand, signals).await?;
+        let outcome = reign(&term, errand, signals, &mut brood).await?;
         info!(namespace = errand.namespace, epoch = %term.epoch(), ?outcome, "the command has ended");
         match outcome {
             Outcome::Ended(ending) => return Ok(ending.exit_code()),
@@ -186,5 +215,33 @@ async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<(
 async fn first_term(elector: &Elector) {
     if let Some(term) = elector.lead().await {
         term.ended().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        elect: ElectArgs,
+    }
+
+    fn jitter(configured: Settings, flags: &[&str]) -> (Duration, Duration) {
+        let line = ["elect", "x", "--leases", "sqlite:x.db"].iter().chain(flags);
+        let Line { elect } = clap::Parser::parse_from(line);
+        let settings = settings(configured, &elect);
+        (settings.startup_jitter_min, settings.startup_jitter_max)
+    }
+
+    #[test]
+    fn the_first_heartbeat_waits_only_where_that_was_set() {
+        let (min, max) = (Duration::from_secs(2), Duration::from_secs(9));
+        for flags in [&[][..], &["--ttl", "30s"]] {
+            let set = Settings { startup_jitter_min: min, startup_jitter_max: max, ..Settings::default() };
+            assert_eq!(jitter(set, flags), (min, max));
+            assert_eq!(jitter(Settings::default(), flags), (Duration::ZERO, Duration::ZERO));
+        }
     }
 }

@@ -13,6 +13,7 @@ impl Config {
         self.check_durations()?;
         self.check_numbers()?;
         self.check_fixed()?;
+        self.election.settings().check().map_err(|invalid| invalid.within("election"))?;
         self.settings().check().map_err(as_key)
     }
 
@@ -46,14 +47,12 @@ impl Config {
     }
 
     fn check_durations(&self) -> Result<(), Invalid> {
-        let (cluster, election, mesh) = (&self.cluster, &self.election, &self.mesh);
+        let (cluster, mesh) = (&self.cluster, &self.mesh);
         let positive = [
             ("cluster.handoff_ack_timeout", cluster.handoff_ack_timeout),
             ("cluster.handoff_orphan_wait", cluster.handoff_orphan_wait),
             ("cluster.handoff_hard_timeout", cluster.handoff_hard_timeout),
             ("cluster.orphan_check_interval", cluster.orphan_check_interval),
-            ("election.heartbeat_interval", election.heartbeat_interval),
-            ("election.circuit_breaker.reset_timeout", election.circuit_breaker.reset_timeout),
             ("mesh.heartbeat_interval", mesh.heartbeat_interval),
             ("mesh.request_timeout", mesh.request_timeout),
             ("mesh.leader_renew_interval", mesh.leader_renew_interval),
@@ -66,48 +65,17 @@ impl Config {
                 return Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\""));
             }
         }
-        let beat = election.heartbeat_interval;
-        more(
-            "election.lease_timeout",
-            election.lease_timeout,
-            "election.heartbeat_interval + election.heartbeat_jitter",
-            beat.saturating_add(election.heartbeat_jitter),
-        )?;
-        more("election.worker_timeout", election.worker_timeout, "election.heartbeat_interval", beat)?;
         more("mesh.node_ttl", mesh.node_ttl, "mesh.heartbeat_interval", mesh.heartbeat_interval)?;
-        more("mesh.leader_ttl", mesh.leader_ttl, "mesh.leader_renew_interval", mesh.leader_renew_interval)?;
-        if election.startup_jitter_max < election.startup_jitter_min {
-            let message = format!(
-                "expected at least election.startup_jitter_min ({}), got {:?}",
-                duration::format(election.startup_jitter_min),
-                duration::format(election.startup_jitter_max)
-            );
-            return Err(Invalid::senseless("election.startup_jitter_max", message));
-        }
-        Ok(())
+        more("mesh.leader_ttl", mesh.leader_ttl, "mesh.leader_renew_interval", mesh.leader_renew_interval)
     }
 
     fn check_numbers(&self) -> Result<(), Invalid> {
-        let ratios = [
-            ("cluster.rebalance_ratio", self.cluster.rebalance_ratio),
-            ("election.contention.threshold", self.election.contention.threshold),
-        ];
-        for (key, value) in ratios {
-            if !(value > 1.0 && value.is_finite()) {
-                return Err(Invalid::new(key, format!("expected a number above 1, got {value}")));
-            }
+        let ratio = self.cluster.rebalance_ratio;
+        if !(ratio > 1.0 && ratio.is_finite()) {
+            return Err(Invalid::new("cluster.rebalance_ratio", format!("expected a number above 1, got {ratio}")));
         }
-        let breaker = &self.election.circuit_breaker;
-        let counts = [
-            ("election.metrics_buffer_size", self.election.metrics_buffer_size),
-            ("election.circuit_breaker.failure_threshold", breaker.failure_threshold as usize),
-            ("election.circuit_breaker.half_open_max_attempts", breaker.half_open_max_attempts as usize),
-            ("mesh.handlers_max", self.mesh.handlers_max),
-        ];
-        for (key, value) in counts {
-            if value == 0 {
-                return Err(Invalid::new(key, "expected at least 1, got 0"));
-            }
+        if self.mesh.handlers_max == 0 {
+            return Err(Invalid::new("mesh.handlers_max", "expected at least 1, got 0"));
         }
         let retries_max = convoke_core::limits::RETRIES_MAX;
         if self.retry.max_retries > retries_max {
@@ -194,6 +162,15 @@ mod tests {
         assert_eq!(said, r#"mesh.node_ttl: expected more than mesh.heartbeat_interval (5s), got "5s""#);
         let said = refusal(|config| config.election.contention.threshold = f64::NAN);
         assert_eq!(said, "election.contention.threshold: expected a number above 1, got NaN");
+        let said = refusal(|config| config.election.lease_timeout = Duration::from_millis(6_100));
+        assert_eq!(
+            said,
+            r#"election.lease_timeout: expected nine tenths of it to be more than heartbeat_interval + heartbeat_jitter (6s), got "6s100ms""#
+        );
+        let said = refusal(|config| config.election.worker_timeout = Duration::from_secs(6));
+        assert!(said.starts_with("election.worker_timeout: expected more than "), "{said}");
+        let said = refusal(|config| config.cluster.lease_duration = Duration::from_secs(11));
+        assert!(said.starts_with("cluster.lease_duration: expected nine tenths"), "{said}");
         let said = refusal(|config| config.limits.queues_max = 5);
         assert_eq!(said, "limits.queues_max: expected 10000, which is built in, got 5");
         let said = refusal(|config| config.node.id = Some(String::new()));

@@ -1,6 +1,6 @@
 //! What `convoke elect` takes, prints and ends with.
 
-use convoke_testkit::process::{Program, Signal};
+use convoke_testkit::process::{Program, Proxy, RedisServer, Signal};
 use serde_json::{Value, json};
 
 use super::stage::{NAMESPACE, Stage, number_in};
@@ -10,6 +10,10 @@ const READY: &str = "echo ready; while :; do sleep 0.02; done";
 
 async fn is_ready(program: &mut Program) {
     program.line("that the command runs", |line| (line == "ready").then_some(())).await.expect("it runs");
+}
+
+async fn waits(program: &mut Program) {
+    program.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
 }
 
 #[tokio::test]
@@ -51,11 +55,31 @@ async fn signals_are_passed_on_and_those_that_end_it_end_both() {
     let mut program = stage.contend("a", &[], READY);
     is_ready(&mut program).await;
     let mut waiting = stage.contend("b", &[], "echo never");
-    waiting.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    waits(&mut waiting).await;
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.wait().await.code(), Some(0), "{:?}", waiting.said());
     program.signal(Signal::TERM);
     assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+}
+
+#[tokio::test]
+async fn what_is_meant_for_a_leaders_command_does_not_end_those_that_wait() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut leader = stage.contend("a", &[], READY);
+    is_ready(&mut leader).await;
+    let mut waiting = stage.contend("b", &[], "exit 6");
+    waits(&mut waiting).await;
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        waiting.signal(signal);
+    }
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait().await.code(), Some(0), "{:?}", leader.said());
+    assert_eq!(waiting.wait().await.code(), Some(6), "{:?}", waiting.said());
+
+    let mut watching = stage.watch("c", &[]);
+    watching.line("that it runs", |line| line.contains("newLeader").then_some(())).await.expect("it runs");
+    watching.signal(Signal::HUP);
+    assert_eq!(watching.wait().await.code(), Some(0), "{:?}", watching.said());
 }
 
 #[tokio::test]
@@ -112,6 +136,31 @@ async fn without_a_command_every_change_is_a_line_of_json() {
 }
 
 #[tokio::test]
+async fn without_a_command_and_for_one_term_it_ends_with_the_term() {
+    let redis = RedisServer::start().await;
+    let wire = Proxy::start(([127, 0, 0, 1], redis.port()).into()).await;
+    let stage = Stage::at(format!("redis://{}", wire.address()), TTL);
+    let mut program = stage.watch("a", &["--once"]);
+    program.line("that it leads", |line| line.contains("\"newLeader\":\"a\"").then_some(())).await.expect("it runs");
+    wire.freeze();
+    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+    let ended = |line: &String| line.contains("\"previousLeader\":\"a\",\"newLeader\":null");
+    assert!(program.said().iter().any(ended), "{:?}", program.said());
+}
+
+#[tokio::test]
+async fn heartbeats_that_come_too_late_for_a_command_are_refused() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut cli = stage.cli();
+    cli.env = vec![("CONVOKE_ELECTION__HEARTBEAT_INTERVAL".into(), "10s".into())];
+    let refused = cli.run(["elect", "x", "--leases", "sqlite:x.db", "--", "true"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("election.heartbeat_interval: expected at most 7s500ms"), "{}", refused.stderr);
+    let in_proportion = cli.run(["elect", "x", "--leases", "sqlite:x.db", "--ttl", TTL, "--", "true"]).await;
+    assert_eq!(in_proportion.code, Some(0), "{in_proportion:?}");
+}
+
+#[tokio::test]
 async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
     let stage = Stage::on_sqlite(TTL);
     for (line, said) in [
@@ -123,6 +172,7 @@ async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
         ("elect x --leases sqlite:x.db --ttl 1ms", "lease_timeout"),
         ("elect x --leases sqlite:x.db --policy loudest", "--policy"),
         ("elect x --leases sqlite:x.db sleep 1", "sleep"),
+        ("elect coordinator --leases sqlite:x.db", "by which a cluster elects its own leader"),
     ] {
         let output = stage.cli().run(line.split(' ')).await;
         assert_eq!(output.code, Some(2), "{line}: {output:?}");

@@ -1,6 +1,6 @@
 //! A command that runs in one place at a time, whatever happens to those who would run it.
 
-use convoke_testkit::process::{Program, Proxy, RedisServer, Signal, settle};
+use convoke_testkit::process::{Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, settle};
 
 use super::stage::{Stage, lives, number_in};
 
@@ -74,6 +74,30 @@ async fn a_stubborn_command_runs_in_one_place_on_redis() {
     runs_in_one_place(&Stage::at(redis.url(), TTL), STUBBORN).await;
 }
 
+async fn is_taken_over_from_the_dead(stage: &Stage) {
+    let mut first = stage.contend("first", &[], STUBBORN);
+    let led = stage.term_after(0).await;
+    let mut second = stage.contend("second", &[], GENTLE);
+    second.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    first.kill().await;
+    let leads = stage.term_after(led.epoch).await;
+    assert_eq!((led.name.as_str(), leads.name.as_str()), ("first", "second"));
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    stage.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_command_is_taken_over_from_the_dead_on_postgres() {
+    is_taken_over_from_the_dead(&Stage::at(SharedPostgres::get().create_database(), TTL)).await;
+}
+
+#[tokio::test]
+async fn a_command_is_taken_over_from_the_dead_on_s3() {
+    let server = S3Server::start().await;
+    is_taken_over_from_the_dead(&Stage::at(server.url("elect"), TTL).with(server.variables())).await;
+}
+
 #[tokio::test]
 async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_another_begins() {
     let redis = RedisServer::start().await;
@@ -95,17 +119,61 @@ async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_anothe
     stage.assert_one_at_a_time();
 }
 
+/// A leader whose command does not end when it is asked to, and was asked because the wire to the backend is frozen.
+struct Doomed {
+    stage: Stage,
+    leader: Program,
+    wire: Proxy,
+    _redis: RedisServer,
+}
+
+async fn doomed(flags: &[&str]) -> Doomed {
+    let redis = RedisServer::start().await;
+    let wire = Proxy::start(([127, 0, 0, 1], redis.port()).into()).await;
+    let stage = Stage::at(format!("redis://{}", wire.address()), "6s");
+    let leader = stage.contend("a", flags, &format!("trap 'touch asked' TERM\n{GENTLE}"));
+    stage.term_after(0).await;
+    wire.freeze();
+    settle("that it is asked to end", true, || async { stage.path("asked").exists() }).await;
+    Doomed { stage, leader, wire, _redis: redis }
+}
+
+#[tokio::test]
+async fn a_command_that_was_asked_to_end_is_killed_though_the_backend_comes_back() {
+    let mut doomed = doomed(&["--once"]).await;
+    doomed.wire.heal();
+    assert_eq!(doomed.leader.wait().await.code(), Some(1), "{:?}", doomed.leader.said());
+    doomed.stage.assert_one_at_a_time();
+}
+
+#[tokio::test]
+async fn a_request_to_end_counts_also_where_the_lead_is_lost() {
+    let mut doomed = doomed(&[]).await;
+    doomed.leader.signal(Signal::TERM);
+    let code = doomed.leader.wait().await.code();
+    // With the code of the command, or without one where that was gone already when the request was heard.
+    assert!(matches!(code, Some(0 | 137)), "{code:?}: {:?}", doomed.leader.said());
+}
+
 #[tokio::test]
 async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
     let stage = Stage::on_sqlite(TTL);
-    let script = r#"trap "" TERM; sleep 1000 & echo $! > child; echo $PPID > guard; echo $$ > command; wait; wait"#;
+    // One in the command's group, one in a session of its own, and one there whose parent has ended.
+    let script = r#"trap "" TERM; sleep 1000 & echo $! > child
+        setsid sh -c 'sleep 1000 & echo $! > far; wait' &
+        sh -c 'setsid sh -c "sleep 1000 & echo \$! > orphan; wait" &'
+        echo $PPID > guard; echo $$ > command; wait; wait; wait"#;
+    let files = ["command", "child", "far", "orphan", "guard"].map(|name| stage.path(name));
     for victim in ["elector", "guard"] {
-        for file in ["child", "guard", "command"] {
-            let _ = std::fs::remove_file(stage.path(file));
+        for file in &files {
+            let _ = std::fs::remove_file(file);
         }
         let mut elector = stage.contend(victim, &[], script);
-        let command = number_in(&stage.path("command")).await;
-        let (child, guard) = (number_in(&stage.path("child")).await, number_in(&stage.path("guard")).await);
+        let mut pids = Vec::new();
+        for file in &files {
+            pids.push(number_in(file).await);
+        }
+        let guard = *pids.last().expect("the guard is the last");
         if victim == "elector" {
             elector.kill().await;
         } else {
@@ -113,6 +181,19 @@ async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
             rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
             assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.said());
         }
-        settle("nothing left", [false; 3], || async { [command, child, guard].map(lives) }).await;
+        let left = || async { pids.iter().copied().filter(|pid| lives(*pid)).collect::<Vec<_>>() };
+        settle("nothing left", Vec::new(), left).await;
     }
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_orphans_are_buried() {
+    let stage = Stage::on_sqlite(TTL);
+    // One orphan ends while the command runs, and nobody else would ask for it.
+    let script = r#"sh -c 'setsid sh -c "echo \$\$ > short" &'
+        setsid sh -c 'echo $$ > long; setsid sleep 1000' &
+        while ! [ -s short ] || ! [ -s long ] || [ -e "/proc/$(cat short)" ]; do sleep 0.02; done; exit 4"#;
+    let mut elector = stage.contend("a", &[], script);
+    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
+    assert!(!lives(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
 }

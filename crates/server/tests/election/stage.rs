@@ -14,6 +14,8 @@ pub struct Stage {
     directory: TempDir,
     url: String,
     ttl: &'static str,
+    /// Of every process, beside what its command needs.
+    variables: Vec<(String, String)>,
 }
 
 /// One line of the diary.
@@ -28,11 +30,16 @@ impl Stage {
     pub fn on_sqlite(ttl: &'static str) -> Stage {
         let directory = TempDir::with_prefix("convoke-elect-").expect("a temporary directory");
         let url = format!("sqlite:{}", directory.path().join("leases.db").display());
-        Stage { directory, url, ttl }
+        Stage { directory, url, ttl, variables: Vec::new() }
     }
 
     pub fn at(url: String, ttl: &'static str) -> Stage {
         Stage { url, ..Stage::on_sqlite(ttl) }
+    }
+
+    /// The same with variables by which the leases are found.
+    pub fn with(self, variables: Vec<(String, String)>) -> Stage {
+        Stage { variables, ..self }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -55,12 +62,14 @@ impl Stage {
     }
 
     fn start(&self, url: &str, name: &str, args: &[&str]) -> Program {
+        let mut env = self.variables.clone();
+        env.extend([("NAME".into(), name.into()), ("DIARY".into(), self.path("diary").display().to_string())]);
         let all = ["elect", NAMESPACE, "--leases", url, "--id", name, "--ttl", self.ttl];
         Program::start(&Launch {
             name: format!("elect as {name}"),
             binary: env!("CARGO_BIN_EXE_convoke").into(),
             args: all.iter().chain(args).map(Into::into).collect(),
-            env: vec![("NAME".into(), name.into()), ("DIARY".into(), self.path("diary").display().to_string())],
+            env,
             directory: self.directory.path().to_owned(),
         })
     }

@@ -1,20 +1,27 @@
 //! Leases: rosters, terms, epochs that only rise.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::ports::Leases;
 use convoke_core::{Epoch, Error, Result};
 use futures_util::future::join_all;
 
-use crate::linear::{Act, Done, is_linearizable};
+use super::Subject;
+use crate::linear::{Act, Done, Stamp, is_linearizable};
 
-/// Tests of leases. `$make` is an async function that gives a [`Subject<dyn Leases>`](crate::conformance::Subject) where
-/// nothing was ever leased; `$advance` is one that lets a duration pass for the backend: it moves a paused clock, or waits.
+/// As many clients of one backend as were asked for. Each has an adapter and connections of its own, as if it were a process
+/// of its own: what one of them knows, or does one at a time, helps no other.
+pub type Clients = Subject<[Arc<dyn Leases>]>;
+
+/// Tests of leases. `$make` is an async function that gives so many [`Clients`](crate::conformance::leases::Clients) of a
+/// backend where nothing was ever leased; `$advance` is one that lets a duration pass for the backend: it moves a paused clock,
+/// or waits.
 #[macro_export]
 macro_rules! leases_conformance {
     ($make:expr, $advance:expr) => {
         $crate::conformance_tests!(
-            $make,
+            async || $crate::conformance::leases::one(($make)(1).await),
             ($advance),
             (leases),
             [
@@ -23,7 +30,6 @@ macro_rules! leases_conformance {
                 nobody_leads_at_first,
                 who_is_elected_leads,
                 one_leads_at_a_time,
-                a_term_that_expired_is_over,
                 a_renewed_term_goes_on,
                 only_the_holder_renews_and_only_its_own_term,
                 who_resigned_leads_no_more,
@@ -31,15 +37,36 @@ macro_rules! leases_conformance {
                 epochs_only_rise,
                 an_epoch_is_above_its_floor,
                 namespaces_are_apart,
-                of_many_candidates_one_is_elected,
-                of_a_thousand_attempts_one_succeeds,
                 epochs_rise_after_all_was_forgotten,
                 an_answer_that_never_came_is_found_by_reading_back,
-                a_resigned_place_is_given_to_one_of_many,
+            ]
+        );
+        $crate::conformance_tests!(
+            async || ($make)($crate::conformance::leases::CROWD).await,
+            ($advance),
+            (leases),
+            [
+                what_one_did_all_see,
+                a_place_that_changed_hands_unseen_is_free_all_the_same,
+                a_term_that_expired_is_over_for_all,
+                a_race_lost_a_thousand_times_has_one_winner_each_time,
                 what_many_clients_see_has_an_order,
+                what_many_clients_see_of_terms_that_run_out_has_an_order,
             ]
         );
     };
+}
+
+/// How many clients there are where there are many.
+pub const CROWD: usize = 20;
+/// How often they lose, all together.
+const LOST_MIN: usize = 1_000;
+/// As many of them as a history can be told of.
+const WITNESSES: usize = 5;
+
+/// The first of them, which keeps the rest.
+pub fn one(clients: Clients) -> Subject<dyn Leases> {
+    Subject::keeping(clients[0].clone(), clients)
 }
 
 /// Longer than any case takes.
@@ -111,15 +138,65 @@ pub async fn one_leads_at_a_time(leases: &dyn Leases, _advance: impl AsyncFn(Dur
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
 
-pub async fn a_term_that_expired_is_over(leases: &dyn Leases, advance: impl AsyncFn(Duration)) {
-    let first = elect(leases, "a", SHORT).await;
+pub async fn what_one_did_all_see(clients: &[Arc<dyn Leases>], _advance: impl AsyncFn(Duration)) {
+    let (last, others) = clients.split_last().expect("a crowd");
+    let mut epoch = Epoch(0);
+    for leases in others {
+        let next = elect(&**leases, "a", LONG).await;
+        assert!(next > epoch, "{next} after {epoch}");
+        epoch = next;
+        assert_eq!(leader(&**last).await, Some(("a".into(), epoch)));
+        assert_conflict(last.elect("ns", "b", LONG, Epoch(0)).await);
+        // A term belongs to whom it was given, not to the connection by which it was.
+        last.renew("ns", "a", epoch, LONG).await.expect("a term that is not over");
+        last.resign("ns", "a", epoch).await.expect("resign");
+        assert_fenced(leases.renew("ns", "a", epoch, LONG).await);
+        assert_eq!(leader(&**leases).await, None);
+    }
+}
+
+/// Whoever stands is refused only where somebody leads, not because what it knew of the past is no longer the last word.
+pub async fn a_place_that_changed_hands_unseen_is_free_all_the_same(
+    clients: &[Arc<dyn Leases>],
+    advance: impl AsyncFn(Duration),
+) {
+    let [a, b, ..] = clients else { panic!("a crowd") };
+    let mut term = ("a", elect(&**a, "a", LONG).await);
+    for (round, [one, other]) in [[b, a], [a, b], [b, a], [a, b]].into_iter().enumerate() {
+        // One sees how the place becomes free, by resignation or because its time is over.
+        if round % 2 == 0 {
+            one.resign("ns", term.0, term.1).await.expect("resign");
+        } else {
+            one.renew("ns", term.0, term.1, SHORT).await.expect("a term that is not over");
+            leader(&**other).await;
+            advance(OVER).await;
+        }
+        assert_eq!(leader(&**one).await, None);
+        // It does not see how the other takes it and gives it up.
+        let unseen = elect(&**other, "b", LONG).await;
+        other.resign("ns", "b", unseen).await.expect("resign");
+        let next = elect(&**one, "a", LONG).await;
+        assert!(next > unseen, "{next} after {unseen}");
+        term = ("a", next);
+    }
+}
+
+pub async fn a_term_that_expired_is_over_for_all(clients: &[Arc<dyn Leases>], advance: impl AsyncFn(Duration)) {
+    let [a, b, ..] = clients else { panic!("a crowd") };
+    let first = elect(&**a, "a", SHORT).await;
+    // Where no clock is shared it counts from when it was seen.
+    leader(&**b).await;
     advance(OVER).await;
-    assert_eq!(leader(leases).await, None);
-    assert_fenced(leases.renew("ns", "a", first, LONG).await);
-    assert_eq!(leader(leases).await, None, "even if nobody else leads yet");
-    let second = elect(leases, "b", LONG).await;
-    assert_eq!(leader(leases).await, Some(("b".into(), second)));
-    assert_fenced(leases.renew("ns", "a", first, LONG).await);
+    for leases in [a, b] {
+        assert_eq!(leader(&**leases).await, None);
+        assert_fenced(leases.renew("ns", "a", first, LONG).await);
+        assert_eq!(leader(&**leases).await, None, "even if nobody else leads yet");
+    }
+    let second = elect(&**b, "b", LONG).await;
+    for leases in [a, b] {
+        assert_eq!(leader(&**leases).await, Some(("b".into(), second)));
+        assert_fenced(leases.renew("ns", "a", first, LONG).await);
+    }
 }
 
 pub async fn a_renewed_term_goes_on(leases: &dyn Leases, advance: impl AsyncFn(Duration)) {
@@ -192,32 +269,40 @@ pub async fn namespaces_are_apart(leases: &dyn Leases, _advance: impl AsyncFn(Du
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
 
-pub async fn of_many_candidates_one_is_elected(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
-    let candidates = ["a", "b", "c", "d"];
-    let [a, b, c, d] = candidates.map(|candidate| leases.elect("ns", candidate, LONG, Epoch(0)));
-    let answers = tokio::join!(a, b, c, d);
-    let elected: Vec<_> = [answers.0, answers.1, answers.2, answers.3].into_iter().flatten().collect();
-    assert_eq!(elected.len(), 1);
-    assert_eq!(leader(leases).await, Some((elected[0].holder.clone(), elected[0].epoch)));
-}
-
 /// Losing is no error that anybody need see: it is told apart from every other.
-pub async fn of_a_thousand_attempts_one_succeeds(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
-    let candidates: Vec<String> = (0..20).map(|i| format!("candidate-{i}")).collect();
-    let contend = async |candidate: &str| {
+pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
+    clients: &[Arc<dyn Leases>],
+    _advance: impl AsyncFn(Duration),
+) {
+    let candidates: Vec<String> = (0..clients.len()).map(|n| format!("candidate-{n}")).collect();
+    let (mut lost, mut last) = (0, Epoch(0));
+    for round in 0.. {
+        if lost >= LOST_MIN {
+            break;
+        }
+        // Every other time all know that the place is free, and race with nothing but their claims.
+        if round % 2 == 1 {
+            let seen = join_all(clients.iter().map(|leases| leader(&**leases))).await;
+            assert!(seen.iter().all(Option::is_none), "{seen:?}");
+        }
+        let racing = clients.iter().zip(&candidates);
+        let racing = racing.map(|(leases, candidate)| leases.elect("ns", candidate, LONG, Epoch(0)));
         let mut won = Vec::new();
-        for _ in 0..50 {
-            match leases.elect("ns", candidate, LONG, Epoch(0)).await {
+        for answer in join_all(racing).await {
+            match answer {
                 Ok(lease) => won.push(lease),
-                Err(Error::Conflict(_)) => {}
+                Err(Error::Conflict(_)) => lost += 1,
                 Err(error) => panic!("a lost race is a conflict, not: {error}"),
             }
         }
-        won
-    };
-    let won = join_all(candidates.iter().map(|candidate| contend(candidate))).await.concat();
-    assert_eq!(won.len(), 1, "{won:?}");
-    assert_eq!(leader(leases).await, Some((won[0].holder.clone(), won[0].epoch)));
+        let [lease] = &won[..] else { panic!("not one winner: {won:?}") };
+        assert!(lease.epoch > last, "{} after {last}", lease.epoch);
+        last = lease.epoch;
+        // By another each time, so that no winner knows more than the rest.
+        let witness = &clients[round % clients.len()];
+        assert_eq!(leader(&**witness).await, Some((lease.holder.clone(), last)));
+        witness.resign("ns", &lease.holder, last).await.expect("resign");
+    }
 }
 
 /// A namespace where nothing was ever leased is what is left of one whose backend lost its data.
@@ -265,74 +350,119 @@ pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Lea
     }
 }
 
-pub async fn a_resigned_place_is_given_to_one_of_many(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
-    let candidates: Vec<String> = (0..10).map(|i| format!("candidate-{i}")).collect();
-    let (mut holder, mut epoch) = ("first".to_owned(), elect(leases, "first", LONG).await);
-    for _ in 0..10 {
-        leases.resign("ns", &holder, epoch).await.expect("resign");
-        let elections = candidates.iter().map(|candidate| leases.elect("ns", candidate, LONG, Epoch(0)));
-        let won: Vec<_> = join_all(elections).await.into_iter().flatten().collect();
-        assert_eq!(won.len(), 1, "{won:?}");
-        assert!(won[0].epoch > epoch);
-        (holder, epoch) = (won[0].holder.clone(), won[0].epoch);
-    }
-}
-
-pub async fn what_many_clients_see_has_an_order(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+pub async fn what_many_clients_see_has_an_order(clients: &[Arc<dyn Leases>], _advance: impl AsyncFn(Duration)) {
     for round in 0..3 {
         let namespace = format!("history-{round}");
-        let history = join_all((0..5).map(|client| live(leases, &namespace, client))).await;
+        let lives = clients.iter().take(WITNESSES).enumerate().map(async |(n, leases)| {
+            let mut client = Client::new(&**leases, &namespace, n, LONG);
+            for step in 0..36 {
+                // Each client in another order, so that all kinds meet; what it renews and resigns is its own or another's.
+                match (step * 7 + n * 3) % 6 {
+                    0 | 1 => client.elect().await,
+                    2 => client.renew().await,
+                    3 => client.resign().await,
+                    _ => {
+                        if let Some(seen) = client.read().await {
+                            client.known = seen;
+                        }
+                    }
+                }
+            }
+            client.done
+        });
+        let history = join_all(lives).await;
         let acts: usize = history.iter().map(Vec::len).sum();
-        let elected = history.iter().flatten().filter(|done| matches!(done.act, Act::Elect { elected: Some(_), .. }));
-        assert!(elected.count() > 5 && acts > 100, "too little happened");
+        assert!(elections(&history) > 5 && acts > 100, "too little happened");
         assert!(is_linearizable(&history), "no order explains {history:#?}");
     }
 }
 
-/// What one client does and sees: it reads, stands, renews what it saw, its own or another's, and resigns.
-async fn live(leases: &dyn Leases, namespace: &str, client: usize) -> Vec<Done> {
-    let me = format!("client-{client}");
-    let (mut done, mut known) = (Vec::new(), (me.clone(), Epoch(1)));
-    for step in 0..36 {
-        // Each client in another order, so that all kinds meet.
-        let wish = match (step * 7 + client * 3) % 6 {
-            0 | 1 => Act::Elect { candidate: me.clone(), floor: Epoch(0), elected: None },
-            2 => Act::Renew { holder: known.0.clone(), epoch: known.1, renewed: false },
-            3 => Act::Resign { holder: known.0.clone(), epoch: known.1 },
-            _ => Act::Read { seen: None },
-        };
-        let asked = std::time::Instant::now();
-        let act = match wish {
-            Act::Elect { candidate, floor, .. } => {
-                let elected = match leases.elect(namespace, &candidate, LONG, floor).await {
-                    Ok(lease) => Some(lease.epoch),
-                    Err(Error::Conflict(_)) => None,
-                    Err(error) => panic!("elect: {error}"),
-                };
-                known = elected.map_or(known, |epoch| (candidate.clone(), epoch));
-                Act::Elect { candidate, floor, elected }
+/// Nobody resigns here: each term but the last has run out. Who holds one renews it, or waits for too long.
+pub async fn what_many_clients_see_of_terms_that_run_out_has_an_order(
+    clients: &[Arc<dyn Leases>],
+    advance: impl AsyncFn(Duration),
+) {
+    let ttl = Duration::from_millis(80);
+    for round in 0..3 {
+        let (namespace, advance) = (format!("history-{round}"), &advance);
+        let lives = clients.iter().take(WITNESSES).enumerate().map(async |(n, leases)| {
+            let mut client = Client::new(&**leases, &namespace, n, ttl);
+            for step in 0..28 {
+                match (step * 5 + n * 3) % 7 {
+                    0 | 1 => client.elect().await,
+                    2 => client.renew().await,
+                    3 => advance(ttl / 2).await,
+                    4 => advance(ttl * 5 / 4).await,
+                    _ => _ = client.read().await,
+                }
             }
-            Act::Renew { holder, epoch, .. } => {
-                let renewed = match leases.renew(namespace, &holder, epoch, LONG).await {
-                    Ok(_) => true,
-                    Err(Error::Fenced { .. }) => false,
-                    Err(error) => panic!("renew: {error}"),
-                };
-                Act::Renew { holder, epoch, renewed }
-            }
-            Act::Resign { holder, epoch } => {
-                leases.resign(namespace, &holder, epoch).await.expect("resign");
-                Act::Resign { holder, epoch }
-            }
-            Act::Read { .. } => {
-                let lease = leases.read(namespace).await.expect("read");
-                let seen = lease.map(|lease| (lease.holder, lease.epoch));
-                known = seen.clone().unwrap_or(known);
-                Act::Read { seen }
-            }
-        };
-        done.push(Done { asked, answered: std::time::Instant::now(), act });
+            client.done
+        });
+        let history = join_all(lives).await;
+        assert!(elections(&history) > 1, "nothing ran out");
+        assert!(is_linearizable(&history), "no order explains {history:#?}");
+    }
+}
+
+fn elections(history: &[Vec<Done>]) -> usize {
+    history.iter().flatten().filter(|done| matches!(done.act, Act::Elect { elected: Some(_), .. })).count()
+}
+
+/// A client that takes down what it did and saw.
+struct Client<'a> {
+    leases: &'a dyn Leases,
+    namespace: &'a str,
+    me: String,
+    ttl: Duration,
+    /// The term that it renews and resigns.
+    known: (String, Epoch),
+    done: Vec<Done>,
+}
+
+impl<'a> Client<'a> {
+    fn new(leases: &'a dyn Leases, namespace: &'a str, n: usize, ttl: Duration) -> Self {
+        let me = format!("client-{n}");
+        Client { leases, namespace, ttl, known: (me.clone(), Epoch(1)), me, done: Vec::new() }
+    }
+
+    async fn note(&mut self, asked: Stamp, act: Act) {
+        self.done.push(Done { asked, answered: Stamp::now(), act });
         tokio::task::yield_now().await;
     }
-    done
+
+    async fn elect(&mut self) {
+        let asked = Stamp::now();
+        let elected = match self.leases.elect(self.namespace, &self.me, self.ttl, Epoch(0)).await {
+            Ok(lease) => Some(lease.epoch),
+            Err(Error::Conflict(_)) => None,
+            Err(error) => panic!("elect: {error}"),
+        };
+        self.note(asked, Act::Elect { candidate: self.me.clone(), ttl: self.ttl, elected }).await;
+        if let Some(epoch) = elected {
+            self.known = (self.me.clone(), epoch);
+        }
+    }
+
+    async fn renew(&mut self) {
+        let (asked, (holder, epoch)) = (Stamp::now(), self.known.clone());
+        let renewed = match self.leases.renew(self.namespace, &holder, epoch, self.ttl).await {
+            Ok(_) => true,
+            Err(Error::Fenced { .. }) => false,
+            Err(error) => panic!("renew: {error}"),
+        };
+        self.note(asked, Act::Renew { holder, epoch, ttl: self.ttl, renewed }).await;
+    }
+
+    async fn resign(&mut self) {
+        let (asked, (holder, epoch)) = (Stamp::now(), self.known.clone());
+        self.leases.resign(self.namespace, &holder, epoch).await.expect("resign");
+        self.note(asked, Act::Resign { holder, epoch }).await;
+    }
+
+    async fn read(&mut self) -> Option<(String, Epoch)> {
+        let asked = Stamp::now();
+        let seen = self.leases.read(self.namespace).await.expect("read").map(|lease| (lease.holder, lease.epoch));
+        self.note(asked, Act::Read { seen: seen.clone() }).await;
+        seen
+    }
 }

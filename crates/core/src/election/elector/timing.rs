@@ -7,7 +7,7 @@ use crate::election::BreakerState;
 use crate::election::Moment;
 
 /// Where requests are paid for, everybody is listed at every so many beats.
-const ROLL_CALL_BEATS: u64 = 3;
+const ROLL_CALL_BEATS: u32 = 3;
 /// No look follows another sooner than this.
 const GLANCE_MIN: Duration = Duration::from_millis(5);
 /// The shortest time in which an answer could come.
@@ -29,7 +29,12 @@ impl Elector {
     /// When to begin which round. A beat of a leader may find that its time is up: then it begins as a follower's.
     pub fn due(&self, now: Moment) -> (Moment, Round) {
         if let Some(held) = self.term {
-            return (self.next_beat.min(held.certain_until), Round::Beat);
+            let due = self.next_beat.min(held.certain_until);
+            return match self.office_at {
+                // Nothing to ask: by then its time has come.
+                Some(at) if at < due => (at, Round::Glance),
+                _ => (due, Round::Beat),
+            };
         }
         match self.next_glance(now) {
             Some(glance) if glance < self.next_beat => (glance, Round::Glance),
@@ -57,26 +62,47 @@ impl Elector {
     }
 
     /// For how long to wait for the answer to a question.
-    pub fn patience(&self, ask: Ask, now: Moment) -> Duration {
+    pub fn patience(&self, ask: &Ask, now: Moment) -> Duration {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
             // One that hangs leaves time for another attempt, and none of them outlasts the term.
+            (Some(held), Ask::Renew { .. }) => ((held.certain_until - now) / 2).max(PATIENCE_MIN),
+            // Nothing else may delay the next renewal.
             (Some(held), _) => {
-                let left = held.certain_until.saturating_duration_since(now);
-                let patience =
-                    if ask == (Ask::Renew { epoch: held.epoch }) { left / 2 } else { interval.min(left / 2) };
-                patience.max(PATIENCE_MIN)
+                let left = (held.certain_until - now) / 2;
+                let began = self.talk.as_ref().map_or(now, |talk| talk.started);
+                (began + interval - now).min(left).max(PATIENCE_MIN)
             }
             _ => self.settings.lease_timeout.max(Duration::from_secs(1)),
         }
     }
 
     pub(super) fn is_thrifty(&self) -> bool {
-        let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
-        self.glance_interval.is_none() && self.settings.worker_timeout >= longest * 3
+        self.glance_interval.is_none()
+    }
+
+    /// For how long a member is enrolled: also where not every beat does so, it is there from one to the next.
+    pub fn enrolment(&self) -> Duration {
+        self.settings.worker_timeout.max(self.between_lists())
     }
 
     pub(super) fn is_roll_call(&self) -> bool {
-        self.glance_interval.is_some() || self.beats % ROLL_CALL_BEATS == 1
+        !self.is_thrifty() || self.beats >= self.roll_call_beat
+    }
+
+    /// Everybody was listed.
+    pub(super) fn roll_called(&mut self) {
+        self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
+    }
+
+    /// For how long a list holds: where they are rare, one that fails must not make everybody seem gone.
+    pub(super) fn roster_timeout(&self) -> Duration {
+        self.settings.worker_timeout + self.between_lists()
+    }
+
+    /// How many beats there are from one list to the next, in time; none where every beat lists.
+    fn between_lists(&self) -> Duration {
+        let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
+        if self.is_thrifty() { longest * ROLL_CALL_BEATS } else { Duration::ZERO }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::PREFIX;
@@ -14,6 +15,8 @@ use crate::bench::process::ourselves;
 
 /// Longer than any lease that is measured.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for what it said of its end.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 /// `etcdctl lock` does not say that it waits.
 const ETCDCTL_START: Duration = Duration::from_millis(500);
 
@@ -27,6 +30,8 @@ pub struct Contender {
     process: Child,
     pid: Pid,
     lines: Lines<BufReader<ChildStdout>>,
+    /// The last line of its complaints, once it has ended.
+    last_words: JoinHandle<String>,
     /// What it prints when it leads.
     mark: String,
     says_that_it_waits: bool,
@@ -49,12 +54,15 @@ impl Contender {
                 (command, namespace.to_owned())
             }
         };
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().context("a contender cannot be started")?;
         let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.context("a contender has no process id")?;
         let lines = BufReader::new(process.stdout.take().context("a contender has no output")?).lines();
-        Ok(Contender { process, pid, lines, mark, says_that_it_waits: matches!(system, System::Convoke { .. }) })
+        let complaints = process.stderr.take().context("a contender has no output")?;
+        let last_words = tokio::spawn(last_line(complaints));
+        let says_that_it_waits = matches!(system, System::Convoke { .. });
+        Ok(Contender { process, pid, lines, last_words, mark, says_that_it_waits })
     }
 
     /// Until it says that it leads.
@@ -79,7 +87,9 @@ impl Contender {
                     return Ok(());
                 }
             }
-            bail!("a contender ended before it led")
+            let words = timeout(LAST_WORDS_WAIT, &mut self.last_words).await;
+            let words = words.ok().and_then(Result::ok).filter(|words| !words.is_empty());
+            bail!("a contender ended before it led: {}", words.as_deref().unwrap_or("it did not say why"))
         };
         timeout(PATIENCE, said).await.context("no leader was elected")?
     }
@@ -92,4 +102,13 @@ impl Contender {
         timeout(PATIENCE, self.process.wait()).await.context("a contender does not end")??;
         Ok(())
     }
+}
+
+/// Reads all, so that it never waits for a reader.
+async fn last_line(complaints: ChildStderr) -> String {
+    let (mut lines, mut last) = (BufReader::new(complaints).lines(), String::new());
+    while let Ok(Some(line)) = lines.next_line().await {
+        last = line;
+    }
+    last
 }

@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use crate::bench::mesh::engines::{is_here, redis};
 use crate::bench::process::{Output, Process};
+use crate::cli::Usage;
 
 /// Where Debian has the programs of PostgreSQL.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";
@@ -51,7 +52,16 @@ impl Engine {
         Ok(Some(Engine::private(url, process, files)))
     }
 
+    /// One that was named is not left out in silence.
+    pub fn check_etcd(url: Option<&str>) -> Result<(), Usage> {
+        if url.is_none() || is_here("etcdctl") {
+            return Ok(());
+        }
+        Err(Usage("--etcd: etcdctl is not on the PATH, and it is what is measured".into()))
+    }
+
     pub async fn etcd(url: Option<&str>) -> Result<Option<Engine>> {
+        Engine::check_etcd(url)?;
         if !is_here("etcdctl") {
             return Ok(None);
         }

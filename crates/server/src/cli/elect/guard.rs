@@ -4,25 +4,28 @@
 //! It starts the command as a process group of its own and holds a deadline, which the elector moves on with every renewal of
 //! its lease. Where nobody moves it in time (the backend is out of reach, the elector was stopped or is stuck) the group gets
 //! SIGTERM and then SIGKILL, both before the lease can be another's. Where the elector dies, the group gets SIGTERM at once.
-//! Where the guard itself is killed, the kernel kills the command with it, and the elector the rest of the group.
+//! What is below the command in other groups and sessions is killed with it, and whatever it leaves behind when it ends.
+//!
+//! Where the guard itself is killed, the kernel kills the command with it, and the elector the rest. Only where both are killed
+//! at the same moment is nobody left to do that.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use convoke_core::duration;
-use rustix::process::{Pid, Signal, getppid, kill_process_group};
+use rustix::process::{Pid, Signal, WaitStatus, getppid, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::brood::Brood;
 use super::leash::{Ending, Hold, Moment, Order, Word, line_of};
 
 /// The name by which the binary starts itself as a guard.
@@ -74,14 +77,14 @@ async fn guard(args: GuardArgs) -> Result<ExitCode> {
         tell(&answers, Word::Ended(Ending::Signal(Signal::TERM.as_raw())));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut child = start(&args.command)?;
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    let pid = pid.context("the command has no process id")?;
-    tell(&answers, Word::Started { pid: pid.as_raw_nonzero().get() });
-    let mut charge = Charge { group: pid, hold, grace: args.grace, is_stopping: false, is_killed: false, answers };
-    let status = charge.watch(&mut child, orders).await;
+    let brood = Brood::adopt().context("the orphans of the command cannot be had")?;
+    let group = Pid::from_child(&start(&args.command)?);
+    tell(&answers, Word::Started { pid: group.as_raw_nonzero().get() });
+    let mut charge = Charge { group, brood, hold, grace: args.grace, is_stopping: false, is_killed: false, answers };
+    let status = charge.watch(orders).await;
     // What it left behind must not outlive the term either.
     charge.signal(Signal::KILL);
+    charge.brood.end().await;
     tell(&charge.answers, Word::Ended(ending(status?)));
     Ok(ExitCode::SUCCESS)
 }
@@ -112,6 +115,7 @@ fn become_command(command: &[OsString], parent: i32) -> ExitCode {
 /// A command that runs.
 struct Charge {
     group: Pid,
+    brood: Brood,
     hold: Hold,
     grace: Duration,
     is_stopping: bool,
@@ -120,13 +124,14 @@ struct Charge {
 }
 
 impl Charge {
-    async fn watch(&mut self, child: &mut Child, mut orders: Lines<BufReader<UnixStream>>) -> io::Result<ExitStatus> {
+    async fn watch(&mut self, mut orders: Lines<BufReader<UnixStream>>) -> io::Result<WaitStatus> {
         let mut has_elector = true;
         loop {
             self.keep_time(Moment::now());
+            let patience = self.until_next(Moment::now());
             tokio::select! {
-                status = child.wait() => return status,
-                () = tokio::time::sleep(self.until_next(Moment::now())) => {}
+                status = self.brood.ended(self.group) => return status,
+                () = tokio::time::sleep(patience) => {}
                 order = next(&mut orders), if has_elector => match order {
                     Some(order) => self.obey(order),
                     None => {
@@ -142,7 +147,7 @@ impl Charge {
         if now >= self.hold.kill_at && !self.is_killed {
             self.is_killed = true;
             self.stop();
-            self.signal(Signal::KILL);
+            self.kill();
         } else if now >= self.hold.terminate_at {
             self.stop();
         }
@@ -157,8 +162,10 @@ impl Charge {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Hold(hold) => self.hold = hold,
-            Order::Kill => self.signal(Signal::KILL),
+            // A renewal in the last moment does not save a command that was told to end.
+            Order::Hold(hold) if !self.is_stopping => self.hold = hold,
+            Order::Hold(_) => {}
+            Order::Kill => self.kill(),
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.signal(signal);
@@ -179,6 +186,11 @@ impl Charge {
         if self.is_killed { LOOK_INTERVAL } else { next.since(now).min(LOOK_INTERVAL) }
     }
 
+    fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.brood.kill();
+    }
+
     fn signal(&self, signal: Signal) {
         // An error means that nobody is left to hear it.
         let _ = kill_process_group(self.group, signal);
@@ -196,8 +208,8 @@ fn tell(mut answers: &StdUnixStream, word: Word) {
     let _ = answers.write_all(&line_of(&word));
 }
 
-fn ending(status: ExitStatus) -> Ending {
-    match (status.code(), status.signal()) {
+fn ending(status: WaitStatus) -> Ending {
+    match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Ending::Code(u8::try_from(code).unwrap_or(u8::MAX)),
         (None, signal) => Ending::Signal(signal.unwrap_or_default()),
     }

@@ -14,6 +14,8 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
+/// A heartbeat comes within this part of the lease at the latest, or the command would be told to end before its first renewal.
+pub const BEAT_PART: u32 = 2;
 /// The command is dead this part of the lease before the lease is uncertain.
 const MARGIN_PART: u32 = 20;
 /// And has been asked to end this part of the lease before that.
@@ -48,8 +50,9 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// For a lease of `ttl` that is certain for `left` after `now`. A heartbeat comes every third of the lease and is tried
-    /// again at a ninth where it fails at once: two or three failures, or one that hangs, and the command is told to end.
+    /// For a lease of `ttl` that is certain for `left` after `now`. Of a lease as `--ttl` makes it a heartbeat comes every third,
+    /// and is tried again at a ninth where it fails at once: two or three failures, or one that hangs, and the command is told
+    /// to end. Whatever is configured, one comes within [`BEAT_PART`] of the lease, in time for a slow answer.
     pub fn of(now: Moment, left: Duration, ttl: Duration, grace: Duration) -> Hold {
         let kill_after = left.saturating_sub(ttl / MARGIN_PART);
         let terminate_after = kill_after.saturating_sub(grace.min(ttl / GRACE_PART));

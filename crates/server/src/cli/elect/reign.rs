@@ -2,13 +2,14 @@
 //!
 //! The command runs under a guard that ends it in time by itself; here the guard's deadline is moved on as the lease is
 //! renewed, signals are passed on, and the end is understood: by itself, on request, or because the lead was lost. The term is
-//! not given back before nothing of the command runs any more.
+//! not given back before nothing of the command runs any more, also where the guard was killed and could not see to it.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::process::Stdio;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -17,10 +18,10 @@ use convoke_core::duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
 
+use super::brood::Brood;
 use super::guard;
 use super::leash::{Ending, Hold, Moment, Order, Word, line_of};
 use super::signals::Signals;
@@ -29,8 +30,6 @@ use super::signals::Signals;
 const LOOKS_A_LEASE: u32 = 20;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How long a guard may take to leave once it has said its last word.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What is run for as long as a term lasts.
 pub struct Errand {
@@ -47,23 +46,28 @@ pub enum Outcome {
     Ended(Ending),
     /// After it was asked to, because we were.
     Stopped(Ending),
-    /// The lead was lost first, or may have been.
+    /// The lead was lost, or may have been.
     Lost,
 }
 
 /// Runs the command until it ends or must.
-pub async fn reign(term: &Term, errand: &Errand, signals: &mut Signals) -> Result<Outcome> {
+pub async fn reign(term: &Term, errand: &Errand, signals: &mut Signals, brood: &mut Brood) -> Result<Outcome> {
     // While this is kept the term is not given back.
     let _at_work = term.guard();
     let mut guarded = Guarded::start(term, errand)?;
-    let outcome = guarded.attend(term, errand, signals).await;
-    guarded.finish().await;
+    let outcome = tokio::select! {
+        outcome = guarded.attend(term, errand, signals) => outcome,
+        never = brood.tend() => match never {},
+    };
+    if outcome.is_err() {
+        // What was the guard's is ours now.
+        brood.end().await;
+    }
     outcome
 }
 
 /// A guard, and what is known of its command.
 struct Guarded {
-    process: Child,
     orders: StdUnixStream,
     words: Lines<BufReader<UnixStream>>,
     group: Option<Pid>,
@@ -79,13 +83,14 @@ impl Guarded {
         command.args(&errand.command);
         command.env("CONVOKE_EPOCH", term.epoch().to_string()).env("CONVOKE_NAMESPACE", &errand.namespace);
         command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
-        let process = command.spawn().context("the command's guard cannot be started")?;
+        // Its end is heard of by the socket, and it is buried with whoever else ends.
+        drop(command.spawn().context("the command's guard cannot be started")?);
         // The command keeps its own copy of the socket, which would hide the guard's end.
         drop(command);
         ours.set_nonblocking(true)?;
         let orders = ours.try_clone()?;
         let words = BufReader::new(UnixStream::from_std(ours)?).lines();
-        let mut guarded = Guarded { process, orders, words, group: None, told: Instant::now() };
+        let mut guarded = Guarded { orders, words, group: None, told: Instant::now() };
         guarded.prolong(term, errand);
         Ok(guarded)
     }
@@ -103,8 +108,9 @@ impl Guarded {
                         is_lost = true;
                     }
                     Some(Ok(Word::Ended(ending))) => return Ok(match (is_lost, kill_at) {
-                        (true, _) => Outcome::Lost,
-                        (false, Some(_)) => Outcome::Stopped(ending),
+                        // Whoever wants us to end does not want us to contend again, lost or not.
+                        (_, Some(_)) => Outcome::Stopped(ending),
+                        (true, None) => Outcome::Lost,
                         (false, None) => Outcome::Ended(ending),
                     }),
                     Some(Err(_)) | None => {
@@ -169,10 +175,6 @@ impl Guarded {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
-    }
-
-    async fn finish(mut self) {
-        let _ = timeout(FAREWELL, self.process.wait()).await;
     }
 }
 

@@ -82,6 +82,7 @@ pub struct ElectionMetrics {
     pub election_duration_ms: u64,
     pub leader_changes: u64,
     pub worker_registrations: u64,
+    /// Nodes that are no longer there, whether they were silent for too long or left
     pub worker_timeouts: u64,
     pub start_time: Timestamp,
     pub last_heartbeat_time: Option<Timestamp>,

@@ -1,0 +1,65 @@
+//! A term of our own: how it begins, is prolonged and ends.
+//!
+//! It is trusted from before it was asked for, and never longer than until it was seen to be over: what comes too late to be
+//! acted on is given back.
+
+use super::{Ask, Elector, Held, Seen, Talk, certain_for};
+use crate::election::{Moment, Now};
+use crate::ids::Epoch;
+use crate::ports::leases::Lease;
+
+impl Elector {
+    pub(super) fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+        self.unsure_above = None;
+        self.highest.hear(lease);
+        let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
+        if certain_until <= now.at || self.abstains(now.at) {
+            // Too late to act on it: let another try.
+            return self.give_back(lease.epoch, talk);
+        }
+        if let Some(vacancy) = self.vacancy.take() {
+            self.pulse.election_took(now.at - vacancy.since);
+        }
+        let held = Held { epoch: lease.epoch, certain_until };
+        self.term = Some(held);
+        talk.is_secured = true;
+        self.seen_leading(held);
+        if !self.is_caretaker() {
+            self.show(Some(self.me.clone()), lease.epoch, now.at);
+        }
+    }
+
+    pub(super) fn seen_leading(&mut self, Held { epoch, certain_until: expires }: Held) {
+        self.seen = Some(Seen { holder: self.me.clone(), epoch, expires, leads: !self.is_caretaker() });
+    }
+
+    fn give_back(&self, epoch: Epoch, talk: &mut Talk) {
+        // A caretaker's lease runs out by itself: nobody may lead before that.
+        if !self.is_caretaker() {
+            talk.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
+        }
+    }
+
+    pub(super) fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+        if self.term.is_some_and(|held| now.at >= held.certain_until) {
+            // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
+            self.lose();
+            talk.queue = [Ask::Read].into();
+            self.give_back(lease.epoch, talk);
+        }
+        if let Some(held) = &mut self.term {
+            held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
+            let held = *held;
+            talk.is_secured = true;
+            self.seen_leading(held);
+        }
+    }
+
+    pub(super) fn lose(&mut self) {
+        if self.term.take().is_some() {
+            self.seen = None;
+            let epoch = self.shown.1;
+            self.show_change(None, epoch);
+        }
+    }
+}

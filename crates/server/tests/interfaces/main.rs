@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
 /// What is there. A capability that is finished is added here, and from then on nothing of it may be missing.
-const THERE: [Capability; 4] = [Capability::Jobs, Capability::Cluster, Capability::Shards, Capability::Election];
+const THERE: [Capability; 5] =
+    [Capability::Jobs, Capability::Cluster, Capability::Shards, Capability::Election, Capability::Mesh];
 
 fn server() -> NodeBuilder {
     Node::builder(env!("CARGO_BIN_EXE_convoke"))
@@ -89,7 +90,8 @@ async fn every_command_that_reads_has_json_and_every_one_that_asks_a_server_says
                 found(help.contains("--json"), || "no".into()),
             );
         }
-        if !command.starts_with("bench") && !command.ends_with("help") && command.contains(' ') {
+        let asks_a_server = !command.starts_with("bench") && !command.starts_with("mesh");
+        if asks_a_server && !command.ends_with("help") && command.contains(' ') {
             for flag in ["--server", "--token"] {
                 findings.add(
                     capability,
@@ -281,7 +283,7 @@ async fn every_metric_and_event() {
     for (capability, event) in EVENTS {
         findings.add(capability, &format!("event {event}"), found(names.contains(event), || format!("only {names:?}")));
     }
-    let text = node.http().get("/metrics").await.expect("an answer").text();
+    let text = node.http().get("/metrics").await.expect("an answer").text() + &metrics_of_a_mesh().await;
     for (capability, metric, labels) in METRICS {
         let series = text.lines().find(|line| {
             let rest = line.strip_prefix(metric).unwrap_or_default();
@@ -296,6 +298,20 @@ async fn every_metric_and_event() {
         );
     }
     findings.conclude();
+}
+
+/// A server has no mesh: what an application shows that has one, and calls.
+async fn metrics_of_a_mesh() -> String {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    // Of this thread alone, on which the whole test runs.
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let mesh = convoke::Mesh::connect("memory:", "interfaces").await.expect("memory is always there");
+    let mesh = mesh.on_raw("echo", |_, data| async move { Ok(data) }).start().await.expect("starts");
+    let options = convoke::mesh::CallOptions::default();
+    mesh.invoke_raw(mesh.instance_id(), "echo", &Value::Null, options).await.expect("an answer");
+    mesh.stop().await;
+    handle.render()
 }
 
 /// Events that one embedded node has before or after anybody can listen: by the names the server gives them.

@@ -197,3 +197,21 @@ async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_o
     assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
     assert!(!lives(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
 }
+
+#[tokio::test]
+async fn what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can change its user");
+        return;
+    }
+    // Root may kill whom it likes, unless it has given that right up.
+    let stage = Stage::on_sqlite(TTL).under(&["setpriv", "--bounding-set=-kill"]);
+    let script = r#"setsid sh -c 'echo $$ > another; exec setpriv --reuid=65534 --clear-groups sleep 200' > another.log 2>&1 &
+        while ! grep -qs sleep "/proc/$(cat another)/comm"; do sleep 0.02; done; exit 4"#;
+    let mut elector = stage.contend("a", &[], script);
+    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
+    let another = number_in(&stage.path("another")).await;
+    assert!(lives(another), "it was not another's");
+    let pid = i32::try_from(another).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+    rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
+}

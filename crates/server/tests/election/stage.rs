@@ -16,6 +16,8 @@ pub struct Stage {
     ttl: &'static str,
     /// Of every process, beside what its command needs.
     variables: Vec<(String, String)>,
+    /// A program that becomes each of them, and its arguments.
+    wrapper: &'static [&'static str],
 }
 
 /// One line of the diary.
@@ -30,7 +32,7 @@ impl Stage {
     pub fn on_sqlite(ttl: &'static str) -> Stage {
         let directory = TempDir::with_prefix("convoke-elect-").expect("a temporary directory");
         let url = format!("sqlite:{}", directory.path().join("leases.db").display());
-        Stage { directory, url, ttl, variables: Vec::new() }
+        Stage { directory, url, ttl, variables: Vec::new(), wrapper: &[] }
     }
 
     pub fn at(url: String, ttl: &'static str) -> Stage {
@@ -40,6 +42,11 @@ impl Stage {
     /// The same with variables by which the leases are found.
     pub fn with(self, variables: Vec<(String, String)>) -> Stage {
         Stage { variables, ..self }
+    }
+
+    /// The same with processes that are started by a program.
+    pub fn under(self, wrapper: &'static [&'static str]) -> Stage {
+        Stage { wrapper, ..self }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -64,11 +71,13 @@ impl Stage {
     fn start(&self, url: &str, name: &str, args: &[&str]) -> Program {
         let mut env = self.variables.clone();
         env.extend([("NAME".into(), name.into()), ("DIARY".into(), self.path("diary").display().to_string())]);
-        let all = ["elect", NAMESPACE, "--leases", url, "--id", name, "--ttl", self.ttl];
+        let elect =
+            [env!("CARGO_BIN_EXE_convoke"), "elect", NAMESPACE, "--leases", url, "--id", name, "--ttl", self.ttl];
+        let mut words = self.wrapper.iter().chain(&elect).chain(args);
         Program::start(&Launch {
             name: format!("elect as {name}"),
-            binary: env!("CARGO_BIN_EXE_convoke").into(),
-            args: all.iter().chain(args).map(Into::into).collect(),
+            binary: words.next().expect("there is the binary").into(),
+            args: words.map(Into::into).collect(),
             env,
             directory: self.directory.path().to_owned(),
         })

@@ -6,7 +6,8 @@
 //!
 //! Killing goes from the top down: what was below the killed comes up and is next, and the dead start nothing new. Only a
 //! child is killed by its id, for that cannot be another's until its end was asked for here. Elsewhere than on Linux there
-//! are no orphans to be had, and what left its process group is not found.
+//! are no orphans to be had, and what left its process group is not found. What runs as another user may not be killed, and
+//! neither it nor what is below it is waited for.
 
 use std::convert::Infallible;
 use std::io;
@@ -56,17 +57,14 @@ impl Brood {
         }
     }
 
-    /// Kills every child, but not yet what is below it.
+    /// Kills every child, but not yet what is below it. Gives how many.
     pub fn kill(&self) -> usize {
-        let children: Vec<Pid> = children().into_iter().filter(|pid| !self.strangers.contains(pid)).collect();
-        for pid in &children {
-            // An error means that it has changed its user, and is waited for.
-            let _ = kill_process(*pid, Signal::KILL);
-        }
-        children.len()
+        let children = children().into_iter().filter(|pid| !self.strangers.contains(pid));
+        // An error means that it has changed its user. To wait for it would be to lead for as long as it likes.
+        children.filter(|pid| kill_process(*pid, Signal::KILL).is_ok()).count()
     }
 
-    /// Kills all that is below, and returns when nothing is.
+    /// Kills all that is below, and returns when nothing is that may be killed.
     pub async fn end(&mut self) {
         loop {
             let left = loop {

@@ -54,13 +54,12 @@ async fn converse(shared: &Shared, round: Round) {
     };
     while let Some(ask) = next {
         let asked = shared.moment();
-        let answer = put(shared, ask).await;
+        let answer = put(shared, &ask).await;
         let mut rules = shared.rules.lock();
         next = rules.hear(answer, asked, shared.now());
         shared.publish(&mut rules);
-        // One that leaves only gives back what it was just given.
-        if shared.stop.is_cancelled() && !matches!(next, Some(Ask::Resign { .. })) {
-            break;
+        if shared.stop.is_cancelled() {
+            next = next.filter(|next| is_owed(rules.me(), &ask, next));
         }
     }
     let mut rules = shared.rules.lock();
@@ -70,9 +69,20 @@ async fn converse(shared: &Shared, round: Round) {
     telemetry::show(&shared.namespace, &rules);
 }
 
+/// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of another,
+/// who may not know it yet, it takes the place, so that nobody acts there before that lease would have run out; but it does not
+/// begin with that.
+fn is_owed(me: &str, before: &Ask, next: &Ask) -> bool {
+    match (before, next) {
+        (_, Ask::Resign { holder, .. }) => holder == me,
+        (Ask::Resign { .. }, Ask::Elect { .. }) => true,
+        _ => false,
+    }
+}
+
 /// Puts one question, for as long as there is patience.
-async fn put(shared: &Shared, ask: Ask) -> Answer {
-    let patience = shared.rules.lock().patience(&ask, shared.moment());
+async fn put(shared: &Shared, ask: &Ask) -> Answer {
+    let patience = shared.rules.lock().patience(ask, shared.moment());
     let leaving = async {
         shared.stop.cancelled().await;
         // An election on its way is better heard than left to run out as a lease of nobody.
@@ -81,7 +91,7 @@ async fn put(shared: &Shared, ask: Ask) -> Answer {
         }
     };
     tokio::select! {
-        answer = answer(shared, &ask) => answer,
+        answer = answer(shared, ask) => answer,
         () = leaving => Answer::Failed,
         () = tokio::time::sleep(patience) => {
             warn!(namespace = shared.namespace, ?ask, ?patience, "the leases did not answer in time");

@@ -11,11 +11,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub struct Faulty {
-    inner: Arc<dyn Leases>,
+    inner: Mutex<Arc<dyn Leases>>,
     state: Mutex<State>,
+    /// What happens when that is asked next.
+    trap: Mutex<Option<(&'static str, Trap)>>,
     /// When each question was asked.
     log: Mutex<Vec<(&'static str, Instant)>>,
 }
+
+type Trap = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -29,7 +33,22 @@ enum State {
 
 impl Faulty {
     pub fn over(inner: Arc<dyn Leases>) -> Self {
-        Faulty { inner, state: Mutex::new(State::Well), log: Mutex::default() }
+        let (inner, state) = (Mutex::new(inner), Mutex::new(State::Well));
+        Faulty { inner, state, trap: Mutex::default(), log: Mutex::default() }
+    }
+
+    /// It has lost all it knew; now it knows what that one does.
+    pub fn become_another(&self, inner: Arc<dyn Leases>) {
+        *self.inner.lock() = inner;
+    }
+
+    /// Has that happen in the middle of the next question of that kind.
+    pub fn at_next(&self, verb: &'static str, trap: impl FnOnce() + Send + 'static) {
+        *self.trap.lock() = Some((verb, Box::new(trap)));
+    }
+
+    fn inner(&self) -> Arc<dyn Leases> {
+        self.inner.lock().clone()
     }
 
     pub fn cut(&self) {
@@ -69,6 +88,10 @@ impl Faulty {
 
     async fn through<T>(&self, verb: &'static str, ask: impl Future<Output = Result<T>>) -> Result<T> {
         self.log.lock().push((verb, Instant::now()));
+        let trap = self.trap.lock().take_if(|(awaited, _)| *awaited == verb);
+        if let Some((_, trap)) = trap {
+            trap();
+        }
         let state = *self.state.lock();
         match state {
             State::Cut => Err(Error::unavailable("leases", "cut off")),
@@ -91,34 +114,34 @@ impl Faulty {
 #[async_trait]
 impl Leases for Faulty {
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
-        self.through("enroll", self.inner.enroll(namespace, member, ttl)).await
+        self.through("enroll", self.inner().enroll(namespace, member, ttl)).await
     }
 
     async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
-        self.through("withdraw", self.inner.withdraw(namespace, member)).await
+        self.through("withdraw", self.inner().withdraw(namespace, member)).await
     }
 
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
-        self.through("roster", self.inner.roster(namespace)).await
+        self.through("roster", self.inner().roster(namespace)).await
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
-        self.through("read", self.inner.read(namespace)).await
+        self.through("read", self.inner().read(namespace)).await
     }
 
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
-        self.through("elect", self.inner.elect(namespace, candidate, ttl, floor)).await
+        self.through("elect", self.inner().elect(namespace, candidate, ttl, floor)).await
     }
 
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
-        self.through("renew", self.inner.renew(namespace, holder, epoch, ttl)).await
+        self.through("renew", self.inner().renew(namespace, holder, epoch, ttl)).await
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        self.through("resign", self.inner.resign(namespace, holder, epoch)).await
+        self.through("resign", self.inner().resign(namespace, holder, epoch)).await
     }
 
     async fn ping(&self) -> Result<()> {
-        self.through("ping", self.inner.ping()).await
+        self.through("ping", self.inner().ping()).await
     }
 }

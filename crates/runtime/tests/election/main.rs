@@ -6,6 +6,7 @@ mod gauges;
 mod pace;
 mod race;
 mod subscribers;
+mod usurper;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Who leads a namespace, among all processes that ask at the same address.
 //!
-//! A process needs one elector for a namespace, and has no more than that: whoever starts a second one at the same address,
-//! for the same namespace and member (or none named, both times), is given a handle of the first. However many parts of an application subscribe, there
-//! is one heartbeat. When the last handle is dropped the elector resigns and leaves; [`stop`](runtime::Elector::stop) does so
-//! and waits for it.
+//! A process needs one elector for a namespace, and has no more than that: whoever starts a second one at the same
+//! address, for the same namespace and member (or none named, both times), is given a handle of the first. However many
+//! parts of an application subscribe, there is one heartbeat. When the last handle is dropped the elector resigns and
+//! leaves; [`stop`](runtime::Elector::stop) does so and waits for it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -116,8 +116,8 @@ impl Candidate {
                 let mut running = running().lock();
                 match running.get(&key) {
                     Some(elector) if let Some(inner) = elector.upgrade() => return join(inner, &settings),
-                    // Its farewell would be taken for that of the next one of the same name.
-                    Some(elector) if !elector.has_left() => elector.clone(),
+                    // Its farewell would be taken for that of the next one of the same name. One that is not named has another.
+                    Some(elector) if key.id.is_some() && !elector.has_left() => elector.clone(),
                     _ => {
                         let inner = start(leases, key.namespace.clone(), key.id.clone(), settings)?;
                         running.retain(|_, elector| !elector.has_left());
@@ -243,6 +243,18 @@ mod tests {
             assert_eq!(second.members().await.expect("roster"), ["a"]);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_starts_again_without_a_name_need_not_wait_for_a_farewell() {
+        let first = candidate("nameless").await.start().await.expect("starts");
+        let at_work = first.lead().await.expect("leads").guard();
+        let before = first.id();
+        drop(first);
+        let second = candidate("nameless").await.start().await.expect("starts");
+        assert_ne!(second.id(), before);
+        drop(at_work);
+        second.lead().await.expect("leads");
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,7 +98,9 @@ impl Elector {
             origin,
         });
         let tasks = TaskTracker::new();
-        tasks.spawn(heartbeat::beat(shared.clone()));
+        // Made here: a runtime that shuts down drops a task that it has not begun.
+        let left = shared.left.clone().drop_guard();
+        tasks.spawn(heartbeat::beat(shared.clone(), left));
         Ok(Elector { handle: Arc::new(Handle { shared, tasks }), handed: AtomicU64::new(0) })
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use convoke_core::election::{Answer, Ask, Round};
 use convoke_core::{Error, Result};
+use tokio_util::sync::DropGuard;
 use tracing::{debug, warn};
 
 use super::elector::Shared;
@@ -16,9 +17,8 @@ use super::telemetry;
 /// For how long a farewell may take, where the lease lasts longer.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-pub(super) async fn beat(shared: Arc<Shared>) {
-    // However it ends, nobody waits for it in vain.
-    let _left = shared.left.clone().drop_guard();
+/// Runs until it is told to stop. However it ends, and also where it never begins, `_left` tells those who wait for that.
+pub(super) async fn beat(shared: Arc<Shared>, _left: DropGuard) {
     while !shared.stop.is_cancelled() {
         let (due, round) = shared.rules.lock().due(shared.moment());
         let term = shared.term.borrow().clone();

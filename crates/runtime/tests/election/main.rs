@@ -214,6 +214,15 @@ async fn a_stopped_elector_holds_nothing_and_says_no_more() {
     assert!(a.events().next().await.is_none());
 }
 
+#[test]
+fn an_elector_whose_runtime_ends_before_its_first_heartbeat_has_left() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let a = runtime.block_on(async { elector(&memory(), "a") });
+    assert!(!a.downgrade().has_left());
+    drop(runtime);
+    assert!(a.downgrade().has_left(), "nobody waits for it in vain");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_makes_no_sense_is_refused() {
     let leases = memory();

@@ -231,6 +231,8 @@ impl Elector {
             }
             // It may be done all the same, and then the place is open to whoever comes first.
             (Ask::Resign { .. }, Answer::Failed) if talk.usurped_for.is_some() => talk.failed = true,
+            // Nothing hangs on it, and all before it was answered: it is asked for again with the next beat.
+            (Ask::Roster, Answer::Failed) if !self.stands_by_list() => {}
             (_, Answer::Failed) => {
                 talk.failed = true;
                 talk.queue.clear();
@@ -298,8 +300,9 @@ impl Elector {
                 talk.queue.push_back(question);
             }
         };
-        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats.
-        let is_spared = roll_call && self.is_thrifty();
+        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats. Not where the list is
+        // overdue, for then it may fail for long.
+        let is_spared = self.is_thrifty() && self.beats == self.roll_call_beat;
         if !self.abstains(now) && !is_spared {
             ask(Ask::Enroll);
         }
@@ -352,6 +355,11 @@ impl Elector {
         if now.at >= turn && !self.abstains(now.at) {
             self.stand(talk);
         }
+    }
+
+    /// Whether it takes a list to know whose turn it is.
+    fn stands_by_list(&self) -> bool {
+        self.settings.policy == Policy::LowestId && self.vacancy.is_some()
     }
 
     fn stand(&mut self, talk: &mut Talk) {

@@ -86,6 +86,35 @@ fn a_list_that_fails_is_asked_for_at_the_next_beat_and_nobody_seems_gone() {
 }
 
 #[test]
+fn a_follower_stays_enrolled_and_in_touch_although_every_list_fails() {
+    let mut desk = Desk::new();
+    let (mut a, mut b) = (thrifty(&desk, "a"), thrifty(&desk, "b"));
+    desk.beat(&mut a);
+    desk.beat(&mut b);
+    for _ in 0..20 {
+        desk.pass(SECOND * 6);
+        desk.beat(&mut a);
+        beat_without(&mut desk, &mut b, &Ask::Roster);
+        assert!(desk.roster["b"] > desk.now, "it is enrolled");
+        assert_eq!(b.leader().map(|(leader, ..)| leader), Some("a"));
+    }
+    let breaker = b.breaker();
+    assert_eq!((breaker.state, breaker.failure_count, breaker.trips), (BreakerState::Closed, 0, 0));
+}
+
+#[test]
+fn a_list_that_an_election_waits_for_counts_as_any_other_question() {
+    let mut desk = Desk::new();
+    let mut a = thrifty(&desk, "a");
+    for _ in 0..20 {
+        beat_without(&mut desk, &mut a, &Ask::Roster);
+        desk.pass(SECOND * 6);
+    }
+    assert_eq!(leads(&a), None);
+    assert!(a.breaker().trips > 0, "{:?}", a.breaker());
+}
+
+#[test]
 fn an_outage_is_nobody_s_timeout() {
     let mut desk = Desk::new();
     let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));

@@ -116,7 +116,7 @@ impl Candidate {
                 let mut running = running().lock();
                 match running.get(&key) {
                     Some(elector) if let Some(inner) = elector.upgrade() => return join(inner, &settings),
-                    // Its farewell would be taken for that of the next one of the same name. One that is not named has another.
+                    // Its farewell would be taken for that of the next one of the same name. Who gives none has a new one.
                     Some(elector) if key.id.is_some() && !elector.has_left() => elector.clone(),
                     _ => {
                         let inner = start(leases, key.namespace.clone(), key.id.clone(), settings)?;
@@ -251,7 +251,8 @@ mod tests {
         let at_work = first.lead().await.expect("leads").guard();
         let before = first.id();
         drop(first);
-        let second = candidate("nameless").await.start().await.expect("starts");
+        let start = candidate("nameless").await.start();
+        let second = tokio::time::timeout(Duration::from_secs(60), start).await.expect("at once").expect("starts");
         assert_ne!(second.id(), before);
         drop(at_work);
         second.lead().await.expect("leads");

@@ -180,6 +180,8 @@ impl S3Leases {
     }
 
     /// Removes one member that is long gone, where this process leads. Not with the listing: a leader's heartbeat has either.
+    /// So it goes by a listing that is a beat or more old. A member that came back since then loses its fresh file, and
+    /// is not on the roster until it enrols next.
     async fn sweep(&self, namespace: &Namespace) {
         let leader = match namespace.knowledge.try_lock() {
             Ok(known) => known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone()),

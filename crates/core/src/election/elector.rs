@@ -300,8 +300,8 @@ impl Elector {
                 talk.queue.push_back(question);
             }
         };
-        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats. Not where the list is
-        // overdue, for then it may fail for long.
+        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats. Not where the list
+        // is overdue, for then it may fail for long.
         let is_spared = self.is_thrifty() && self.beats == self.roll_call_beat;
         if !self.abstains(now) && !is_spared {
             ask(Ask::Enroll);

@@ -6,8 +6,9 @@ use crate::ids::Epoch;
 /// Admits tasks of the present term and, for a grace period after a change, those of the term before.
 ///
 /// A task that a leader handed out just before it was replaced is not a mistake; one that comes later, or from further
-/// back, is. Nor is one admitted of a term that was not heard of yet: until its next look at the leases a follower refuses what a
-/// new leader hands out, which is to offer it again. Grace is for tasks only: a write to a store carries its fence and is judged there.
+/// back, is. Nor is one admitted of a term that was not heard of yet: until its next look at the leases a follower
+/// refuses what a new leader hands out, which is to offer it again. Grace is for tasks only: a write to a store carries
+/// its fence and is judged there.
 #[derive(Debug, Clone)]
 pub struct EpochGate {
     enabled: bool,

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 
-/// Who stands where nobody leads. Neither deposes a leader that lives.
+/// Who stands where nobody leads. Neither prefers anybody to a leader that lives; one whose epoch is not above all that
+/// was heard of is deposed under both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {

@@ -1,8 +1,9 @@
 //! Who belongs to a namespace and who leads it.
 //!
-//! Epochs only rise: also after expiry, resignation and loss of the backend's data, for which a candidate names a floor
-//! (what the store has sealed) and is given an epoch above it. A backend judges expiry by its own time, never by the
-//! caller's; a file, which has none, by that of the machine that all its callers are on.
+//! Epochs only rise, also after expiry and resignation, for as long as the backend keeps its data. One that lost them
+//! counts anew, but a candidate names a floor (what the store has sealed, or the highest it has heard of) and is given an
+//! epoch above it. A backend judges expiry by its own time, never by the caller's; a file, which has none, by that of the
+//! machine that all its callers are on.
 
 use std::time::Duration;
 

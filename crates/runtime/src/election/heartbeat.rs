@@ -17,7 +17,7 @@ use super::telemetry;
 /// For how long a farewell may take, where the lease lasts longer.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// Runs until it is told to stop. However it ends, and also where it never begins, `_left` tells those who wait for that.
+/// Runs until it is told to stop. However it ends, also where it never begins, `_left` tells those who wait for that.
 pub(super) async fn beat(shared: Arc<Shared>, _left: DropGuard) {
     while !shared.stop.is_cancelled() {
         let (due, round) = shared.rules.lock().due(shared.moment());
@@ -69,9 +69,9 @@ async fn converse(shared: &Shared, round: Round) {
     telemetry::show(&shared.namespace, &rules);
 }
 
-/// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of another,
-/// who may not know it yet, it takes the place, so that nobody acts there before that lease would have run out; but it does not
-/// begin with that.
+/// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of
+/// another, who may not know it yet, it takes the place, so that nobody acts there before that lease would have run out;
+/// but it does not begin with that.
 fn is_owed(me: &str, before: &Ask, next: &Ask) -> bool {
     match (before, next) {
         (_, Ask::Resign { holder, .. }) => holder == me,

@@ -4,8 +4,8 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// `a` followed a leader of a high number, and leaves in the middle of the question by which it ends, or would end, the term of
-/// one who was given a low one. Gives what is there when it has left.
+/// `a` followed a leader of a high number, and leaves in the middle of the question by which it ends, or would end, the
+/// term of one who was given a low one. Gives what is there when it has left.
 async fn left_by_one_that_leaves_at(verb: &'static str) -> (Arc<Faulty>, Option<(String, Epoch)>) {
     let (before, after) = (memory(), memory());
     before.elect("production", "former", LEASE, Epoch(6)).await.expect("elected");

@@ -206,7 +206,8 @@ async fn what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for() {
     }
     // Root may kill whom it likes, unless it has given that right up.
     let stage = Stage::on_sqlite(TTL).under(&["setpriv", "--bounding-set=-kill"]);
-    let script = r#"setsid sh -c 'echo $$ > another; exec setpriv --reuid=65534 --clear-groups sleep 200' > another.log 2>&1 &
+    let script = r#"setsid sh -c 'echo $$ > another
+            exec setpriv --reuid=65534 --clear-groups sleep 200' > another.log 2>&1 &
         while ! grep -qs sleep "/proc/$(cat another)/comm"; do sleep 0.02; done; exit 4"#;
     let mut elector = stage.contend("a", &[], script);
     assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());

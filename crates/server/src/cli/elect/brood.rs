@@ -6,8 +6,8 @@
 //!
 //! Killing goes from the top down: what was below the killed comes up and is next, and the dead start nothing new. Only a
 //! child is killed by its id, for that cannot be another's until its end was asked for here. Elsewhere than on Linux there
-//! are no orphans to be had, and what left its process group is not found. What runs as another user may not be killed, and
-//! neither it nor what is below it is waited for.
+//! are no orphans to be had, and what left its process group is not found. What runs as another user may not be killed,
+//! and neither it nor what is below it is waited for.
 
 use std::convert::Infallible;
 use std::io;

@@ -16,6 +16,8 @@ use super::record::{Record, Word};
 
 const CONTENDERS: usize = 5;
 const ROUNDS: usize = 50;
+/// Whoever waits longer for the machine or the backend waits for a fault.
+const KEPT_MAX: Duration = Duration::from_secs(5);
 
 struct Field {
     backend: Backend,
@@ -134,8 +136,10 @@ impl Field {
         let fate = fate.filter(|_| victim == leader)?;
         let (successor, first) = self.first_claim_after(epoch).await;
         // A busy machine may keep any process waiting, for which nobody is to blame; the successor says how long it was.
-        let kept = self.record.kept(successor, since, first);
-        Some((fate, Duration::from_nanos(first.saturating_sub(since)).saturating_sub(kept)))
+        let (took, kept) =
+            (Duration::from_nanos(first.saturating_sub(since)), self.record.kept(successor, since, first));
+        assert!(kept < KEPT_MAX, "no machine is as busy as that: {took:?}, of which {kept:?} waiting");
+        Some((fate, took.saturating_sub(kept)))
     }
 
     async fn pause(&mut self, victim: usize, least: Duration, more_ms: Range<u64>) -> Option<Fate> {

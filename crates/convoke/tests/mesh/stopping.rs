@@ -113,3 +113,32 @@ async fn one_that_is_dropped_ends_its_calls_and_is_heard_of_no_more() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(a.nodes().await.expect("nodes").len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_to_ourselves_that_nobody_drives_does_not_keep_us_from_stopping() {
+    let mesh = start(&new_key()).await;
+    let mut call = std::pin::pin!(mesh.invoke(mesh.instance_id(), Sleep { ms: 60_000 }));
+    tokio::select! {
+        biased;
+        _ = &mut call => panic!("it takes longer"),
+        () = tokio::time::sleep(Duration::from_millis(1)) => {}
+    }
+    mesh.stop().await;
+    assert!(matches!(call.await, Err(MeshError::Stopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_goes_on_without_who_asked_for_it_and_the_next_waits_for_it() {
+    let (a, b) = pair().await;
+    let slow = tokio::spawn({
+        let (b, to) = (b.clone(), a.instance_id());
+        async move { b.invoke(to, Sleep { ms: 2_000 }).await }
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let started = Instant::now();
+    let asked = tokio::time::timeout(Duration::from_millis(1), a.stop()).await;
+    assert!(asked.is_err(), "its handler is still at work");
+    a.stop().await;
+    assert!(started.elapsed() > Duration::from_secs(1), "the handler was waited for");
+    slow.await.expect("no panic").expect("its caller has its answer");
+}

@@ -73,6 +73,20 @@ async fn who_came_back_to_find_its_number_given_to_another_takes_a_new_one() {
 }
 
 #[tokio::test]
+async fn who_is_told_that_its_number_is_anothers_joins_anew_and_goes_on() {
+    let server = RedisServer::start().await;
+    let (a, b) = (start(&server).await, start(&server).await);
+    let mut loss = redis::pipe();
+    loss.atomic().cmd("FLUSHALL").cmd("SET").arg(format!("app:mesh:{KEY}:bearer:1")).arg("another");
+    let _: () = loss.query_async(&mut probe(&server).await).await.expect("empties");
+    let renewed = async || (a.instance_id() > b.instance_id()).then_some(());
+    eventually("it has a number that it did not have", renewed).await;
+    assert_eq!(b.instance_id(), InstanceId(2), "nobody took this one");
+    reaches(&a, &b).await;
+    reaches(&b, &a).await;
+}
+
+#[tokio::test]
 async fn who_lived_through_an_outage_is_not_taken_for_gone() {
     let mut server = RedisServer::builder().args(["--appendonly", "yes"]).start().await;
     let gone: Arc<Mutex<Vec<InstanceId>>> = Arc::default();

@@ -40,6 +40,10 @@ pub(super) async fn call<T>(
     read: impl FnOnce(String) -> serde_json::Result<T>,
 ) -> Result<T, MeshError> {
     check_type(request_type)?;
+    if station.id() == InstanceId::NOBODY && !station.stopping.is_cancelled() {
+        let source = Error::unavailable("mesh", "this instance is joining it anew");
+        return Err(unavailable(to, request_type, source));
+    }
     let started = Instant::now();
     let counted = Counted::new(&station.meters);
     let reply = if to == station.id() {

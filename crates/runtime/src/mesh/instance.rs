@@ -34,7 +34,7 @@ struct Inner {
     on_gone: Arc<OnGone>,
     running: RwLock<Option<Running>>,
     /// Starts and stops take turns.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Instance {
@@ -46,7 +46,7 @@ impl Instance {
             handlers: Arc::default(),
             on_gone: Arc::default(),
             running: RwLock::new(None),
-            turn: tokio::sync::Mutex::new(()),
+            turn: Arc::default(),
         }))
     }
 
@@ -88,11 +88,15 @@ impl Instance {
 
     /// Leaves: calls end as stopped, and handlers have the grace period to finish. Does nothing where it does not run.
     pub async fn stop(&self) {
-        let _turn = self.0.turn.lock().await;
+        let turn = self.0.turn.clone().lock_owned().await;
         let running = self.0.running.write().take();
         if let Some(running) = running {
             // In a task of its own: whoever stops us may be dropped meanwhile, a handler of ours for one.
-            let _ = tokio::spawn(running.stop()).await;
+            let stop = async move {
+                running.stop().await;
+                drop(turn);
+            };
+            let _ = tokio::spawn(stop).await;
         }
     }
 

@@ -34,27 +34,27 @@ pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
     let (interval, ttl) = (station.settings.heartbeat_interval, station.settings.node_ttl);
     let mut next = Instant::now() + interval;
     // While the registry could not be reached, nobody could beat: those who live have until then to be heard of again.
-    let mut settled = Instant::now() + ttl;
+    let (mut heard, mut settled) = (Instant::now(), Instant::now() + ttl);
     loop {
-        let is_late = tokio::select! {
-            () = tokio::time::sleep_until(next) => false,
-            () = station.missed.notified() => true,
-        };
+        tokio::select! {
+            () = tokio::time::sleep_until(next) => {}
+            () = station.missed.notified() => {}
+        }
         let started = Instant::now();
         match beat(station).await {
             Ok(live) => {
                 station.meters.nodes(live);
-                next = started + interval;
-                if is_late {
+                if started - heard > interval * 3 / 2 {
                     settled = started + ttl;
-                } else if station.lease.is_held() && started >= settled {
+                }
+                (heard, next) = (started, started + interval);
+                if station.lease.is_held() && started >= settled {
                     sweep(station, on_gone).await;
                 }
             }
             Err(error) => {
                 warn!(%error, instance = station.id().0, "cannot tell the mesh that we are alive");
                 next = Instant::now() + (interval / RETRY_PART).min(RETRY_MAX);
-                settled = next + ttl;
             }
         }
     }

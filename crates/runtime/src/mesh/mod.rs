@@ -3,7 +3,8 @@
 //! What is heard is taken apart where it arrives (`inbox`): a reply ends its call, a heartbeat prolongs it, a request has
 //! its handler started. A call needs no task of its own: its deadline is watched with all others (`deadlines`), and whoever
 //! made it drives it (`calling`). A handler runs in a task of its own (`serving`), as many at once as the settings allow;
-//! one more is refused by name. What we send gathers in the `outbox`. `membership` keeps us in the registry and, on the instance that leads, sweeps it.
+//! one more is refused by name. What we send gathers in the `outbox`. `membership` keeps us in the registry and, on the
+//! instance that leads, sweeps it.
 //!
 //! When the link is away, calls fail by name or by their deadline; nothing is sent twice. When it is back, we are heard and
 //! registered again. When the instance stops, its calls end, it leaves, and handlers have a while to finish.

@@ -19,6 +19,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::deadlines::{End, Pending};
@@ -55,6 +56,8 @@ pub(super) enum Sort {
 /// What a handler keeps until its reply is sent.
 pub(super) struct Reply {
     permit: Permit,
+    /// A stop waits for it.
+    _token: TaskTrackerToken,
     written: Instant,
     given_up: Instant,
     pause: Duration,
@@ -63,8 +66,8 @@ pub(super) struct Reply {
 impl Reply {
     /// To a caller who waits for so long.
     pub(super) fn new(permit: Permit, timeout: Duration) -> Self {
-        let written = Instant::now();
-        Reply { permit, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
+        let (written, _token) = (Instant::now(), permit.station.tasks.token());
+        Reply { permit, _token, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
     }
 
     fn may_go_on(&self, answer: &Result<u64>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_core::Invalid;
+use convoke_core::{Invalid, duration};
 
 use super::lease::believed;
 
@@ -55,18 +55,19 @@ impl Settings {
         ];
         for (field, value) in positive {
             if !(Duration::from_millis(1)..=TIME_MAX).contains(&value) {
-                return Err(Invalid::new(field, format!("expected 1ms to {TIME_MAX:?}, got {value:?}")));
+                let (longest, value) = (duration::format(TIME_MAX), duration::format(value));
+                return Err(Invalid::new(field, format!("expected 1ms to {longest}, got {value:?}")));
             }
         }
         if self.heartbeat_interval >= self.node_ttl {
-            let message = format!("expected more than mesh.heartbeat_interval, which is {:?}", self.heartbeat_interval);
+            let (beat, ttl) = (duration::format(self.heartbeat_interval), duration::format(self.node_ttl));
+            let message = format!("expected more than mesh.heartbeat_interval ({beat}), got {ttl:?}");
             return Err(Invalid::senseless("mesh.node_ttl", message));
         }
         if self.leader_renew_interval >= believed(self.leader_ttl) {
-            let renewed = self.leader_renew_interval;
-            let message =
-                format!("nine tenths of it must be more than mesh.leader_renew_interval, which is {renewed:?}");
-            return Err(Invalid::senseless("mesh.leader_ttl", message));
+            let (renewal, ttl) = (duration::format(self.leader_renew_interval), duration::format(self.leader_ttl));
+            let than = "expected nine tenths of it to be more than mesh.leader_renew_interval";
+            return Err(Invalid::senseless("mesh.leader_ttl", format!("{than} ({renewal}), got {ttl:?}")));
         }
         if self.handlers_max == 0 {
             return Err(Invalid::new("mesh.handlers_max", "expected 1 or more, got 0"));

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::deadlines::Pending;
 use super::handlers::Handlers;
@@ -30,7 +29,7 @@ pub(super) struct Station {
     pub pending: Arc<Pending>,
     pub lease: Lease,
     pub meters: Arc<Meters>,
-    /// Known once it has joined; messages may come before. It changes where it had to join anew.
+    /// Nobody's until it has joined; messages may come before. It changes where it had to join anew.
     id: AtomicU64,
     /// Dropped, we hear no more.
     seat: Mutex<Option<Arc<dyn Membership>>>,
@@ -85,6 +84,10 @@ impl Station {
         let seat = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
         self.id.store(seat.id().0, Ordering::Release);
         *self.seat.lock() = Some(seat.into());
+        // Whoever stops us cancels first and takes the seat away second: one of us sees the other.
+        if self.stopping.is_cancelled() {
+            self.give_up_seat();
+        }
         Ok(())
     }
 
@@ -92,8 +95,9 @@ impl Station {
         self.seat.lock().clone()
     }
 
-    /// Hears no more. What hears holds on to us, so this must happen sooner or later.
+    /// Hears no more, and is nobody. What hears holds on to us, so this must happen sooner or later.
     pub(super) fn give_up_seat(&self) {
+        self.id.store(InstanceId::NOBODY.0, Ordering::Release);
         let seat = self.seat.lock().take();
         drop(seat);
     }
@@ -117,7 +121,7 @@ impl Station {
         let count = |running: usize| (running < max).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).ok()?;
         self.meters.handler_began();
-        Some(Permit { station: self.clone(), _token: self.tasks.token() })
+        Some(Permit { station: self.clone() })
     }
 
     /// Answers a request that is not run. Never waits.
@@ -127,10 +131,9 @@ impl Station {
     }
 }
 
-/// Leave to run one handler, until its reply is sent. A stop waits for it.
+/// Leave to run one handler, until its reply is sent.
 pub(super) struct Permit {
     pub(super) station: Arc<Station>,
-    _token: TaskTrackerToken,
 }
 
 impl Drop for Permit {

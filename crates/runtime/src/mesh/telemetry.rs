@@ -26,7 +26,7 @@ pub fn describe() {
     describe_gauge!("convoke_mesh_in_flight", "Calls that wait for their reply");
     describe_gauge!("convoke_mesh_handlers", "Handlers that run");
     describe_gauge!("convoke_mesh_nodes", "Live instances of the mesh, as this one sees it");
-    describe_gauge!("convoke_mesh_leader", "1 on the instance that sweeps out those that are gone");
+    describe_gauge!("convoke_mesh_leader", "Instances of this process that sweep out those that are gone");
     describe_counter!("convoke_mesh_malformed_total", "Messages on the mesh's channels that could not be read");
     describe_counter!("convoke_mesh_stray_total", "Replies that came too late, or twice, or for nobody");
     describe_counter!("convoke_mesh_dropped_total", "What could not be delivered, by what it was");

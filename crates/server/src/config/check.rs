@@ -1,8 +1,6 @@
 //! What a value must be beyond its type. Every refusal names the key and what was expected of it.
 
-use std::time::Duration;
-
-use convoke_core::{Invalid, duration};
+use convoke_core::Invalid;
 
 use super::{Config, Limits, Schedules};
 
@@ -47,16 +45,12 @@ impl Config {
     }
 
     fn check_durations(&self) -> Result<(), Invalid> {
-        let (cluster, mesh) = (&self.cluster, &self.mesh);
+        let cluster = &self.cluster;
         let positive = [
             ("cluster.handoff_ack_timeout", cluster.handoff_ack_timeout),
             ("cluster.handoff_orphan_wait", cluster.handoff_orphan_wait),
             ("cluster.handoff_hard_timeout", cluster.handoff_hard_timeout),
             ("cluster.orphan_check_interval", cluster.orphan_check_interval),
-            ("mesh.heartbeat_interval", mesh.heartbeat_interval),
-            ("mesh.request_timeout", mesh.request_timeout),
-            ("mesh.leader_renew_interval", mesh.leader_renew_interval),
-            ("mesh.leader_retry_delay", mesh.leader_retry_delay),
             ("shards.check_interval", self.shards.check_interval),
             ("shards.heartbeat_timeout", self.shards.heartbeat_timeout),
         ];
@@ -65,17 +59,13 @@ impl Config {
                 return Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\""));
             }
         }
-        more("mesh.node_ttl", mesh.node_ttl, "mesh.heartbeat_interval", mesh.heartbeat_interval)?;
-        more("mesh.leader_ttl", mesh.leader_ttl, "mesh.leader_renew_interval", mesh.leader_renew_interval)
+        self.mesh_settings().check()
     }
 
     fn check_numbers(&self) -> Result<(), Invalid> {
         let ratio = self.cluster.rebalance_ratio;
         if !(ratio > 1.0 && ratio.is_finite()) {
             return Err(Invalid::new("cluster.rebalance_ratio", format!("expected a number above 1, got {ratio}")));
-        }
-        if self.mesh.handlers_max == 0 {
-            return Err(Invalid::new("mesh.handlers_max", "expected at least 1, got 0"));
         }
         let retries_max = convoke_core::limits::RETRIES_MAX;
         if self.retry.max_retries > retries_max {
@@ -111,14 +101,6 @@ impl Config {
     }
 }
 
-fn more(key: &str, value: Duration, than: &str, floor: Duration) -> Result<(), Invalid> {
-    if value > floor {
-        return Ok(());
-    }
-    let (value, floor) = (duration::format(value), duration::format(floor));
-    Err(Invalid::senseless(key, format!("expected more than {than} ({floor}), got {value:?}")))
-}
-
 /// The runtime names a retry policy's fields as a request does.
 fn as_key(invalid: Invalid) -> Invalid {
     let field = match invalid.field.as_str() {
@@ -143,6 +125,8 @@ pub fn host_and_port(text: &str) -> Result<(&str, u16), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// What is said about a configuration with one thing changed.

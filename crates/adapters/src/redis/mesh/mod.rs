@@ -1,8 +1,8 @@
 //! A mesh in Redis, on speaking terms with the instances of the existing system.
 //!
 //! Numbers come from a counter. A sorted set has when each instance was last heard of, in the server's own time, and a hash
-//! its host name. A key of each number says by a token whose it is, in case Redis loses its data. Each instance listens to a channel of its own and to one of all; a publish says how many listen. The
-//! leader's lock is a key that expires.
+//! its host name. A key of each number says by a token whose it is, in case Redis loses its data. Each instance listens to
+//! a channel of its own and to one of all; a publish says how many listen. The leader's lock is a key that expires.
 //!
 //! A link has two connections, however many calls are under way: one to publish by, on which requests do not wait for each
 //! other's answers, and one to listen by. When one breaks it is made anew. What may have been published is never published

@@ -154,17 +154,18 @@ pub async fn run(args: MeshArgs) -> Result<()> {
             url
         }
     };
-    let prefix = format!("convoke-bench-{}", std::process::id());
+    let prefix = format!("convoke-bench-{:08x}", rand::random::<u32>());
     let measured = measure_on(&url, &prefix, &args, &mut processes, &mut report).await;
     // Whoever was started last needs those before it.
+    let mut ended = Ok(());
     while let Some(process) = processes.pop() {
-        process.end().await?;
+        ended = ended.and(process.end().await.map(drop));
     }
     let forgotten = match &args.redis {
         Some(url) => engines::forget(url, &prefix).await,
         None => Ok(()),
     };
-    measured.and(forgotten)?;
+    measured.and(ended).and(forgotten)?;
     report.print()
 }
 

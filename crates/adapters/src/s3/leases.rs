@@ -31,7 +31,7 @@ use super::sighting::Knowledge;
 use super::wire::{Meter, Requests};
 
 /// How often a write is repeated that was answered with 409.
-const BUSY_TRIES: u32 = 4;
+const BUSY_TRIES: u32 = 3;
 /// The first pause between them; each is twice as long as the one before, less a random part.
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 /// Servers that are busy need so long.

@@ -1,6 +1,6 @@
 //! A command that runs in one place at a time, whatever happens to those who would run it.
 
-use convoke_testkit::process::{Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, settle};
+use convoke_testkit::process::{Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, settle, skip_loudly};
 
 use super::stage::{Stage, lives, number_in};
 
@@ -201,8 +201,8 @@ async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_o
 #[tokio::test]
 async fn what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for() {
     if !rustix::process::geteuid().is_root() {
-        println!("not tested: only root can change its user");
-        return;
+        let test = "what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for";
+        return skip_loudly(test, "only root can change its user");
     }
     // Root may kill whom it likes, unless it has given that right up.
     let stage = Stage::on_sqlite(TTL).under(&["setpriv", "--bounding-set=-kill"]);

@@ -1,9 +1,9 @@
 //! What is sent to another instance: requests, replies, heartbeats and refusals, many in one go.
 //!
-//! Letters leave in the order in which they were put, and a batch does not wait for the answer to the one before it. What
-//! the link says of a letter decides what follows: a request that nobody can hear, or that was not sent, ends its call; a
-//! reply is tried again for as long as its caller may wait, and may come twice, of which the caller takes the first; the
-//! rest is counted. A request is never sent twice, and not at all once nobody waits for it.
+//! Letters leave in the order in which they were put, while the link is there, and a batch does not wait for the answer to
+//! the one before it. What the link says of a letter decides what follows: a request that nobody can hear, or that was not
+//! sent, ends its call; a reply is tried again for as long as its caller may wait, and may come twice, of which the caller
+//! takes the first; the rest is counted. A request is never sent twice, and not at all once nobody waits for it.
 //!
 //! There is a limit to what waits here. Beyond it calls and replies wait for room, and refusals are dropped: whoever causes
 //! so many does not wait for them.

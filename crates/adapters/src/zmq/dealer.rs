@@ -117,7 +117,8 @@ impl Dealer for ConnectedDealer {
         match self.line.socket.try_send(Message::single(message)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                Err(Error::unavailable("the shard coordinator", "too many messages wait for it already"))
+                // The library also says so of a connection that was turned away; which, the next receive says.
+                Err(Error::unavailable("the shard coordinator", "it is away, or too many messages wait for it already"))
             }
             Err(TrySendError::Closed) => Err(unavailable(omq_tokio::Error::Closed)),
             Err(TrySendError::Error(error)) => Err(unavailable(error)),

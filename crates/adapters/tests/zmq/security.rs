@@ -36,7 +36,10 @@ async fn a_password_lets_its_user_in_and_nobody_else() {
     let wrong = [plain("ada", "other"), plain("eve", "secret"), plain("ada", ""), plain("adas", "ecret")];
     for (before, credentials) in wrong.into_iter().enumerate() {
         let mut dealer = connect(&*router, credentials).await;
-        dealer.send(Bytes::from_static(b"let me in")).await.expect("room");
+        // It may have been turned away before it says a word.
+        if let Err(error) = dealer.send(Bytes::from_static(b"let me in")).await {
+            assert!(error.is_transient(), "{error}");
+        }
         let error = within("the refusal", dealer.receive()).await.expect_err("it is turned away");
         assert!(error.is_denied(), "{error}");
         refused(&*router, "it is counted", before as u64 + 1).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke_adapters::postgres::PostgresLeases;
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error, Result};
 use convoke_testkit::process::{LosingProxy, SharedPostgres};
 
@@ -36,15 +37,15 @@ async fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
     let (proxy, behind, direct) = stage().await;
     // A name goes with a statement's values, so that what is lost is the answer to the election and not to its preparation.
     proxy.lose_the_answer_to("candidate-1");
-    assert_lost(&proxy, behind.elect("ns", "candidate-1", LONG, Epoch(0)).await);
+    assert_lost(&proxy, behind.elect("ns", "candidate-1", LONG, Floor::UNKNOWN).await);
     let read = leader(&direct).await;
     assert_eq!(read, Some(("candidate-1".into(), Epoch(1))), "it was committed, once");
     assert_eq!(leader(&behind).await, read, "and it can find so itself");
-    assert!(matches!(direct.elect("ns", "candidate-2", LONG, Epoch(0)).await, Err(Error::Conflict(_))));
-    assert!(matches!(behind.elect("ns", "candidate-1", LONG, Epoch(0)).await, Err(Error::Conflict(_))));
+    assert!(matches!(direct.elect("ns", "candidate-2", LONG, Floor::UNKNOWN).await, Err(Error::Conflict(_))));
+    assert!(matches!(behind.elect("ns", "candidate-1", LONG, Floor::UNKNOWN).await, Err(Error::Conflict(_))));
     behind.renew("ns", "candidate-1", Epoch(1), LONG).await.expect("the term that is read is its own");
     behind.resign("ns", "candidate-1", Epoch(1)).await.expect("resign");
-    let next = direct.elect("ns", "candidate-2", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let next = direct.elect("ns", "candidate-2", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert_eq!(next, Epoch(2));
 }
 
@@ -52,7 +53,7 @@ async fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
 async fn a_renewal_and_a_resignation_whose_answers_were_lost_happened() {
     let (proxy, behind, direct) = stage().await;
     let short = Duration::from_secs(60);
-    let epoch = direct.elect("ns", "the-holder", short, Epoch(0)).await.expect("nobody leads").epoch;
+    let epoch = direct.elect("ns", "the-holder", short, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     proxy.lose_the_answer_to("the-holder");
     assert_lost(&proxy, behind.renew("ns", "the-holder", epoch, LONG).await);
     let lease = direct.read("ns").await.expect("read").expect("it leads");

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use convoke_adapters::redis::RedisLeases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::ports::{Bus, Delivery, Leases, Subscription};
 use convoke_core::{Epoch, Error};
 use convoke_testkit::process::{PATIENCE, RedisSentinel, RedisServer, eventually};
@@ -152,31 +153,83 @@ async fn an_election_whose_answer_was_lost_is_found_won() {
     let leases = RedisLeases::connect(&proxy.url(), "convoke").await.expect("connects");
     let ttl = Duration::from_secs(60);
     // The server knows the script from then on, so that what is lost is the answer to an election and not to its introduction.
-    leases.elect("other", "a", ttl, Epoch(0)).await.expect("elected");
+    leases.elect("other", "a", ttl, Floor::UNKNOWN).await.expect("elected");
     proxy.lose_the_answer_to("EVALSHA");
-    let lease = leases.elect("ns", "a", ttl, Epoch(0)).await.expect("it was elected");
+    let lease = leases.elect("ns", "a", ttl, Floor::UNKNOWN).await.expect("it was elected");
     assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
-    assert_eq!((lease.holder.as_str(), lease.epoch), ("a", Epoch(1)), "once");
+    let epoch = lease.epoch;
     let read = leases.read("ns").await.expect("read").expect("somebody leads");
-    assert_eq!((read.holder, read.epoch), (lease.holder, lease.epoch));
-    assert!(matches!(leases.elect("ns", "b", ttl, Epoch(0)).await, Err(Error::Conflict(_))));
-    leases.renew("ns", "a", Epoch(1), ttl).await.expect("its own term");
+    assert_eq!((read.holder.as_str(), read.epoch), ("a", epoch), "once");
+    assert!(matches!(leases.elect("ns", "b", ttl, Floor::UNKNOWN).await, Err(Error::Conflict(_))));
+    leases.renew("ns", "a", epoch, ttl).await.expect("its own term");
     proxy.lose_the_answer_to("EVALSHA");
-    assert!(matches!(leases.renew("ns", "a", Epoch(1), ttl).await, Err(Error::Unknown { .. })));
+    assert!(matches!(leases.renew("ns", "a", epoch, ttl).await, Err(Error::Unknown { .. })));
 }
 
 #[tokio::test]
-async fn epochs_rise_above_the_floor_after_redis_lost_its_data() {
+async fn sealed_epochs_go_on_after_redis_lost_its_data() {
     let mut server = RedisServer::start().await;
     let leases = RedisLeases::connect(&server.url(), "convoke").await.expect("connects");
     let ttl = Duration::from_secs(60);
-    leases.elect("coordinator", "a", ttl, Epoch(6)).await.expect("elected");
+    leases.elect("coordinator", "a", ttl, Floor::Sealed(Epoch(6))).await.expect("elected");
     let mut probe = Probe::connect(&server.url()).await;
     assert_eq!(probe.keys("*").await, ["convoke:coordinator:epoch", "convoke:coordinator:leader"]);
     server.restart_empty().await;
-    let lease = persist("elect", async || leases.elect("coordinator", "b", ttl, Epoch(7)).await).await;
+    let lease = persist("elect", async || leases.elect("coordinator", "b", ttl, Floor::Sealed(Epoch(7))).await).await;
     assert_eq!(lease.epoch, Epoch(8));
     assert!(matches!(leases.renew("coordinator", "a", Epoch(7), ttl).await, Err(Error::Fenced { .. })));
+}
+
+/// Elects, and resigns: gives the number.
+async fn elect_for_a_moment(leases: &RedisLeases) -> Epoch {
+    let elect = async || leases.elect("ns", "a", Duration::from_secs(60), Floor::UNKNOWN).await;
+    let epoch = persist("elect", elect).await.epoch;
+    leases.resign("ns", "a", epoch).await.expect("resign");
+    epoch
+}
+
+#[tokio::test]
+async fn epochs_rise_after_redis_lost_the_last_of_them_or_all() {
+    let mut server = RedisServer::start().await;
+    let leases = RedisLeases::connect(&server.url(), "convoke").await.expect("connects");
+    let mut probe = Probe::connect(&server.url()).await;
+    let first = elect_for_a_moment(&leases).await;
+    let saved = probe.ask(&["GET", "convoke:ns:epoch"]).await;
+    probe.ask(&["SAVE"]).await;
+    // Faster than any clock of less than microseconds would tell.
+    let mut last = first;
+    for _ in 0..5_000 {
+        let epoch = elect_for_a_moment(&leases).await;
+        assert_eq!(epoch, last.next(), "one by one for as long as nothing is lost");
+        last = epoch;
+    }
+    server.restart().await;
+    let mut probe = Probe::connect(&server.url()).await;
+    assert_eq!(probe.ask(&["GET", "convoke:ns:epoch"]).await, saved, "the later ones are lost");
+    let after = elect_for_a_moment(&leases).await;
+    assert!(after > last, "{after} after {last}");
+    assert_eq!(elect_for_a_moment(&leases).await, after.next());
+    server.restart_empty().await;
+    let anew = elect_for_a_moment(&leases).await;
+    assert!(anew > after.next(), "{anew} after {after} and another");
+}
+
+#[tokio::test]
+async fn epochs_rise_where_redis_may_not_be_asked_who_it_is() {
+    let mut server = RedisServer::start().await;
+    let mut last = Epoch(0);
+    for _ in 0..2 {
+        let mut probe = Probe::connect(&server.url()).await;
+        probe.ask(&["ACL", "SETUSER", "small", "on", ">secret", "~*", "&*", "+@all", "-info"]).await;
+        let url = server.url().replace("redis://", "redis://small:secret@");
+        let leases = RedisLeases::connect(&url, "convoke").await.expect("connects");
+        for _ in 0..3 {
+            let epoch = elect_for_a_moment(&leases).await;
+            assert!(epoch > last, "{epoch} after {last}");
+            last = epoch;
+        }
+        server.restart_empty().await;
+    }
 }
 
 #[tokio::test]
@@ -194,7 +247,7 @@ async fn while_redis_is_away_verbs_say_so_and_nothing_happened() {
     assert!(matches!(bus.publish("t", body("a")).await, Err(Error::Unavailable { .. })));
     assert!(matches!(bus.consumer("q", "g", "c").await, Err(Error::Unavailable { .. })));
     assert!(matches!(bus.subscribe(&["t".into()]).await, Err(Error::Unavailable { .. })));
-    let elected = leases.elect("ns", "a", Duration::from_secs(9), Epoch(0)).await;
+    let elected = leases.elect("ns", "a", Duration::from_secs(9), Floor::UNKNOWN).await;
     assert!(matches!(elected, Err(Error::Unavailable { .. })));
     server.restart().await;
     persist("ping", async || bus.ping().await).await;
@@ -240,7 +293,7 @@ async fn after_a_failover_the_new_master_is_found() {
         let taken = within_reason("an entry", consumer.take(9)).await.expect("take");
         seen.extend(texts(&taken).into_iter().map(str::to_owned));
     }
-    persist("elect", async || leases.elect("ns", "a", Duration::from_secs(60), Epoch(0)).await).await;
+    persist("elect", async || leases.elect("ns", "a", Duration::from_secs(60), Floor::UNKNOWN).await).await;
     let mut probe = Probe::connect(&replica.url()).await;
     assert!(probe.keys("*").await.contains(&"convoke:ns:leader".to_owned()), "it was the replica that took it");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use convoke_adapters::s3::{Requests, S3Leases};
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error};
 use convoke_testkit::conformance::Subject;
 use convoke_testkit::conformance::leases::Clients;
@@ -35,7 +36,7 @@ async fn files_are_where_the_published_system_looks_for_them_and_hold_what_it_re
     let server = S3Server::start().await;
     let leases = connect(&server).await;
     leases.enroll("ns", "pod-1", Duration::from_secs(20)).await.expect("enroll");
-    leases.elect("ns", "pod-1", Duration::from_secs(15), Epoch(0)).await.expect("nobody leads");
+    leases.elect("ns", "pod-1", Duration::from_secs(15), Floor::UNKNOWN).await.expect("nobody leads");
     let folder = "some/prefix/plugin=coordinator/namespace=ns";
     let keys: Vec<String> = server.bucket().list("").await.into_iter().map(|(key, _)| key).collect();
     let expected = ["metadata.json", "state.json", "workers/worker=pod-1.json"].map(|name| format!("{folder}/{name}"));
@@ -64,13 +65,13 @@ async fn files_are_where_the_published_system_looks_for_them_and_hold_what_it_re
 async fn a_resigned_state_is_over_by_every_clock_and_keeps_its_epoch() {
     let server = S3Server::start().await;
     let (one, other) = (connect(&server).await, connect(&server).await);
-    let lease = one.elect("ns", "a", LONG, Epoch(41)).await.expect("nobody leads");
+    let lease = one.elect("ns", "a", LONG, Floor::Heard(Epoch(41))).await.expect("nobody leads");
     other.read("ns").await.expect("read").expect("a leads");
     one.resign("ns", "a", lease.epoch).await.expect("resign");
     let (state, _) = server.bucket().get(STATE).await.expect("a state");
     // Zero would be no end at all to s3db.js.
     assert_eq!((&state["leaseEnd"], &state["epoch"], &state["leaderId"]), (&json!(1), &json!(42), &json!("a")));
-    assert_eq!(other.elect("ns", "b", LONG, Epoch(0)).await.expect("at once").epoch, Epoch(43));
+    assert_eq!(other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("at once").epoch, Epoch(43));
 }
 
 #[tokio::test]
@@ -92,7 +93,7 @@ async fn each_verb_costs_what_it_says() {
     assert_eq!(cost(&one), [0, 0, 0, 1]);
     one.withdraw("ns", "a").await.expect("withdraw");
     assert_eq!(cost(&one), [0, 0, 1, 0]);
-    let first = one.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let first = one.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert_eq!(cost(&one), [2, 2, 0, 0], "the first of all also looks for a lost epoch, and describes the namespace");
     for _ in 0..3 {
         one.renew("ns", "a", first, LONG).await.expect("its own term");
@@ -104,21 +105,21 @@ async fn each_verb_costs_what_it_says() {
     }
     one.resign("ns", "a", first).await.expect("resign");
     assert_eq!(cost(&one), [0, 1, 0, 0]);
-    let second = other.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let second = other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert_eq!(cost(&other), [1, 1, 0, 0]);
     other.resign("ns", "b", second).await.expect("resign");
     cost(&other);
-    let third = other.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let third = other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert_eq!(cost(&other), [0, 1, 0, 0], "it knows that nobody leads");
-    let refused = one.elect("ns", "a", LONG, Epoch(0)).await;
+    let refused = one.elect("ns", "a", LONG, Floor::UNKNOWN).await;
     assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
     assert_eq!(cost(&one), [1, 1, 0, 0], "it knew of the first resignation, and looks who came after");
     other.resign("ns", "b", third).await.expect("resign");
     assert_eq!(one.read("ns").await.expect("read"), None);
-    let fourth = other.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let fourth = other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     other.resign("ns", "b", fourth).await.expect("resign");
     cost(&one);
-    one.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
+    one.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     assert_eq!(cost(&one), [1, 2, 0, 0], "it looks, and finds that nobody leads after all");
     assert_eq!(one.glance_interval(), None, "nothing is asked between heartbeats");
     let Requests { get, put, delete, list, other: rest } = one.requests();
@@ -129,16 +130,16 @@ async fn each_verb_costs_what_it_says() {
 async fn an_epoch_outlives_the_loss_of_the_file() {
     let server = S3Server::start().await;
     let leases = connect(&server).await;
-    let lost = leases.elect("ns", "a", LONG, Epoch(6)).await.expect("nobody leads").epoch;
+    let lost = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(6))).await.expect("nobody leads").epoch;
     server.bucket().delete(STATE).await;
     assert_eq!(leases.read("ns").await.expect("read"), None);
-    let next = leases.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let next = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert!(next > lost, "this process remembers");
     server.bucket().delete(STATE).await;
     let checkpoint = STATE.replace("state", "checkpoint");
     server.bucket().put(&checkpoint, br#"{"namespace":"ns","leaderId":"a","epoch":99}"#, IfMatch::Any).await;
     let newcomer = connect(&server).await;
-    let after = newcomer.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let after = newcomer.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert_eq!(after, Epoch(100), "what others noted counts as well");
 }
 
@@ -151,16 +152,16 @@ async fn a_state_that_is_no_lease_is_neither_believed_nor_overwritten() {
         server.bucket().put(STATE, garbage.as_bytes(), IfMatch::Any).await;
         let read = leases.read("ns").await;
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
-        let elected = leases.elect("ns", "a", LONG, Epoch(0)).await;
+        let elected = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await;
         assert!(matches!(elected, Err(Error::Unavailable { .. })), "{elected:?}");
         let resigned = leases.resign("ns", "a", Epoch(1)).await;
         assert!(matches!(resigned, Err(Error::Unavailable { .. })), "{resigned:?}");
     }
     let highest = format!(r#"{{"leaderId":"a","epoch":{},"leaseStart":2,"leaseEnd":1}}"#, 1_u64 << 52);
     server.bucket().put(STATE, highest.as_bytes(), IfMatch::Any).await;
-    let elected = leases.elect("ns", "a", LONG, Epoch(0)).await;
+    let elected = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await;
     assert!(matches!(elected, Err(Error::Unavailable { .. })), "there is no higher epoch: {elected:?}");
-    let elected = leases.elect("ns", "a", LONG, Epoch(u64::MAX)).await;
+    let elected = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(u64::MAX))).await;
     assert!(matches!(elected, Err(Error::Invalid(_))), "{elected:?}");
 }
 
@@ -171,14 +172,14 @@ async fn names_of_any_kind_come_back_from_the_bucket() {
     let mut names = ["a/../b", "a b", "100%", "ä€", "..", "x=y.json", "pod:1@host+z"].map(str::to_owned).to_vec();
     for name in &names {
         leases.enroll("n/s %", name, LONG).await.expect("enroll");
-        let lease = leases.elect("n/s %", name, LONG, Epoch(0)).await.expect("nobody leads");
+        let lease = leases.elect("n/s %", name, LONG, Floor::UNKNOWN).await.expect("nobody leads");
         leases.resign("n/s %", name, lease.epoch).await.expect("resign");
     }
     names.sort_unstable();
     assert_eq!(leases.roster("n/s %").await.expect("roster"), names);
     for name in ["", &"x".repeat(256)] {
         assert!(matches!(leases.enroll("ns", name, LONG).await, Err(Error::Invalid(_))));
-        assert!(matches!(leases.elect("ns", name, LONG, Epoch(0)).await, Err(Error::Invalid(_))));
+        assert!(matches!(leases.elect("ns", name, LONG, Floor::UNKNOWN).await, Err(Error::Invalid(_))));
         assert!(matches!(leases.read(name).await, Err(Error::Invalid(_))));
     }
 }

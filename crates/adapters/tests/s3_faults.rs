@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use convoke_adapters::s3::S3Leases;
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error, Result};
 use convoke_testkit::process::{Fault, HttpProxy, HttpRequest, S3Server, eventually};
 use jiff::SignedDuration;
@@ -67,7 +68,7 @@ fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T>) {
 async fn a_409_is_not_a_lost_race_and_is_tried_again() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 2, Fault::Refused(409));
-    let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("when the other write is over");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("when the other write is over");
     to_writes(&proxy, 1, Fault::Refused(409));
     behind.renew("ns", "a", lease.epoch, LONG).await.expect("its own term");
     to_writes(&proxy, u32::MAX, Fault::Refused(409));
@@ -83,7 +84,8 @@ async fn a_409_is_not_a_lost_race_and_is_tried_again() {
 async fn a_409_in_a_race_still_leaves_one_leader() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Refused(409));
-    let (one, other) = tokio::join!(behind.elect("ns", "a", LONG, Epoch(0)), direct.elect("ns", "b", LONG, Epoch(0)));
+    let (one, other) =
+        tokio::join!(behind.elect("ns", "a", LONG, Floor::UNKNOWN), direct.elect("ns", "b", LONG, Floor::UNKNOWN));
     let won: Vec<_> = [one, other].into_iter().flatten().collect();
     assert_eq!(won.len(), 1);
     assert_eq!(leader(&behind).await, Some((won[0].holder.clone(), won[0].epoch)));
@@ -94,7 +96,7 @@ async fn a_write_that_was_done_but_answered_with_an_error_is_found_to_have_won()
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     for status in [500, 503] {
         to_writes(&proxy, 1, Fault::DoneButAnswered(status));
-        let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("it won");
+        let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("it won");
         assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
         to_writes(&proxy, 1, Fault::DoneButAnswered(status));
         behind.renew("ns", "a", lease.epoch, LONG).await.expect("it was renewed");
@@ -110,7 +112,7 @@ async fn a_write_that_was_done_but_never_answered_is_found_to_have_won() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::DoneButSilent);
     let ttl = Duration::from_secs(9);
-    let lease = behind.elect("ns", "a", ttl, Epoch(0)).await.expect("it won");
+    let lease = behind.elect("ns", "a", ttl, Floor::UNKNOWN).await.expect("it won");
     assert!(lease.remaining < ttl, "the waiting counts");
     assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
     to_writes(&proxy, 1, Fault::DoneButSilent);
@@ -121,9 +123,9 @@ async fn a_write_that_was_done_but_never_answered_is_found_to_have_won() {
 async fn a_write_that_was_refused_changes_nothing_and_the_term_goes_on() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Refused(503));
-    assert_unknown(behind.elect("ns", "a", LONG, Epoch(0)).await);
+    assert_unknown(behind.elect("ns", "a", LONG, Floor::UNKNOWN).await);
     assert_eq!(leader(&direct).await, None);
-    let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     for status in [503, 500, 403] {
         to_writes(&proxy, 1, Fault::Refused(status));
         let answer = behind.renew("ns", "a", lease.epoch, LONG).await;
@@ -145,14 +147,14 @@ async fn a_write_that_was_refused_changes_nothing_and_the_term_goes_on() {
 async fn an_election_that_arrives_after_it_was_given_up_is_taken_over_under_a_new_epoch() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.elect("ns", "a", UNANSWERED, Epoch(0)).await);
+    assert_unknown(behind.elect("ns", "a", UNANSWERED, Floor::UNKNOWN).await);
     assert_eq!(leader(&direct).await, None);
     proxy.release().await;
     assert_eq!(leader(&direct).await, Some(("a".into(), Epoch(1))), "and nobody knows that it leads");
-    let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("its own, and nobody was told");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("its own, and nobody was told");
     assert_eq!(lease.epoch, Epoch(2));
     assert_eq!(leader(&direct).await, Some(("a".into(), Epoch(2))));
-    let again = behind.elect("ns", "a", LONG, Epoch(0)).await;
+    let again = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await;
     assert!(matches!(again, Err(Error::Conflict(_))), "now it was told: {again:?}");
 }
 
@@ -160,8 +162,8 @@ async fn an_election_that_arrives_after_it_was_given_up_is_taken_over_under_a_ne
 async fn an_election_that_arrives_after_another_was_elected_changes_nothing() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     to_writes(&proxy, 1, Fault::Held);
-    assert_unknown(behind.elect("ns", "a", UNANSWERED, Epoch(0)).await);
-    let lease = direct.elect("ns", "b", LONG, Epoch(0)).await.expect("nobody leads");
+    assert_unknown(behind.elect("ns", "a", UNANSWERED, Floor::UNKNOWN).await);
+    let lease = direct.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     proxy.release().await;
     assert_eq!(leader(&behind).await, Some(("b".into(), lease.epoch)));
     direct.renew("ns", "b", lease.epoch, LONG).await.expect("its own term");
@@ -170,7 +172,7 @@ async fn an_election_that_arrives_after_another_was_elected_changes_nothing() {
 #[tokio::test]
 async fn a_renewal_that_arrives_late_does_not_stand_in_the_way_of_the_next() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
-    let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     to_writes(&proxy, 1, Fault::Held);
     assert_unknown(behind.renew("ns", "a", lease.epoch, UNANSWERED).await);
     proxy.release().await;
@@ -189,7 +191,7 @@ async fn slow_answers_are_waited_for_and_shorten_what_is_left() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     let delay = Duration::from_millis(300);
     proxy.rule(move |_| Fault::Slow(delay));
-    let lease = behind.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     assert!(lease.remaining <= LONG - delay, "{:?}", lease.remaining);
     let renewed = behind.renew("ns", "a", lease.epoch, LONG).await.expect("its own term");
     assert!(renewed.remaining <= LONG - delay, "{:?}", renewed.remaining);
@@ -199,7 +201,7 @@ async fn slow_answers_are_waited_for_and_shorten_what_is_left() {
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up_within_the_lease() {
     let Stage { server, proxy, behind, direct: _ } = stage().await;
-    let lease = behind.elect("ns", "a", LEASE, Epoch(0)).await.expect("nobody leads");
+    let lease = behind.elect("ns", "a", LEASE, Floor::UNKNOWN).await.expect("nobody leads");
     proxy.rule(|_| Fault::Lost);
     let renewing = behind.renew("ns", "a", lease.epoch, LEASE);
     assert_unknown(tokio::time::timeout(Duration::from_secs(20), renewing).await.expect("not for ever"));
@@ -217,18 +219,18 @@ async fn clocks_ten_minutes_apart_have_one_leader_and_hand_over_in_time() {
     let ahead = connect_by(&server, server.address(), ten_minutes).await;
     let behind = connect_by(&server, server.address(), -ten_minutes).await;
     for (name, leads, heir, follows) in [("ahead", &ahead, "behind", &behind), ("behind", &behind, "ahead", &ahead)] {
-        let term = leads.elect("ns", name, LEASE, Epoch(0)).await.expect("nobody leads").epoch;
+        let term = leads.elect("ns", name, LEASE, Floor::UNKNOWN).await.expect("nobody leads").epoch;
         let mut renewed = tokio::time::Instant::now();
         // It renews for more than a lease, and nobody else gets in, whatever their clocks say.
         for _ in 0..4 {
             tokio::time::sleep(LEASE * 3 / 10).await;
             leads.renew("ns", name, term, LEASE).await.expect("its own term");
             renewed = tokio::time::Instant::now();
-            let answer = follows.elect("ns", heir, LEASE, Epoch(0)).await;
+            let answer = follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await;
             assert!(matches!(answer, Err(Error::Conflict(_))), "{heir} took over from {name}: {answer:?}");
         }
         // Then it is silent, and the other gets in; not before its lease is over.
-        let taking = || async { follows.elect("ns", heir, LEASE, Epoch(0)).await.ok() };
+        let taking = || async { follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await.ok() };
         let taken = eventually("the next leader", taking).await;
         assert!(taken.epoch > term && renewed.elapsed() >= LEASE, "{heir} after {:?}", renewed.elapsed());
         let answer = leads.renew("ns", name, term, LEASE).await;
@@ -243,14 +245,14 @@ async fn a_newcomer_waits_out_the_lease_of_whom_it_finds_even_if_it_looks_long_o
     // By the newcomer's clock this lease was over ten minutes ago.
     let past = connect_by(&server, server.address(), -SignedDuration::from_mins(10)).await;
     let newcomer = connect(&server).await;
-    let lease = past.elect("ns", "a", LEASE, Epoch(0)).await.expect("nobody leads");
-    let answer = newcomer.elect("ns", "b", LEASE, Epoch(0)).await;
+    let lease = past.elect("ns", "a", LEASE, Floor::UNKNOWN).await.expect("nobody leads");
+    let answer = newcomer.elect("ns", "b", LEASE, Floor::UNKNOWN).await;
     assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
     // And by this one's it lasts for another ten.
     let latecomer = connect_by(&server, server.address(), -SignedDuration::from_mins(20)).await;
     assert_eq!(leader(&latecomer).await, Some(("a".into(), lease.epoch)));
     eventually("the end of the lease", || async { leader(&latecomer).await.is_none().then_some(()) }).await;
-    latecomer.elect("ns", "c", LEASE, Epoch(0)).await.expect("it is over");
+    latecomer.elect("ns", "c", LEASE, Floor::UNKNOWN).await.expect("it is over");
 }
 
 /// Every epoch that somebody was told it has, in the order of being told.
@@ -268,7 +270,7 @@ async fn contend(name: String, leases: S3Leases, claims: Claims, beats: u32) {
                 Err(_) => term = None,
             },
             None => {
-                if let Ok(lease) = leases.elect("ns", &name, ttl, Epoch(0)).await {
+                if let Ok(lease) = leases.elect("ns", &name, ttl, Floor::UNKNOWN).await {
                     claims.lock().push((lease.epoch, name.clone()));
                     term = Some(lease.epoch);
                 }

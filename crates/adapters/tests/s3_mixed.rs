@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error};
 use convoke_testkit::process::{IfMatch, S3Server, S3Worker, S3WorkerSettings, eventually};
 use jiff::SignedDuration;
@@ -43,7 +44,7 @@ async fn agreed(fleet: &BTreeMap<&str, S3Worker>) -> (String, u64) {
 async fn while_ours_renews_theirs_elect_nobody_else() {
     let server = S3Server::start().await;
     let leases = connect(&server).await;
-    let epoch = leases.elect("ns", "m", LEASE, Epoch(0)).await.expect("nobody leads").epoch;
+    let epoch = leases.elect("ns", "m", LEASE, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     let fleet = BTreeMap::from([("a", theirs(&server, "a")), ("z", theirs(&server, "z"))]);
     for _ in 0..16 {
         leases.renew("ns", "m", epoch, LEASE).await.expect("its own term, for longer than a lease");
@@ -71,13 +72,13 @@ async fn who_is_elected_by_others_is_told_once_and_under_an_epoch_of_its_own() {
     server.bucket().put(STATE, state.to_string().as_bytes(), IfMatch::Any).await;
     let read = a.read("ns").await.expect("read").expect("a leads");
     assert_eq!((read.holder.as_str(), read.epoch), ("a", Epoch(7)));
-    let rival = b.elect("ns", "b", LONG, Epoch(0)).await;
+    let rival = b.elect("ns", "b", LONG, Floor::UNKNOWN).await;
     assert!(matches!(rival, Err(Error::Conflict(_))), "{rival:?}");
-    let claimed = a.elect("ns", "a", LONG, Epoch(0)).await.expect("it was elected");
+    let claimed = a.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("it was elected");
     assert_eq!(claimed.epoch, Epoch(8));
     // A second process of that name is not given the same.
     for leases in [&a, &b] {
-        let again = leases.elect("ns", "a", LONG, Epoch(0)).await;
+        let again = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await;
         assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
     }
     a.renew("ns", "a", claimed.epoch, LONG).await.expect("its own term");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
 use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, Json, QueueName};
 use jiff::Timestamp;
@@ -91,13 +92,13 @@ async fn opening_ends_the_term_of_a_dead_predecessor_and_the_epoch_rises() {
     let path = directory.path().join("convoke.db");
     let hour = Duration::from_secs(3_600);
     let store = SqliteStore::open(&path).expect("opens");
-    let first = store.leases().elect("coordinator", "a", hour, Epoch(0)).await.expect("elected");
-    store.leases().elect("another", "a", hour, Epoch(0)).await.expect("elected");
+    let first = store.leases().elect("coordinator", "a", hour, Floor::UNKNOWN).await.expect("elected");
+    store.leases().elect("another", "a", hour, Floor::UNKNOWN).await.expect("elected");
     drop(store);
 
     let leases = SqliteStore::open(&path).expect("opens again").leases();
     assert_eq!(leases.read("coordinator").await.expect("read"), None);
-    let second = leases.elect("coordinator", "b", hour, Epoch(0)).await.expect("elected at once");
+    let second = leases.elect("coordinator", "b", hour, Floor::UNKNOWN).await.expect("elected at once");
     assert!(second.epoch > first.epoch);
     let other = leases.read("another").await.expect("read").expect("somebody else's term is left alone");
     assert_eq!(other.holder, "a");
@@ -110,11 +111,11 @@ async fn leases_are_shared_with_whoever_opens_the_file() {
     let store = SqliteStore::open(&path).expect("opens");
     let outside = SqliteLeases::open(&path).expect("needs no lock");
     let hour = Duration::from_secs(3_600);
-    let lease = outside.elect("n", "outside", hour, Epoch(0)).await.expect("elected");
-    let refused = store.leases().elect("n", "inside", hour, Epoch(0)).await.expect_err("taken");
+    let lease = outside.elect("n", "outside", hour, Floor::UNKNOWN).await.expect("elected");
+    let refused = store.leases().elect("n", "inside", hour, Floor::UNKNOWN).await.expect_err("taken");
     assert!(matches!(refused, Error::Conflict(_)), "{refused}");
     outside.resign("n", "outside", lease.epoch).await.expect("resigned");
-    let next = store.leases().elect("n", "inside", hour, Epoch(0)).await.expect("elected");
+    let next = store.leases().elect("n", "inside", hour, Floor::UNKNOWN).await.expect("elected");
     assert!(next.epoch > lease.epoch);
 }
 

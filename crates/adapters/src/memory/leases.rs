@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::{Lease, TTL_MAX};
+use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -89,12 +89,12 @@ impl Leases for MemoryLeases {
         Ok(self.within(namespace, |namespace, now| namespace.present(now).map(|term| term.lease(now))))
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         self.within(namespace, |namespace, now| {
             if let Some(term) = namespace.present(now) {
                 return Err(Error::Conflict(format!("{} leads until its term {} ends", term.holder, term.epoch)));
             }
-            let epoch = namespace.highest.max(floor).next();
+            let epoch = namespace.highest.max(floor.epoch()).next();
             let term = Term { holder: candidate.to_owned(), epoch, expires: expiry(now, ttl) };
             let lease = term.lease(now);
             namespace.highest = epoch;

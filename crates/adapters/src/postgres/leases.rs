@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::{Lease, TTL_MAX};
+use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use deadpool_postgres::Client;
 use tokio_postgres::Row;
@@ -94,10 +94,11 @@ async fn read(db: &Client, namespace: &str) -> failure::Result<Option<Lease>> {
     db.query_opt(&statement, &[&namespace]).await?.as_ref().map(read_lease).transpose()
 }
 
-async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> failure::Result<Lease> {
+async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> failure::Result<Lease> {
     check([namespace, candidate])?;
     let statement = db.prepare_cached(include_str!("sql/elect.sql")).await?;
-    let elected = db.query_opt(&statement, &[&namespace, &candidate, &ttl_ms(ttl), &epoch_number(floor)?]).await;
+    let elected =
+        db.query_opt(&statement, &[&namespace, &candidate, &ttl_ms(ttl), &epoch_number(floor.epoch())?]).await;
     match elected.map_err(Failure::of_commit)? {
         Some(row) => read_lease(&row),
         None => Err(Error::Conflict(format!("{namespace} has a leader")).into()),
@@ -138,7 +139,7 @@ impl Leases for PostgresLeases {
         lent!(Read, self.ways, |db| read(db, namespace))
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         lent!(Write, self.ways, |db| elect(db, namespace, candidate, ttl, floor))
     }
 

@@ -4,15 +4,17 @@
 //! `{prefix}:{namespace}:epoch`, which outlives the terms, so that epochs rise; and `{prefix}:{namespace}:members`, by the
 //! time until which each is enrolled. Each verb is one script, and all time is the server's.
 //!
-//! Redis may lose what it last said when it fails over or restarts. Then an epoch could come a second time, were it not for
-//! the floor that a candidate names, and for the store, which seals an epoch once.
+//! Redis may lose what it last said, or everything, when it fails over or restarts. Then an epoch could come a second time.
+//! So the key of the epoch names the server that gave it (by its `run_id`, of which each start has another), and another
+//! server takes the next number from its clock, in microseconds, which is above all that were given before. Not where the floor
+//! is sealed: there nothing can be lost, and numbers stay small.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::{Lease, TTL_MAX};
+use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use redis::Value;
 
@@ -90,14 +92,16 @@ impl Leases for RedisLeases {
         }
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
-        if floor.0 > FLOOR_MAX {
-            return Err(Invalid::new("floor", format!("expected an epoch of at most {FLOOR_MAX}, got {floor}")).into());
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
+        let lowest = floor.epoch();
+        if lowest.0 > FLOOR_MAX {
+            return Err(Invalid::new("floor", format!("expected an epoch of at most {FLOOR_MAX}, got {lowest}")).into());
         }
         let (leader, epoch) = (self.key(namespace, "leader"), self.key(namespace, "epoch"));
         let token = uuid::Uuid::now_v7().to_string();
-        let (ttl, floor) = (ms(ttl), floor.0.to_string());
-        let args = [candidate, &ttl, &floor, &token].map(str::as_bytes);
+        let (ttl, lowest) = (ms(ttl), lowest.0.to_string());
+        let is_sealed = if matches!(floor, Floor::Sealed(_)) { "1" } else { "0" };
+        let args = [candidate, &ttl, &lowest, is_sealed, &token].map(str::as_bytes);
         let mut tries = 1;
         let answer = loop {
             match self.line.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
-use convoke_core::ports::leases::{Lease, TTL_MAX};
+use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Error, Result};
 use object_store::path::Path;
@@ -289,7 +289,8 @@ impl Leases for S3Leases {
         Ok(known.present(now).map(|sighting| sighting.lease(now)))
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
+        let floor = floor.epoch();
         if floor.0 >= EPOCH_MAX {
             return Err(Invalid::new("floor", format!("expected an epoch below {EPOCH_MAX}, got {floor}")).into());
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Floor, Lease};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior};
@@ -112,7 +112,7 @@ impl Leases for SqliteLeases {
         self.read_only(move |db| terms::read(db, &namespace)).await
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         let (namespace, candidate) = (namespace.to_owned(), candidate.to_owned());
         self.write(move |db| terms::elect(db, &namespace, &candidate, ttl, floor)).await
     }

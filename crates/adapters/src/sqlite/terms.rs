@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use convoke_core::ports::leases::{Lease, TTL_MAX};
+use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -45,10 +45,11 @@ pub(super) fn read(db: &Connection, namespace: &str) -> Result<Option<Lease>> {
     Ok(statement.query_row([namespace], read_lease).optional()?)
 }
 
-pub(super) fn elect(db: &Connection, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+pub(super) fn elect(db: &Connection, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
     let mut statement = db.prepare_cached(include_str!("sql/elect.sql"))?;
-    let elected =
-        statement.query_row(params![namespace, candidate, ttl_ms(ttl), number(floor)?], read_lease).optional()?;
+    let elected = statement
+        .query_row(params![namespace, candidate, ttl_ms(ttl), number(floor.epoch())?], read_lease)
+        .optional()?;
     match elected {
         Some(lease) => Ok(lease),
         None => Err(Error::Conflict(format!("{namespace} has a leader")).into()),

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use convoke::election::{Policy, Settings};
 use convoke::{Elector, connect};
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Floor, Lease};
 use convoke_core::{Epoch, Result};
 use convoke_testkit::process::monotonic_ns;
 use tokio::signal::unix::{SignalKind, signal};
@@ -137,7 +137,7 @@ impl Leases for Witnessed {
         lease
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         let asked = monotonic_ns();
         let lease = self.leases.elect(namespace, candidate, ttl, floor).await;
         tell_if_kept(&self.words, asked, Duration::ZERO);

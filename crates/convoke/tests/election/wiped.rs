@@ -1,4 +1,4 @@
-//! A Redis that lost all it knew, and a newcomer that asks it before anybody else does.
+//! A Redis that lost all it knew, and newcomers that ask it before anybody else does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use convoke::election::{Events, Happening};
 use convoke::{Elector, connect};
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error};
-use convoke_testkit::process::RedisServer;
+use convoke_testkit::process::{RedisServer, settle};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -26,23 +27,62 @@ async fn next_leader(events: &mut Events) -> (String, Epoch) {
 }
 
 #[tokio::test]
-async fn a_newcomer_to_a_wiped_redis_leads_only_until_those_who_know_better_look() {
+async fn a_newcomer_to_a_wiped_redis_has_a_number_above_all_and_keeps_it() {
     let mut server = RedisServer::start().await;
     let a = start(&server.url(), "a").await;
-    for epoch in 1..=3 {
-        assert_eq!(a.lead().await.expect("leads").epoch(), Epoch(epoch));
-        if epoch < 3 {
-            a.resign().await;
-        }
-    }
+    let before = lead_thrice(&a).await;
     let b = start(&server.url(), "b").await;
-    assert_eq!(next_leader(&mut b.events()).await, ("a".into(), Epoch(3)));
-    let newcomer = usurp(&mut server).await;
+    assert_eq!(next_leader(&mut b.events()).await, ("a".into(), before));
+    let mut events = b.events();
+    let (newcomer, after) = be_first(&mut server, TTL * 20, Floor::UNKNOWN).await;
+    assert!(after > before, "{after} after {before}");
+    assert_eq!(next_leader(&mut events).await, ("newcomer".into(), after));
+    // That a has looked too, and knows who leads, is that it leaves the place to the newcomer.
+    settle("that a knows", Some("newcomer".into()), || async { a.leader() }).await;
+    newcomer.renew("default", "newcomer", after, TTL).await.expect("nobody ends its term");
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn epochs_rise_also_where_nobody_lived_through_the_loss() {
+    let mut server = RedisServer::start().await;
+    let mut before = Epoch(0);
+    for _ in 0..2 {
+        let a = start(&server.url(), "a").await;
+        let epoch = lead_thrice(&a).await;
+        assert!(epoch.0 > before.0 + 2, "{epoch} after {before}");
+        before = epoch;
+        a.stop().await;
+        server.restart_empty().await;
+    }
+}
+
+/// Has it lead three times. Gives the last number.
+async fn lead_thrice(elector: &Elector) -> Epoch {
+    let first = elector.lead().await.expect("leads").epoch();
+    for epoch in [first.next(), first.next().next()] {
+        elector.resign().await;
+        assert_eq!(elector.lead().await.expect("leads").epoch(), epoch);
+    }
+    elector.epoch()
+}
+
+/// It has one where the server's clock was set back, too.
+#[tokio::test]
+async fn a_newcomer_with_an_old_number_leads_only_until_those_who_know_better_look() {
+    let mut server = RedisServer::start().await;
+    let a = start(&server.url(), "a").await;
+    let before = lead_thrice(&a).await;
+    let b = start(&server.url(), "b").await;
+    assert_eq!(next_leader(&mut b.events()).await, ("a".into(), before));
+    let (newcomer, old) = be_first(&mut server, TTL, Floor::Sealed(Epoch(0))).await;
+    assert_eq!(old, Epoch(1));
     let mut events = b.events();
     // It renews for as long as it may; nobody waits for it to die.
     let deposed = tokio::time::timeout(TTL * 20, async {
         loop {
-            match newcomer.renew("default", "newcomer", Epoch(1), TTL).await {
+            match newcomer.renew("default", "newcomer", old, TTL).await {
                 Ok(_) => tokio::time::sleep(TTL / 10).await,
                 Err(error) => break error,
             }
@@ -51,21 +91,18 @@ async fn a_newcomer_to_a_wiped_redis_leads_only_until_those_who_know_better_look
     let refused = deposed.await.expect("those who know better look");
     assert!(matches!(refused, Error::Fenced { .. }), "{refused}");
     let (leader, epoch) = next_leader(&mut events).await;
-    assert!(leader != "newcomer" && epoch > Epoch(3), "{leader} leads with {epoch}");
+    assert!(leader != "newcomer" && epoch > before, "{leader} leads with {epoch}");
     a.stop().await;
     b.stop().await;
 }
 
 /// Wipes the server, and takes the place before anybody who must connect again: where one of them was quicker, once more.
-async fn usurp(server: &mut RedisServer) -> Arc<dyn Leases> {
+async fn be_first(server: &mut RedisServer, ttl: Duration, floor: Floor) -> (Arc<dyn Leases>, Epoch) {
     loop {
         server.restart_empty().await;
         let leases = connect::leases(&server.url(), connect::BUS_PREFIX).await.expect("connects");
-        match leases.elect("default", "newcomer", TTL, Epoch(0)).await {
-            Ok(lease) => {
-                assert_eq!(lease.epoch, Epoch(1), "the server knows nothing");
-                return leases;
-            }
+        match leases.elect("default", "newcomer", ttl, floor).await {
+            Ok(lease) => return (leases, lease.epoch),
             Err(Error::Conflict(_)) => {}
             Err(error) => panic!("{error}"),
         }

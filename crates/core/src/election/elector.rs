@@ -8,7 +8,7 @@
 //! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
 //! counted from *before* the question was sent. An answer that never came is not taken for either; the next read tells. What
 //! it minted or saw once is the floor of what it asks for next, and a term that is not above it is ended ([`usurper`]): so a
-//! backend that lost its data may repeat an epoch only until anybody who knows better looks.
+//! backend that counts anew may repeat an epoch only until anybody who knows better looks.
 
 use std::collections::VecDeque;
 use std::time::Duration;

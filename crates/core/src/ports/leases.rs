@@ -1,8 +1,7 @@
 //! Who belongs to a namespace and who leads it.
 //!
-//! Epochs only rise, also after expiry and resignation, for as long as the backend keeps its data. One that lost them
-//! counts anew, but a candidate names a floor (what the store has sealed, or the highest it has heard of) and is given an
-//! epoch above it. A backend judges expiry by its own time, never by the caller's; a file, which has none, by that of the
+//! Epochs only rise, also after expiry and resignation, and also where a backend of which that is to be expected lost its
+//! data. One that counts anew all the same is given a [`Floor`] by the candidate. A backend judges expiry by its own time, never by the caller's; a file, which has none, by that of the
 //! machine that all its callers are on.
 
 use std::time::Duration;
@@ -26,7 +25,7 @@ pub trait Leases: Send + Sync {
     async fn read(&self, namespace: &str) -> Result<Option<Lease>>;
     /// Takes the leadership where nobody has it; `Conflict` where somebody does. The new epoch is above every earlier
     /// one and above `floor`.
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease>;
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease>;
     /// Prolongs the term; `Fenced` where it is over, even if nobody else leads yet.
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
     /// Ends the term at once. Not an error where it is over already.
@@ -38,6 +37,25 @@ pub trait Leases: Send + Sync {
     }
     /// Whether the backend answers.
     async fn ping(&self) -> Result<()>;
+}
+
+/// What a new epoch has to be above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Floor {
+    /// Nobody acted on a later one: it is written down where nothing is lost.
+    Sealed(Epoch),
+    /// The latest that the candidate has heard of. There may have been others since.
+    Heard(Epoch),
+}
+
+impl Floor {
+    /// That of a candidate who has heard of none.
+    pub const UNKNOWN: Floor = Floor::Heard(Epoch(0));
+
+    pub fn epoch(self) -> Epoch {
+        let (Floor::Sealed(epoch) | Floor::Heard(epoch)) = self;
+        epoch
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

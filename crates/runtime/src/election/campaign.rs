@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::election::certain_for;
+use convoke_core::ports::leases::Floor;
 use convoke_core::ports::{Leases, Store};
 use convoke_core::{Epoch, Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
@@ -108,14 +109,15 @@ impl Campaign {
     async fn win(&self, anchor: Mark) -> Result<Term> {
         let floor = self.store.sealed().await?;
         self.vitals.stood();
-        let lease = match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, floor).await {
-            Ok(lease) => lease,
-            Err(error @ Error::Unknown { .. }) => {
-                self.give_back_what_was_not_heard_of(floor).await;
-                return Err(error);
-            }
-            Err(error) => return Err(error),
-        };
+        let lease =
+            match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, Floor::Sealed(floor)).await {
+                Ok(lease) => lease,
+                Err(error @ Error::Unknown { .. }) => {
+                    self.give_back_what_was_not_heard_of(floor).await;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            };
         match self.store.seal(lease.epoch).await {
             Ok(fence) => Ok(Term::new(fence, self.certain_until(anchor))),
             Err(error) => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::election::{Answer, Ask, Round};
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Error, Result};
 use tokio_util::sync::DropGuard;
 use tracing::{debug, warn};
@@ -122,7 +123,7 @@ async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Answer> {
         Ask::Read => Answer::Read(leases.read(namespace).await?),
         Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Answer::Done)?,
         Ask::Roster => Answer::Roster(leases.roster(namespace).await?),
-        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, *floor).await?),
+        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, Floor::Heard(*floor)).await?),
         Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, *epoch, lease).await?),
         Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Answer::Done)?,
         Ask::Resign { holder, epoch } => leases.resign(namespace, holder, *epoch).await.map(|()| Answer::Done)?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::ports::Leases;
-use convoke_core::ports::leases::Lease;
+use convoke_core::ports::leases::{Floor, Lease};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -129,7 +129,7 @@ impl Leases for Faulty {
         self.through("read", self.inner().read(namespace)).await
     }
 
-    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Epoch) -> Result<Lease> {
+    async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         self.through("elect", self.inner().elect(namespace, candidate, ttl, floor)).await
     }
 

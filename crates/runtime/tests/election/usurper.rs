@@ -1,5 +1,7 @@
 //! A backend that lost its data, and has given an old number to somebody new.
 
+use convoke_core::ports::leases::Floor;
+
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -8,13 +10,13 @@ const LEASE: Duration = Duration::from_secs(15);
 /// term of one who was given a low one. Gives what is there when it has left.
 async fn left_by_one_that_leaves_at(verb: &'static str) -> (Arc<Faulty>, Option<(String, Epoch)>) {
     let (before, after) = (memory(), memory());
-    before.elect("production", "former", LEASE, Epoch(6)).await.expect("elected");
+    before.elect("production", "former", LEASE, Floor::Heard(Epoch(6))).await.expect("elected");
     let faulty = Arc::new(Faulty::over(before));
     let leases: Arc<dyn Leases> = faulty.clone();
     let a = elector(&leases, "a");
     a.events().next().await.expect("hears of the leader");
     assert_eq!(a.epoch(), Epoch(7));
-    after.elect("production", "usurper", LEASE, Epoch(0)).await.expect("elected");
+    after.elect("production", "usurper", LEASE, Floor::UNKNOWN).await.expect("elected");
     let weak = a.downgrade();
     faulty.become_another(after.clone());
     faulty.at_next(verb, move || drop(a));

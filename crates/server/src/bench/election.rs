@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use convoke::connect;
-use convoke_core::{Epoch, duration};
+use convoke_core::duration;
+use convoke_core::ports::leases::Floor;
 use rustix::process::Signal;
 
 use super::report::Report;
@@ -154,7 +155,7 @@ async fn renewals_per_second(args: &ElectionArgs, url: &str) -> Result<f64> {
         let (leases, namespace) = (leases.clone(), format!("renewals-{run:08x}-{number}"));
         let span = args.span();
         async move {
-            let lease = leases.elect(&namespace, "bench", ttl, Epoch(0)).await?;
+            let lease = leases.elect(&namespace, "bench", ttl, Floor::UNKNOWN).await?;
             let mut count = 0_u64;
             while started.elapsed() < span {
                 leases.renew(&namespace, "bench", lease.epoch, ttl).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error, Result};
 use futures_util::future::join_all;
 
@@ -85,7 +86,7 @@ fn assert_fenced<T: std::fmt::Debug>(answer: Result<T>) {
 }
 
 async fn elect(leases: &dyn Leases, candidate: &str, ttl: Duration) -> Epoch {
-    leases.elect("ns", candidate, ttl, Epoch(0)).await.expect("nobody leads").epoch
+    leases.elect("ns", candidate, ttl, Floor::UNKNOWN).await.expect("nobody leads").epoch
 }
 
 /// Who leads, for which term.
@@ -121,7 +122,7 @@ pub async fn nobody_leads_at_first(leases: &dyn Leases, _advance: impl AsyncFn(D
 }
 
 pub async fn who_is_elected_leads(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
-    let lease = leases.elect("ns", "a", LONG, Epoch(0)).await.expect("nobody leads");
+    let lease = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     assert_eq!(lease.holder, "a");
     assert!(lease.epoch > Epoch(0));
     assert!(lease.remaining <= LONG && lease.remaining > LONG / 2, "{:?}", lease.remaining);
@@ -132,9 +133,9 @@ pub async fn who_is_elected_leads(leases: &dyn Leases, _advance: impl AsyncFn(Du
 
 pub async fn one_leads_at_a_time(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     let epoch = elect(leases, "a", LONG).await;
-    assert_conflict(leases.elect("ns", "b", LONG, Epoch(0)).await);
-    assert_conflict(leases.elect("ns", "a", LONG, Epoch(0)).await);
-    assert_conflict(leases.elect("ns", "b", LONG, Epoch(99)).await);
+    assert_conflict(leases.elect("ns", "b", LONG, Floor::UNKNOWN).await);
+    assert_conflict(leases.elect("ns", "a", LONG, Floor::UNKNOWN).await);
+    assert_conflict(leases.elect("ns", "b", LONG, Floor::Heard(Epoch(99))).await);
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
 
@@ -146,7 +147,7 @@ pub async fn what_one_did_all_see(clients: &[Arc<dyn Leases>], _advance: impl As
         assert!(next > epoch, "{next} after {epoch}");
         epoch = next;
         assert_eq!(leader(&**last).await, Some(("a".into(), epoch)));
-        assert_conflict(last.elect("ns", "b", LONG, Epoch(0)).await);
+        assert_conflict(last.elect("ns", "b", LONG, Floor::UNKNOWN).await);
         // A term belongs to whom it was given, not to the connection by which it was.
         last.renew("ns", "a", epoch, LONG).await.expect("a term that is not over");
         last.resign("ns", "a", epoch).await.expect("resign");
@@ -207,7 +208,7 @@ pub async fn a_renewed_term_goes_on(leases: &dyn Leases, advance: impl AsyncFn(D
     assert!(renewed.remaining > short);
     advance(short + OVER).await;
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
-    assert_conflict(leases.elect("ns", "b", LONG, Epoch(0)).await);
+    assert_conflict(leases.elect("ns", "b", LONG, Floor::UNKNOWN).await);
 }
 
 pub async fn only_the_holder_renews_and_only_its_own_term(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
@@ -253,7 +254,9 @@ pub async fn epochs_only_rise(leases: &dyn Leases, advance: impl AsyncFn(Duratio
 }
 
 pub async fn an_epoch_is_above_its_floor(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
-    let high = leases.elect("ns", "a", LONG, Epoch(41)).await.expect("nobody leads").epoch;
+    let sealed = leases.elect("sealed", "a", LONG, Floor::Sealed(Epoch(41))).await.expect("nobody leads").epoch;
+    assert_eq!(sealed, Epoch(42), "the number after the last that anybody acted on");
+    let high = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(41))).await.expect("nobody leads").epoch;
     assert!(high > Epoch(41));
     leases.resign("ns", "a", high).await.expect("resign");
     assert!(elect(leases, "b", LONG).await > high, "a lower floor does not lower it");
@@ -264,7 +267,7 @@ pub async fn namespaces_are_apart(leases: &dyn Leases, _advance: impl AsyncFn(Du
     leases.enroll("ns", "a", LONG).await.expect("enroll");
     assert!(leases.read("other").await.expect("read").is_none());
     assert!(leases.roster("other").await.expect("roster").is_empty());
-    let other = leases.elect("other", "b", LONG, Epoch(0)).await.expect("nobody leads there").epoch;
+    let other = leases.elect("other", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads there").epoch;
     leases.resign("other", "b", other).await.expect("resign");
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
@@ -275,7 +278,7 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
     _advance: impl AsyncFn(Duration),
 ) {
     let candidates: Vec<String> = (0..clients.len()).map(|n| format!("candidate-{n}")).collect();
-    let (mut lost, mut last) = (0, Epoch(0));
+    let (mut lost, mut last) = (0, None);
     for round in 0.. {
         if lost >= LOST_MIN {
             break;
@@ -286,7 +289,7 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
             assert!(seen.iter().all(Option::is_none), "{seen:?}");
         }
         let racing = clients.iter().zip(&candidates);
-        let racing = racing.map(|(leases, candidate)| leases.elect("ns", candidate, LONG, Epoch(0)));
+        let racing = racing.map(|(leases, candidate)| leases.elect("ns", candidate, LONG, Floor::UNKNOWN));
         let mut won = Vec::new();
         for answer in join_all(racing).await {
             match answer {
@@ -296,12 +299,12 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
             }
         }
         let [lease] = &won[..] else { panic!("not one winner: {won:?}") };
-        assert_eq!(lease.epoch, Epoch(last.0 + 1), "none was skipped, none was given twice");
-        last = lease.epoch;
+        assert_eq!(lease.epoch, last.map_or(lease.epoch, Epoch::next), "none was skipped, none was given twice");
+        last = Some(lease.epoch);
         // By another each time, so that no winner knows more than the rest.
         let witness = &clients[round % clients.len()];
-        assert_eq!(leader(&**witness).await, Some((lease.holder.clone(), last)));
-        witness.resign("ns", &lease.holder, last).await.expect("resign");
+        assert_eq!(leader(&**witness).await, Some((lease.holder.clone(), lease.epoch)));
+        witness.resign("ns", &lease.holder, lease.epoch).await.expect("resign");
     }
 }
 
@@ -309,14 +312,14 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
 pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: impl AsyncFn(Duration)) {
     let mut floor = Epoch(0);
     for _ in 0..3 {
-        let epoch = leases.elect("ns", "a", LONG, floor).await.expect("nobody leads").epoch;
+        let epoch = leases.elect("ns", "a", LONG, Floor::Heard(floor)).await.expect("nobody leads").epoch;
         leases.resign("ns", "a", epoch).await.expect("resign");
         floor = epoch;
     }
-    let after = leases.elect("forgotten", "b", SHORT, floor).await.expect("nobody leads").epoch;
+    let after = leases.elect("forgotten", "b", SHORT, Floor::Heard(floor)).await.expect("nobody leads").epoch;
     assert!(after > floor, "{after} after {floor}");
     advance(OVER).await;
-    let later = leases.elect("forgotten", "a", LONG, Epoch(0)).await.expect("nobody leads").epoch;
+    let later = leases.elect("forgotten", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     assert!(later > after, "what was minted once is known from then on: {later} after {after}");
 }
 
@@ -324,7 +327,7 @@ pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: i
 pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     let mut last = Epoch(0);
     for round in 0..12_u64 {
-        let elect = leases.elect("ns", "a", LONG, last);
+        let elect = leases.elect("ns", "a", LONG, Floor::Heard(last));
         // Given up at all stages: before it was sent, while it is on its way, after it was answered.
         let _ = tokio::time::timeout(Duration::from_micros(round * round * 20), elect).await;
         let held = loop {
@@ -332,7 +335,7 @@ pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Lea
                 assert_eq!(holder, "a");
                 break epoch;
             }
-            match leases.elect("ns", "a", LONG, last).await {
+            match leases.elect("ns", "a", LONG, Floor::Heard(last)).await {
                 Ok(lease) => break lease.epoch,
                 Err(Error::Conflict(_)) => {}
                 Err(error) => panic!("{error}"),
@@ -432,7 +435,7 @@ impl<'a> Client<'a> {
 
     async fn elect(&mut self) {
         let asked = Stamp::now();
-        let elected = match self.leases.elect(self.namespace, &self.me, self.ttl, Epoch(0)).await {
+        let elected = match self.leases.elect(self.namespace, &self.me, self.ttl, Floor::UNKNOWN).await {
             Ok(lease) => Some(lease.epoch),
             Err(Error::Conflict(_)) => None,
             Err(error) => panic!("elect: {error}"),

@@ -1,19 +1,28 @@
 -- Takes the leadership where nobody has it. The same token again finds its own term: so a lost answer can be asked for.
--- KEYS: the leader's key, the epoch's. ARGV: the candidate, its time in ms, the floor, a token.
+-- KEYS: the leader's key, the epoch's. ARGV: the candidate, its time in ms, the floor, 1 where that is sealed, a token.
 -- Answers whether it was elected, then holder, epoch and what is left of the term in ms.
 local leader, counter = KEYS[1], KEYS[2]
 local held = redis.call('HMGET', leader, 'holder', 'epoch', 'token')
 if held[1] then
   local mine = 0
-  if held[3] == ARGV[4] then
+  if held[3] == ARGV[5] then
     mine = 1
   end
   return { mine, held[1], held[2], redis.call('PTTL', leader) }
 end
--- The counter outlives the terms, and the floor outlives the counter.
-local last = tonumber(redis.call('GET', counter) or '0') or 0
-local epoch = string.format('%.0f', math.max(last, tonumber(ARGV[3])) + 1)
-redis.call('SET', counter, epoch)
-redis.call('HSET', leader, 'holder', ARGV[1], 'epoch', epoch, 'token', ARGV[4])
+-- The counter outlives the terms: the last number, and which server gave it.
+local last, giver = string.match(redis.call('GET', counter) or '', '^(%d+) ?(%x*)$')
+local number = math.max(tonumber(last or '0'), tonumber(ARGV[3])) + 1
+local info = redis.pcall('INFO', 'server')
+local me = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+-- Later ones than that may be lost, where it is not this server that gave the last. None of them was above the microseconds
+-- of its clock: elections do not come faster.
+if ARGV[4] ~= '1' and (me == '' or giver ~= me) then
+  local time = redis.call('TIME')
+  number = math.max(number, time[1] * 1000000 + time[2])
+end
+local epoch = string.format('%.0f', number)
+redis.call('SET', counter, epoch .. ' ' .. me)
+redis.call('HSET', leader, 'holder', ARGV[1], 'epoch', epoch, 'token', ARGV[5])
 redis.call('PEXPIRE', leader, ARGV[2])
 return { 1, ARGV[1], epoch, redis.call('PTTL', leader) }

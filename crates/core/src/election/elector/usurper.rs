@@ -1,6 +1,6 @@
 //! A term that should not be: its number is not above all that was heard of.
 //!
-//! A backend that lost its data counts anew, and a newcomer who asks it first is given a number that was another's long ago.
+//! A backend that was set back counts anew, and a newcomer who asks it first is given a number that was another's long ago.
 //! Whoever guards a resource by the number would refuse that leader for good. So a member that knows better ends such a term
 //! and stands itself, with what it knows as the floor. Who held the term may believe in it until its next renewal: the new one
 //! is therefore held and renewed, but not acted on, for as long as the old lease may last.

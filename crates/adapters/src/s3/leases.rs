@@ -4,7 +4,8 @@
 //! `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where nothing has changed), `renew` and
 //! `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last seen is over. Only the unusual
 //! costs more: a namespace's first election, a lost race (a GET, to see who won, and a second PUT where nobody leads after
-//! all), a 409 (up to four PUTs), and reading back what became of a write.
+//! all), a 409 (up to four PUTs), and reading back what became of a write. A `renew` is over after two requests, whatever
+//! happens: so a leader's heartbeat has at most three.
 //!
 //! Of one namespace, one verb at a time works on the state, so that what is known of it never goes back.
 
@@ -30,15 +31,28 @@ use super::roster::Attendance;
 use super::sighting::Knowledge;
 use super::wire::{Meter, Requests};
 
-/// How often a write is repeated that was answered with 409.
-const BUSY_TRIES: u32 = 3;
-/// The first pause between them; each is twice as long as the one before, less a random part.
+/// How many requests a write may take: again after a 409, and to read back what became of it.
+const WRITE_MAX: Allowance = Allowance(4);
+/// What a renewal may take. The next heartbeat goes on from there, and it is not far.
+const RENEW_MAX: Allowance = Allowance(2);
+/// The first pause after a 409; each is twice as long as the one before, less a random part.
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 /// Servers that are busy need so long.
 const PATIENCE_MIN: Duration = Duration::from_secs(2);
-/// A renewal that finds another state where its own was looks once more, and so does a candidate.
-const RENEW_TRIES: u32 = 2;
-const ELECT_TRIES: u32 = 2;
+/// Who finds another state where the last was looks once more.
+const TRIES: u32 = 2;
+
+/// How many requests may still be made.
+#[derive(Clone, Copy)]
+struct Allowance(u32);
+
+impl Allowance {
+    fn take(&mut self) -> bool {
+        let is_left = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        is_left
+    }
+}
 
 pub struct S3Leases {
     objects: Objects,
@@ -117,13 +131,20 @@ impl S3Leases {
     }
 
     /// Puts `state` where the last sighting was. `Conflict` where another was first, `Unknown` where that cannot be said.
-    async fn replace(&self, path: &Path, known: &mut Knowledge, state: State, wait: Duration) -> Result<Instant> {
+    async fn replace(
+        &self,
+        path: &Path,
+        known: &mut Knowledge,
+        state: State,
+        wait: Duration,
+        allowance: &mut Allowance,
+    ) -> Result<Instant> {
         let write_id = state.write_id.clone().unwrap_or_default();
         let before = known.sighting.as_ref().map(|sighting| sighting.etag.clone());
         let condition = before.as_deref().map_or(Condition::Absent, Condition::Matches);
         known.will_write(&write_id, Instant::now());
         let mut pause = BUSY_PAUSE;
-        for attempt in 1..=BUSY_TRIES {
+        while allowance.take() {
             let anchor = Instant::now();
             match self.objects.write(path, json(&state)?, condition, wait).await {
                 Ok(Written::Done(etag)) => {
@@ -134,12 +155,12 @@ impl S3Leases {
                     known.saw_nothing();
                     return Err(Error::Conflict("another was first".into()));
                 }
-                Ok(Written::Busy) if attempt == BUSY_TRIES => break,
-                Ok(Written::Busy) => {
+                Ok(Written::Busy) if allowance.0 > 0 => {
                     tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
                     pause *= 2;
                 }
-                Err(unknown @ Error::Unknown { .. }) => {
+                Ok(Written::Busy) => break,
+                Err(unknown @ Error::Unknown { .. }) if allowance.take() => {
                     return self.read_back(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
                 }
                 Err(error) => return Err(error),
@@ -184,9 +205,11 @@ impl S3Leases {
     /// is not on the roster until it enrols next.
     async fn sweep(&self, namespace: &Namespace) {
         let leader = match namespace.knowledge.try_lock() {
-            Ok(known) => known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone()),
-            // Something more important goes on.
-            Err(_) => return,
+            Ok(known) if known.has_request_left => {
+                known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone())
+            }
+            // Something more important goes on, or took the request that this would take.
+            _ => return,
         };
         let forgotten = leader.and_then(|leader| namespace.attendance.lock().take_forgotten(&leader));
         let Some(path) = forgotten else { return };
@@ -313,7 +336,8 @@ impl Leases for S3Leases {
             let is_first = known.sighting.is_none();
             let epoch = self.next_epoch(&namespace, &mut known, floor).await?;
             let state = State::elected(candidate, &self.pod, epoch.0, self.now_ms(), ttl, &new_write_id());
-            match self.replace(&path, &mut known, state, patience(ttl)).await {
+            let mut allowance = WRITE_MAX;
+            match self.replace(&path, &mut known, state, patience(ttl), &mut allowance).await {
                 Ok(anchor) => {
                     drop(known);
                     if is_first && let Err(error) = self.describe(&namespace, candidate).await {
@@ -324,7 +348,7 @@ impl Leases for S3Leases {
                 }
                 // What was replaced since need not be by one that leads now: it may have resigned, or only resigned what
                 // had run out.
-                Err(Error::Conflict(_)) if tries < ELECT_TRIES => tries += 1,
+                Err(Error::Conflict(_)) if tries < TRIES => tries += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -334,25 +358,28 @@ impl Leases for S3Leases {
         let (namespace, ttl) = (self.namespace(namespace)?, clamp(ttl));
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
+        let mut allowance = RENEW_MAX;
+        known.has_request_left = false;
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
+            allowance.take();
             self.look(&path, &mut known, patience(ttl)).await?;
         }
-        for attempt in 1..=RENEW_TRIES {
+        loop {
             let present = known.present(Instant::now()).filter(|sighting| sighting.is_term(holder, epoch));
             let Some(present) = present else { return Err(Error::Fenced { what: "renew" }) };
             let state = present.state.clone().renewed(self.now_ms(), ttl, &new_write_id());
-            match self.replace(&path, &mut known, state, patience(ttl)).await {
+            match self.replace(&path, &mut known, state, patience(ttl), &mut allowance).await {
                 Ok(anchor) => {
+                    known.has_request_left = allowance.0 > 0;
                     let remaining = ttl.saturating_sub(anchor.elapsed());
                     return Ok(Lease { holder: holder.to_owned(), epoch, remaining });
                 }
                 // An earlier renewal that was given up may have arrived after all: then the term is still its own.
-                Err(Error::Conflict(_)) if attempt < RENEW_TRIES => self.look(&path, &mut known, patience(ttl)).await?,
-                Err(Error::Conflict(_)) => break,
+                Err(Error::Conflict(_)) if allowance.take() => self.look(&path, &mut known, patience(ttl)).await?,
+                Err(Error::Conflict(what)) => return Err(Error::unavailable(WHAT, what)),
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Fenced { what: "renew" })
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
@@ -362,12 +389,13 @@ impl Leases for S3Leases {
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
             self.look(&path, &mut known, REQUEST_WAIT).await?;
         }
-        for _ in 1..=RENEW_TRIES {
+        for _ in 1..=TRIES {
             let term = known.sighting.as_ref().filter(|sighting| sighting.is_term(holder, epoch));
             // Also a term that has run out is given up, so that those who watch it need not wait.
             let Some(term) = term.filter(|term| !term.state.is_ended()) else { return Ok(()) };
             let state = term.state.clone().resigned(self.now_ms(), &new_write_id());
-            match self.replace(&path, &mut known, state, REQUEST_WAIT).await {
+            let mut allowance = WRITE_MAX;
+            match self.replace(&path, &mut known, state, REQUEST_WAIT, &mut allowance).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Conflict(_)) => self.look(&path, &mut known, REQUEST_WAIT).await?,
                 Err(error) => return Err(error),

@@ -47,6 +47,8 @@ pub(super) struct Knowledge {
     pub sighting: Option<Sighting>,
     /// The highest epoch ever seen here: the file may be lost, and what comes after it must be higher still.
     pub highest: u64,
+    /// Whether the last renewal took one request less than it might have.
+    pub has_request_left: bool,
     /// Writes of unknown outcome, each with when it was begun.
     unsure: VecDeque<(String, Instant)>,
 }

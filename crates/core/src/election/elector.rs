@@ -190,13 +190,13 @@ impl Elector {
         let mut queue = VecDeque::new();
         match self.term {
             Some(held) => {
-                queue.extend([Ask::Renew { epoch: held.epoch }, Ask::Enroll]);
-                queue.extend(self.is_roll_call().then_some(Ask::Roster));
+                queue.push_back(Ask::Renew { epoch: held.epoch });
+                queue.extend(self.attendance());
             }
             // A newcomer is on the roster before it may be elected.
             None if round == Round::Beat && self.beats == 0 => {
                 queue.extend([Ask::Enroll, Ask::Read]);
-                queue.extend(self.is_roll_call().then_some(Ask::Roster));
+                queue.extend(self.attendance().find(|ask| *ask == Ask::Roster));
             }
             None => queue.push_back(Ask::Read),
         }
@@ -210,6 +210,9 @@ impl Elector {
     /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
     pub fn hear(&mut self, answer: Answer, asked: Moment, now: Now) -> Option<Ask> {
         let mut talk = self.talk.take()?;
+        if talk.asked == Ask::Roster {
+            self.roll_called();
+        }
         if matches!(talk.asked, Ask::Resign { .. }) {
             self.wait_for_usurper(now.at, &talk);
         }
@@ -231,7 +234,7 @@ impl Elector {
             }
             // It may be done all the same, and then the place is open to whoever comes first.
             (Ask::Resign { .. }, Answer::Failed) if talk.usurped_for.is_some() => talk.failed = true,
-            // Nothing hangs on it, and all before it was answered: it is asked for again with the next beat.
+            // Nothing hangs on it, and all before it was answered: it is asked for again in its turn.
             (Ask::Roster, Answer::Failed) if !self.stands_by_list() => {}
             (_, Answer::Failed) => {
                 talk.failed = true;
@@ -294,21 +297,19 @@ impl Elector {
 
     /// The rest of a follower's beat.
     fn attend(&self, talk: &mut Talk, now: Moment) {
-        let roll_call = self.is_roll_call();
-        let mut ask = |question| {
-            if !talk.queue.contains(&question) {
-                talk.queue.push_back(question);
+        for ask in self.attendance() {
+            if !talk.queue.contains(&ask) && (ask != Ask::Enroll || !self.abstains(now)) {
+                talk.queue.push_back(ask);
             }
-        };
-        // Where requests are paid for, one of the two is enough: an enrolment outlasts a few beats. Not where the list
-        // is overdue, for then it may fail for long.
-        let is_spared = self.is_thrifty() && self.beats == self.roll_call_beat;
-        if !self.abstains(now) && !is_spared {
-            ask(Ask::Enroll);
         }
-        if roll_call {
-            ask(Ask::Roster);
-        }
+    }
+
+    /// What a beat asks for besides the lease. Where requests are paid for it is one of the two: an enrolment outlasts a few
+    /// beats.
+    fn attendance(&self) -> impl Iterator<Item = Ask> + use<> {
+        let roll_call = self.is_roll_call();
+        let enrols = !(self.is_thrifty() && roll_call);
+        enrols.then_some(Ask::Enroll).into_iter().chain(roll_call.then_some(Ask::Roster))
     }
 
     fn read_vacancy(&mut self, now: Now, talk: &mut Talk) {
@@ -335,7 +336,6 @@ impl Elector {
     }
 
     fn read_roster(&mut self, names: &[String], now: Now, talk: &mut Talk) {
-        self.roll_called();
         let before = self.roster.live(now.at);
         let turnover = self.roster.hear(names, now.at, self.roster_timeout());
         self.pulse.members_changed(turnover);

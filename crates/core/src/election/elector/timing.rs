@@ -10,6 +10,8 @@ use crate::election::Moment;
 const ROLL_CALL_BEATS: u32 = 3;
 /// No look follows another sooner than this.
 const GLANCE_MIN: Duration = Duration::from_millis(5);
+/// Who has nothing to lose waits at least so long.
+const FOLLOWER_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// The shortest time in which an answer could come.
 const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
@@ -21,7 +23,12 @@ impl Elector {
         self.next_beat = match self.pulse.opens_until() {
             Some(until) => until.max(now),
             // The lease lasts a few attempts more.
-            None if self.last_failed && self.term.is_some() => now + interval / 3,
+            None if self.last_failed
+                && let Some(held) = self.term =>
+            {
+                let left = held.certain_until - now;
+                now + (interval / 3).min(left / 2).max(interval / 30)
+            }
             None => (started + interval + jitter).max(now),
         };
     }
@@ -73,7 +80,9 @@ impl Elector {
                 let began = self.talk.as_ref().map_or(now, |talk| talk.started);
                 (began + interval - now).min(left).max(PATIENCE_MIN)
             }
-            _ => self.settings.lease_timeout.max(Duration::from_secs(1)),
+            // Nor the next look at who leads.
+            (None, Ask::Enroll | Ask::Roster) => interval.max(FOLLOWER_PATIENCE_MIN),
+            (None, _) => self.settings.lease_timeout.max(FOLLOWER_PATIENCE_MIN),
         }
     }
 
@@ -90,14 +99,14 @@ impl Elector {
         !self.is_thrifty() || self.beats >= self.roll_call_beat
     }
 
-    /// Everybody was listed.
+    /// Everybody was listed, or that failed: lists come no closer together.
     pub(super) fn roll_called(&mut self) {
         self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
     }
 
     /// For how long a list holds: where they are rare, one that fails must not make everybody seem gone.
     pub(super) fn roster_timeout(&self) -> Duration {
-        self.settings.worker_timeout + self.between_lists()
+        self.settings.worker_timeout + self.between_lists() * 2
     }
 
     /// How many beats there are from one list to the next, in time; none where every beat lists.

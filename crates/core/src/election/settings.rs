@@ -134,7 +134,8 @@ impl Settings {
                 return Err(Invalid::new(field, format!("expected {least}, got {:?}", duration::format(time))));
             }
             if time > TTL_MAX {
-                return Err(Invalid::new(field, "expected at most a year"));
+                let message = format!("expected at most a year, got {:?}", duration::format(time));
+                return Err(Invalid::new(field, message));
             }
         }
         Ok(())

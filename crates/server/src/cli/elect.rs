@@ -109,6 +109,8 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         error => error.into(),
     };
     let settings = settings(configured()?.election.settings(), args);
+    // What was configured was checked with the rest of it.
+    settings.check().map_err(|wrong| Usage(format!("--ttl: {}", wrong.message)))?;
     if !args.command.is_empty() {
         refuse_a_slow_heart(&settings)?;
     }

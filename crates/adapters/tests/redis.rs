@@ -180,6 +180,24 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn nonsense_does_not_fill_the_server_and_the_last_of_it_is_kept() {
+        let server = RedisServer::start().await;
+        let bus = connect(&server.url()).await;
+        let numbers: Vec<String> = (0..25_000).map(|n| n.to_string()).collect();
+        let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+        let (shelf, queue) = (channels().poison(), "q");
+        for queue in [shelf.as_str(), queue] {
+            push(&bus, queue, &numbers).await;
+        }
+        let mut probe = Probe::connect(&server.url()).await;
+        let kept = probe.number(&["XLEN", &shelf]).await;
+        assert!((10_000..11_000).contains(&kept), "{kept}");
+        assert_eq!(probe.number(&["XLEN", queue]).await, 25_000, "nothing else is ever trimmed");
+        let last = format!("{:?}", probe.ask(&["XREVRANGE", &shelf, "+", "-", "COUNT", "1"]).await);
+        assert!(last.contains("24999"), "{last}");
+    }
+
+    #[tokio::test]
     async fn many_idle_entries_are_taken_over_to_the_end() {
         let server = RedisServer::start().await;
         let bus = connect(&server.url()).await;

@@ -5,9 +5,22 @@
 
 use bytes::Bytes;
 use convoke_core::ports::{Delivery, Entry};
-use redis::Value;
+use redis::{Cmd, Value};
 
-pub(super) const FIELD: &str = "data";
+const FIELD: &str = "data";
+/// About so many of what could not be read are kept to be looked at, the last: whoever writes nonsense must not fill the server.
+const POISON_KEPT: u32 = 10_000;
+
+/// Appends an entry to a queue.
+pub(super) fn add(queue: &str, body: &[u8], is_poison: bool) -> Cmd {
+    let mut add = redis::cmd("XADD");
+    add.arg(queue);
+    if is_poison {
+        add.arg("MAXLEN").arg("~").arg(POISON_KEPT);
+    }
+    add.arg("*").arg(FIELD).arg(body);
+    add
+}
 
 /// An entry's id: the millisecond and the number within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use tracing::warn;
 
-use super::entry::{self, FIELD};
+use super::entry;
 use super::failure::{Intent, failure, is_no_group, senseless};
 use super::line::Line;
 use super::script;
@@ -183,8 +183,7 @@ impl Member {
             warn!(queue = self.queue, id = delivery.id, reason, "an entry is set aside");
             let body = String::from_utf8_lossy(&delivery.body).into_owned();
             let poison = Poison { v: V1, channel: self.queue.clone(), reason, body };
-            let mut add = redis::cmd("XADD");
-            add.arg(&self.poison.queue).arg("*").arg(FIELD).arg(&wire::encode(&poison)[..]);
+            let add = entry::add(&self.poison.queue, &wire::encode(&poison), true);
             // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
             self.line.change(&add).await?;
             self.ack(&[delivery.id]).await?;

@@ -12,7 +12,7 @@ use convoke_core::jobs::wire::{self, Bell, V1};
 use convoke_core::{Error, JobId, Result};
 use redis::{Pipeline, Value};
 
-use super::entry::FIELD;
+use super::entry;
 use super::failure::{Intent, failure};
 use super::line::Line;
 
@@ -44,10 +44,10 @@ fn portion(entries: &[(String, Bytes)]) -> usize {
 
 fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(entries.len() + 1);
-    let mut rung = HashSet::new();
+    let (poison, mut rung) = (channels.poison(), HashSet::new());
     let (mut status, mut logs) = (Vec::<JobId>::new(), Vec::<JobId>::new());
     for (queue, body) in entries {
-        pipeline.cmd("XADD").arg(queue).arg("*").arg(FIELD).arg(&body[..]);
+        pipeline.add_command(entry::add(queue, body, *queue == poison));
         match channels.job_of(queue) {
             // Neighbours of one job are common, and a double costs no more than a look.
             Some((job, JobChannel::Status)) if status.last() != Some(&job) => status.push(job),

@@ -209,5 +209,6 @@ fn read_run(row: &Row, fence: Fence, types: &HashMap<i32, JobType>, queue: &Queu
         timeout: duration_option(row, 10)?,
         correlation_id: get(row, 11)?,
         epoch: fence.epoch(),
+        rate_limit: None,
     })
 }

@@ -129,6 +129,7 @@ fn give_out(
                 timeout: duration_option(row, 5)?,
                 correlation_id: row.get(6)?,
                 epoch: fence.epoch(),
+                rate_limit: None,
             });
             ledger.books.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
         }

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::event::Event;
 use super::job::LogLevel;
+use super::queue::RateLimit;
 use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use crate::json::Json;
@@ -92,6 +93,9 @@ pub struct Dispatch {
     pub timeout: Option<Duration>,
     pub correlation_id: Option<String>,
     pub epoch: Epoch,
+    /// That of its queue: a gateway at which many have gathered does not hand out all at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
 }
 
 /// `job.assigned`: runs whose events look for an owner. One entry carries many.

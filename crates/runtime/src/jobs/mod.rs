@@ -17,6 +17,7 @@ mod hints;
 mod leader;
 mod neighbours;
 mod node;
+mod over;
 mod recorder;
 mod requests;
 mod settings;

@@ -11,7 +11,7 @@ use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::cache::Cache;
 use super::events_forward::Forwarding;
 use super::follower::{Claims, Peers};
-use super::gateway::Sessions;
+use super::gateway::{Pace, Sessions};
 use super::hints::Hints;
 use super::leader::BusWorkers;
 use super::neighbours::Neighbours;
@@ -64,6 +64,9 @@ pub struct Node {
     /// How the election goes, once it campaigns.
     pub vitals: OnceLock<Arc<Vitals>>,
     pub trouble: Trouble,
+    pub pace: Pace,
+    /// Rings where this node leads and a queue was paused.
+    pub paused: Notify,
     /// No new work: parked polls answer at once.
     pub draining: CancellationToken,
     events: broadcast::Sender<Arc<Event>>,
@@ -117,6 +120,8 @@ impl Node {
             leadership,
             vitals: OnceLock::new(),
             trouble: Trouble::default(),
+            pace: Pace::default(),
+            paused: Notify::new(),
             draining: CancellationToken::new(),
             events: broadcast::Sender::new(EVENTS_BACKLOG),
             ports,

@@ -195,6 +195,30 @@ async fn a_repeated_end_changes_nothing_and_another_end_is_refused() {
 }
 
 #[tokio::test]
+async fn workers_that_leave_while_they_poll_are_gone() {
+    let node = server().start().await;
+    let http = node.http();
+    for round in 0..20 {
+        let rounds = (0..10).map(|n| async move {
+            let worker = format!("w-{round}-{n}");
+            register(http, &worker, "q").await;
+            let parked = json!({ "workerId": worker, "max": 1, "wait": "20s" });
+            let (polled, left) = tokio::join!(
+                http.post("/v1/worker/poll", parked),
+                http.post("/v1/worker/leave", json!({ "workerId": worker }))
+            );
+            left.expect("an answer").expect(200);
+            polled.expect("an answer").expect(404);
+            let again = json!({ "workerId": worker, "max": 1, "wait": "0s" });
+            http.post("/v1/worker/poll", again).await.expect("an answer").expect(404);
+        });
+        futures_util::future::join_all(rounds).await;
+    }
+    let listed = http.get("/v1/workers").await.expect("an answer").json();
+    assert_eq!(listed["workers"], json!([]));
+}
+
+#[tokio::test]
 async fn one_stale_event_hinders_no_other() {
     let node = server().start().await;
     let http = node.http();

@@ -194,5 +194,6 @@ fn dispatch_row(row: &mut Row, execution: ExecutionId, now: Timestamp, epoch: Ep
         timeout: job.timeout,
         correlation_id: job.correlation_id.clone(),
         epoch,
+        rate_limit: None,
     }
 }

@@ -175,6 +175,7 @@ fn a_dispatch_becomes_what_a_worker_is_given() {
         timeout: Some(Duration::from_secs(1)),
         correlation_id: Some("c".into()),
         epoch: Epoch(1),
+        rate_limit: None,
     };
     let given = Assignment::from(dispatch);
     assert_eq!((given.job_id, given.execution_id, given.job_type.as_str()), (job(), run(), "t"));

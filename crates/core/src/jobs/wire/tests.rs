@@ -44,6 +44,7 @@ fn dispatch() -> Dispatch {
         timeout: Some(Duration::from_secs(30)),
         correlation_id: None,
         epoch: Epoch(7),
+        rate_limit: None,
     }
 }
 

@@ -95,12 +95,17 @@ fn take_now(consumers: &[Arc<dyn Consumer>], max: usize, mut taken: Taken) -> Ta
 
 async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {
     let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
-    let mut unreadable = Vec::new();
+    let (mut early, mut unreadable) = (Vec::new(), Vec::new());
     let mut done = Vec::with_capacity(taken.len());
     for (consumer, deliveries) in taken {
         let mut ids = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {
+                Ok(Dispatch { rate_limit: Some(limit), queue, job_id, execution_id, .. })
+                    if !node.pace.admits(&queue, limit, node.now()) =>
+                {
+                    early.push(RunRef { job_id, execution_id });
+                }
                 Ok(dispatch) => jobs.push(dispatch.into()),
                 Err(error) => unreadable.push((delivery.body, error)),
             }
@@ -108,6 +113,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         }
         done.push((consumer, ids));
     }
+    give_back(node, early).await?;
     let jobs = drop_stale(node, worker, jobs).await?;
     // Before anything that waits: the leader must not take the slots for free.
     let now = Instant::now();
@@ -138,7 +144,8 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
 /// it is handed out, and dropped where that is refused. What comes fresh from the leader is not asked for.
 async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -> Result<Vec<Assignment>> {
     let fresh_since = (node.now() - FRESH_FOR).as_millisecond();
-    let old: Vec<&Assignment> = jobs.iter().filter(|job| minted_at_ms(job.execution_id) < fresh_since).collect();
+    let is_old = |run| minted_at_ms(run) < fresh_since || node.sessions.is_over(&run);
+    let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();
     if old.is_empty() {
         return Ok(jobs);
     }

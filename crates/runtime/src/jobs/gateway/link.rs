@@ -42,7 +42,9 @@ impl WorkerLink for Coordinator {
         };
         node.store().beat_workers(std::slice::from_ref(&record)).await?;
         node.cache.worker_changed(&worker_id);
-        enter(node, record).await?;
+        let consumers = consumers(node, &record).await?;
+        node.sessions.enter(record, consumers);
+        node.hints.slots(&worker_id);
         node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
         let settings = &node.settings.worker;
         Ok(Registered { worker_id, heartbeat_interval: settings.heartbeat_interval, stale_after: settings.stale_after })
@@ -79,6 +81,7 @@ async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
         node.hints.gone(last);
     }
     give_back(node, runs).await?;
+    let _writing = node.sessions.registry.lock().await;
     node.store().remove_workers(None, std::slice::from_ref(worker)).await?;
     node.cache.worker_changed(worker);
     Ok(())
@@ -93,24 +96,26 @@ pub async fn runs_of(node: &Node, worker: &WorkerId) -> Result<Vec<RunRef>> {
 
 /// Knows a worker again that registered with another node, or with this one before it was restarted.
 pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
-    if node.sessions.contains(worker) {
-        return Ok(());
+    let unknown = || Error::not_found("worker", worker);
+    while !node.sessions.contains(worker) {
+        let bars = node.sessions.bars(worker).ok_or_else(unknown)?;
+        let found = node.store().worker(worker).await?;
+        let record = found.filter(|record| record.state != WorkerState::Gone).ok_or_else(unknown)?;
+        let consumers = consumers(node, &record).await?;
+        // Where somebody has left meanwhile, it may have been this one: the store is asked again.
+        if node.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
+            node.hints.slots(worker);
+        }
     }
-    let found = node.store().worker(worker).await?;
-    let record = found.filter(|record| record.state != WorkerState::Gone && !node.sessions.is_barred(worker));
-    let record = record.ok_or_else(|| Error::not_found("worker", worker))?;
-    enter(node, WorkerRecord { via: Some(node.id.clone()), ..record }).await
+    Ok(())
 }
 
-async fn enter(node: &Node, record: WorkerRecord) -> Result<()> {
+async fn consumers(node: &Node, record: &WorkerRecord) -> Result<Vec<Arc<dyn Consumer>>> {
     let mut consumers = Vec::with_capacity(record.queues.len());
     for queue in &record.queues {
         consumers.push(consumer(node, queue).await?);
     }
-    let worker = record.worker_id.clone();
-    node.sessions.enter(record, consumers);
-    node.hints.slots(&worker);
-    Ok(())
+    Ok(consumers)
 }
 
 /// One consumer a queue serves all workers of this node.

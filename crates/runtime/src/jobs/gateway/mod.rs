@@ -8,8 +8,10 @@
 mod handout;
 mod heartbeat;
 mod link;
+mod pace;
 mod report;
 mod sessions;
 
 pub use link::runs_of;
+pub use pace::Pace;
 pub use sessions::{Sessions, watch_sessions};

@@ -21,26 +21,32 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
         return Err(Invalid::too_large("events", message).into());
     }
     node.sessions.see(&report.worker_id);
-    let (reports, counts) = coalesce(node, &report.worker_id, report.events)?;
+    let (reports, takes) = coalesce(node, &report.worker_id, report.events)?;
     let executions: Vec<ExecutionId> = reports.iter().map(|report| report.execution).collect();
     let recorded = recorder::record(node, reports).await?;
     let mut reported = Reported::default();
-    for ((execution_id, count), recorded) in executions.into_iter().zip(counts).zip(recorded) {
-        match recorded {
-            Recorded::Applied(_) | Recorded::Repeated => reported.accepted += count,
-            Recorded::NotOwner | Recorded::Stale => {
-                reported.rejected.push(Rejected { execution_id, code: RejectedCode::StaleExecution })
-            }
+    for ((execution_id, take), recorded) in executions.into_iter().zip(takes).zip(recorded) {
+        let is_recorded = matches!(recorded, Recorded::Applied(_) | Recorded::Repeated);
+        reported.accepted += if is_recorded { take.count } else { 0 };
+        if !is_recorded || take.has_more {
+            reported.rejected.push(Rejected { execution_id, code: RejectedCode::StaleExecution });
         }
     }
     Ok(reported)
 }
 
-/// One report for each run, in order of first mention, and how many events each stands for.
-fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<RunReport>, Vec<usize>), Invalid> {
+/// How many of a run's events a report stands for, and whether there were more, after the run's end.
+#[derive(Default)]
+struct Take {
+    count: usize,
+    has_more: bool,
+}
+
+/// One report for each run, in order of first mention.
+fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<RunReport>, Vec<Take>), Invalid> {
     let now = node.now();
     let mut reports: Vec<RunReport> = Vec::with_capacity(events.len());
-    let mut counts: Vec<usize> = Vec::with_capacity(events.len());
+    let mut takes: Vec<Take> = Vec::with_capacity(events.len());
     let mut events_of: Vec<Vec<Event>> = Vec::with_capacity(events.len());
     let mut by_run: HashMap<ExecutionId, usize> = HashMap::with_capacity(events.len());
     for (position, event) in events.into_iter().enumerate() {
@@ -50,40 +56,44 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
             report.worker = Some(worker.clone());
             report.owner = node.takes();
             reports.push(report);
-            counts.push(0);
+            takes.push(Take::default());
             events_of.push(Vec::with_capacity(2));
             reports.len() - 1
         });
-        counts[index] += 1;
         events_of[index].push(event);
     }
     // A worker's clock may be minutes off: nothing it says of a run happened before it was given the run, or after now.
     let ages = node.sessions.ages(reports.iter().map(|report| report.execution));
-    for ((report, events), age) in reports.iter_mut().zip(events_of).zip(ages) {
+    for (((report, take), events), age) in reports.iter_mut().zip(&mut takes).zip(events_of).zip(ages) {
         let earliest = age.map_or(jiff::Timestamp::MIN, |age| now - age);
         for event in events {
-            apply(report, event, earliest, now);
+            let fits = apply(report, event, earliest, now);
+            take.count += usize::from(fits);
+            take.has_more |= !fits;
         }
     }
-    Ok((reports, counts))
+    Ok((reports, takes))
 }
 
-fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timestamp) {
+/// False where it comes after the run's end and is not that end again: as where events come one by one.
+fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timestamp) -> bool {
+    let is_over = report.end.is_some();
     let at = event.at.map_or(now, |at| at.max(earliest).min(now));
     let error = event.error.unwrap_or_default();
     let outcome = match event.kind {
+        EventKind::Started | EventKind::Progress | EventKind::Log if is_over => return false,
         EventKind::Started => {
             report.started_at = Some(at);
-            return;
+            return true;
         }
         EventKind::Progress => {
             report.progress = Some(Progress { percent: event.percent.unwrap_or(0), message: event.message });
-            return;
+            return true;
         }
         EventKind::Log => {
             let message = event.message.unwrap_or_default();
             report.logs.push(NewLog { at, level: event.level.unwrap_or_default(), message });
-            return;
+            return true;
         }
         EventKind::Completed => Outcome::Completed { result: event.result },
         EventKind::Failed => Outcome::Failed { error, retry: event.retry.unwrap_or(true) },
@@ -92,7 +102,11 @@ fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timesta
         EventKind::Released => Outcome::Released,
     };
     // The first end counts: a run cannot end twice.
-    report.end.get_or_insert(RunEnd { at, outcome, roll: rand::random() });
+    if let Some(end) = &report.end {
+        return end.outcome == outcome;
+    }
+    report.end = Some(RunEnd { at, outcome, roll: rand::random() });
+    true
 }
 
 /// Each kind takes its own fields, and no others.

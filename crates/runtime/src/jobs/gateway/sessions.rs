@@ -17,10 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
+use crate::jobs::over::Over;
 
 #[derive(Default)]
 pub struct Sessions {
     inner: Mutex<Inner>,
+    /// Held while signs of life are written, and while a worker is taken off the registry: what was read before it left must
+    /// not be written after.
+    pub registry: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -29,6 +33,10 @@ struct Inner {
     runs: HashMap<ExecutionId, Run>,
     /// Workers that leave or are being declared dead: until that is done the store must not bring them back.
     barred: HashSet<WorkerId>,
+    /// How often a bar was put up or taken down. What the store said of a worker before that may be out of date.
+    bars: u64,
+    /// Runs that were to be stopped before a worker of this node had them.
+    over: Over,
 }
 
 pub struct Session {
@@ -68,7 +76,20 @@ pub struct Turn {
 impl Sessions {
     /// Enters a worker, or changes what it offers; its runs stay.
     pub fn enter(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
+        Self::admit(&mut self.inner.lock(), record, consumers);
+    }
+
+    /// Enters a worker as the store had it when there were so many `bars`. False, and nothing, where somebody has left since.
+    pub fn enter_again(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>, bars: u64) -> bool {
         let mut inner = self.inner.lock();
+        let is_current = inner.bars == bars;
+        if is_current {
+            Self::admit(&mut inner, record, consumers);
+        }
+        is_current
+    }
+
+    fn admit(inner: &mut Inner, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
         let now = Instant::now();
         match inner.workers.get_mut(&record.worker_id) {
             Some(session) => {
@@ -186,12 +207,19 @@ impl Sessions {
     /// The worker that has this run must stop it, where it is one of ours.
     pub fn cancel(&self, execution: ExecutionId) {
         let mut inner = self.inner.lock();
-        let Inner { workers, runs, .. } = &mut *inner;
-        let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else { return };
+        let Inner { workers, runs, over, .. } = &mut *inner;
+        let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else {
+            return over.insert(execution);
+        };
         if !session.cancel.contains(&execution) {
             session.cancel.push(execution);
             session.wake.notify_waiters();
         }
+    }
+
+    /// Whether a run was to be stopped lately, before a worker of this node had it.
+    pub fn is_over(&self, execution: &ExecutionId) -> bool {
+        self.inner.lock().over.contains(execution)
     }
 
     /// Takes note of a heartbeat's list of runs.
@@ -240,12 +268,16 @@ impl Sessions {
 
     /// While a worker leaves or is being declared dead it is unknown, whatever the store says.
     pub fn bar(&self, worker: &WorkerId) -> Barred<'_> {
-        self.inner.lock().barred.insert(worker.clone());
+        let mut inner = self.inner.lock();
+        inner.barred.insert(worker.clone());
+        inner.bars += 1;
         Barred { sessions: self, worker: worker.clone() }
     }
 
-    pub fn is_barred(&self, worker: &WorkerId) -> bool {
-        self.inner.lock().barred.contains(worker)
+    /// How many bars there were so far; none where one is up for this worker.
+    pub fn bars(&self, worker: &WorkerId) -> Option<u64> {
+        let inner = self.inner.lock();
+        (!inner.barred.contains(worker)).then_some(inner.bars)
     }
 
     pub fn heartbeat(&self, worker: &WorkerId, at: Timestamp) -> Option<WorkerHeartbeat> {
@@ -316,7 +348,9 @@ pub struct Barred<'a> {
 
 impl Drop for Barred<'_> {
     fn drop(&mut self) {
-        self.sessions.inner.lock().barred.remove(&self.worker);
+        let mut inner = self.sessions.inner.lock();
+        inner.barred.remove(&self.worker);
+        inner.bars += 1;
     }
 }
 
@@ -383,6 +417,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         if let Err(error) = let_go(&node).await {
             warn!(%error, "cannot look where silent workers went");
         }
+        let writing = node.sessions.registry.lock().await;
         let records = node.sessions.unwritten(node.now());
         if records.is_empty() {
             continue;
@@ -393,6 +428,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         if let Err(error) = node.store().beat_workers(&records).await {
             warn!(%error, "cannot write down workers' heartbeats");
         }
+        drop(writing);
         records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     }
 }

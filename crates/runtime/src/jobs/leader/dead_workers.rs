@@ -121,6 +121,7 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         report
     });
     recorder::judge(node, term.fence(), reports.collect()).await?;
+    let _writing = node.sessions.registry.lock().await;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
     node.cache.worker_changed(&id);
     node.tell(Happening::Worker { change: WorkerChange::Dead, worker_id: id });

@@ -185,6 +185,9 @@ impl Dispatcher {
                 for name in &ready.configured {
                     if let Some(queue) = self.node.store().queue(name).await? {
                         self.configure(&queue).await?;
+                        if queue.paused {
+                            self.node.paused.notify_one();
+                        }
                         self.touched.insert(queue.name.clone());
                         self.waiting.insert(queue.name);
                     }
@@ -266,7 +269,7 @@ impl Dispatcher {
     }
 
     /// Says who may run what. Owners first: a run should have one before it ends.
-    async fn publish(&self, done: Dispatched) {
+    async fn publish(&self, mut done: Dispatched) {
         let epoch = self.term.fence().epoch();
         let assigned = self.node.channels.assigned();
         let mut entries: Vec<(String, Bytes)> = Vec::with_capacity(done.runs.len() + 1);
@@ -276,6 +279,9 @@ impl Dispatcher {
             entries.push((assigned.clone(), wire::encode(&message)));
         }
         let mut channel: Option<(&QueueName, String)> = None;
+        for run in &mut done.runs {
+            run.rate_limit = self.meters.get(&run.queue).map(SlidingWindow::limit);
+        }
         for run in &done.runs {
             let name = match &channel {
                 Some((queue, name)) if **queue == run.queue => name.clone(),

@@ -1,10 +1,11 @@
-//! Takes back what was dispatched to a queue that nobody serves any more.
+//! Takes back what was dispatched to a queue that nobody serves any more, or that was paused.
 //!
 //! The dispatcher runs a little ahead of the workers. When the last of a queue's workers leaves or dies, what it was not
 //! given yet lies on the bus for whoever comes next, and would be called dispatched until then, however long that is; a
 //! later job of higher priority could not overtake it. So the leader takes these messages itself, as any worker could, and
 //! gives their runs back: the jobs are pending again, and no attempt is counted. If it dies in between, the reconciler
-//! finds the runs; if a worker comes in between, the jobs are dispatched to it anew.
+//! finds the runs; if a worker comes in between, the jobs are dispatched to it anew. The same where a queue is paused, at once:
+//! what no worker has taken yet does not start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +28,11 @@ const BATCH_MAX: usize = 1_000;
 
 pub async fn run(node: Arc<Node>, term: Term) {
     let mut unserved = HashSet::new();
-    while term.sleep(super::LOOK_INTERVAL).await {
+    loop {
+        tokio::select! {
+            goes_on = term.sleep(super::LOOK_INTERVAL) => if !goes_on { return },
+            () = node.paused.notified() => {}
+        }
         if let Err(error) = recall_all(&node, &term, &mut unserved).await {
             super::note(&term, "recall", &error);
         }
@@ -43,10 +48,14 @@ async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>)
     if dispatched.peek().is_none() {
         return Ok(());
     }
+    let (paused, dispatched): (Vec<_>, Vec<_>) = dispatched.partition(|queue| queue.paused);
+    for queue in paused {
+        recall(node, term, &queue.name).await?;
+    }
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     let served: HashSet<QueueName> = live.flat_map(|worker| worker.queues).collect();
-    for queue in dispatched.filter(|queue| !served.contains(&queue.name)) {
+    for queue in dispatched.into_iter().filter(|queue| !served.contains(&queue.name)) {
         if before.contains(&queue.name) {
             recall(node, term, &queue.name).await?;
         }
@@ -92,7 +101,7 @@ async fn take_back(
             }
             ids.push(delivery.id);
         }
-        info!(%queue, runs = reports.len(), "nobody serves the queue: its dispatched jobs are pending again");
+        info!(%queue, runs = reports.len(), "the queue is paused, or nobody serves it: its dispatched jobs are pending again");
         recorder::judge(node, term.fence(), reports).await?;
         consumer.ack(&ids).await?;
         waiting = waiting.saturating_sub(ids.len());

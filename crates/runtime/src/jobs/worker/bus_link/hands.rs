@@ -1,7 +1,7 @@
 //! What a worker has been given by the bus and not told the end of. Decides, and does nothing by itself: what is to be
 //! said or acknowledged is gathered here for the errands to take along.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
@@ -11,9 +11,8 @@ use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
 use metrics::counter;
 
 use super::Post;
+use crate::jobs::over::Over;
 
-/// How many runs that are over are remembered, in case their messages are still on the way.
-const OVER_MAX: usize = 16_384;
 /// An entry that so many workers were given, of which none said that it started, killed them.
 const DELIVERIES_MAX: u32 = 3;
 
@@ -40,26 +39,6 @@ struct Held {
     entry: Option<(usize, String)>,
     /// Log lines that the bus has.
     lines: u64,
-}
-
-/// Runs that were heard to be over lately, oldest first.
-#[derive(Default)]
-struct Over {
-    known: HashSet<ExecutionId>,
-    order: VecDeque<ExecutionId>,
-}
-
-impl Over {
-    fn insert(&mut self, execution: ExecutionId) {
-        if self.known.insert(execution) {
-            self.order.push_back(execution);
-            if self.order.len() > OVER_MAX
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.known.remove(&oldest);
-            }
-        }
-    }
 }
 
 impl Hands {
@@ -125,7 +104,7 @@ impl Hands {
             };
             let (job, execution) = (dispatch.job_id, dispatch.execution_id);
             // Cancelled or given to somebody else while it lay on the bus; or it came twice.
-            if self.over.known.contains(&execution) || self.held.contains_key(&execution) {
+            if self.over.contains(&execution) || self.held.contains_key(&execution) {
                 done.push(id);
             } else if deliveries > DELIVERIES_MAX {
                 let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);

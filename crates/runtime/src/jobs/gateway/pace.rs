@@ -1,0 +1,64 @@
+//! Holds rate limits where runs are handed out.
+//!
+//! The leader grants runs at the rate of their queue and ahead of the polls, so those of a worker that polls late gather on
+//! the bus. Were they handed out at once, as many would start in one moment as were granted in minutes. What a poll finds
+//! beyond the limit goes back, and is granted again.
+
+use std::collections::HashMap;
+
+use convoke_core::QueueName;
+use convoke_core::jobs::RateLimit;
+use convoke_core::jobs::rate_limit::SlidingWindow;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+/// Of a window: on its way a run may gain or lose a little on the one before it, and must not go back for that.
+const STRICTNESS: f64 = 0.9;
+
+#[derive(Default)]
+pub struct Pace(Mutex<HashMap<QueueName, SlidingWindow>>);
+
+impl Pace {
+    /// Whether a run of that queue may be handed out now; it is counted, if so.
+    pub fn admits(&self, queue: &QueueName, limit: RateLimit, now: Timestamp) -> bool {
+        let limit = RateLimit { per: limit.per.mul_f64(STRICTNESS), ..limit };
+        let mut windows = self.0.lock();
+        let window = windows.entry(queue.clone()).or_insert_with(|| SlidingWindow::new(limit));
+        if window.limit() != limit {
+            *window = SlidingWindow::new(limit);
+        }
+        let admits = window.available(now) > 0;
+        window.take(now, u32::from(admits));
+        admits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn limit(limit: u32) -> RateLimit {
+        RateLimit { limit, per: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn what_has_gathered_is_handed_out_at_the_rate_of_its_queue() {
+        let (pace, start) = (Pace::default(), Timestamp::UNIX_EPOCH);
+        let queue = QueueName::new("q").expect("a name");
+        let at = |ms| start + Duration::from_millis(ms);
+        let admitted = |ms| (0..10).filter(|_| pace.admits(&queue, limit(2), at(ms))).count();
+        assert_eq!([0, 500, 899, 900, 1_000, 1_800].map(admitted), [2, 0, 0, 2, 0, 2]);
+        let other = QueueName::new("other").expect("a name");
+        assert!(pace.admits(&other, limit(1), at(1_800)), "queues are apart");
+    }
+
+    #[test]
+    fn a_limit_that_was_changed_counts_from_then_on() {
+        let (pace, now) = (Pace::default(), Timestamp::UNIX_EPOCH);
+        let queue = QueueName::new("q").expect("a name");
+        assert!(pace.admits(&queue, limit(1), now) && !pace.admits(&queue, limit(1), now));
+        assert!(pace.admits(&queue, limit(5), now));
+    }
+}

@@ -43,10 +43,12 @@ pub async fn prepare(config: &Config, bind: &str, is_wanted: bool, ports: &Ports
     Ok((Shards { view: duty.view(), is_wanted }, Arc::new(duty)))
 }
 
-/// Whether epochs outlive this process: they are kept with the leases, and sealed in the store.
+/// Whether epochs count terms and outlive this process: they are sealed in the store, or kept by leases that lose nothing. A
+/// Redis takes them from its clock where nobody seals them.
 fn epochs_last(config: &Config) -> bool {
     let leases = config.leases.url.as_deref().unwrap_or(&config.bus.url);
-    ![leases, &config.store.url].into_iter().all(connect::is_in_memory)
+    let may_lose = |url: &str| connect::is_in_memory(url) || url.starts_with("redis");
+    !connect::is_in_memory(&config.store.url) || !may_lose(leases)
 }
 
 async fn is_local(bind: &str) -> Result<bool> {

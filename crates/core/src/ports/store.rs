@@ -32,6 +32,10 @@ pub trait EpochStore: Send + Sync {
     async fn sealed(&self) -> Result<Epoch>;
     /// Whether a write would be taken now.
     async fn ping(&self) -> Result<()>;
+    /// Whether what it has confirmed outlives the process.
+    fn is_lasting(&self) -> bool {
+        true
+    }
     /// Whether nobody but this process can have it open: then other nodes in its registry are dead.
     fn is_exclusive(&self) -> bool {
         false

@@ -28,10 +28,10 @@ impl Version {
         Version(epoch.0.saturating_mul(Self::PER_TERM)).min(Self::BELIEVED_MAX)
     }
 
-    /// Where they begin when epochs start from one again with every process: the time of its start takes their place.
-    pub fn of_moment(epoch: Epoch, now: Timestamp) -> Version {
+    /// Where they begin when epochs start from one again, or are no count of terms: the time takes their place.
+    pub fn of_moment(now: Timestamp) -> Version {
         let seconds = u64::try_from(now.as_second() - Self::SECONDS_FROM).unwrap_or(0);
-        Self::of_term(epoch).max(Self::of_term(Epoch(seconds)))
+        Self::of_term(Epoch(seconds))
     }
 
     pub fn next(self) -> Version {
@@ -60,8 +60,8 @@ mod tests {
     fn without_lasting_epochs_a_later_start_begins_above() {
         let at = |text: &str| text.parse::<Timestamp>().expect("a time");
         let (before, after) = (at("2026-05-01T00:00:00Z"), at("2026-05-01T00:00:01Z"));
-        assert!(Version::of_moment(Epoch(1), after).0 - Version::of_moment(Epoch(1), before).0 >= Version::PER_TERM);
-        assert!(Version::of_moment(Epoch(1), at("2085-01-01T00:00:00Z")) < Version::BELIEVED_MAX);
-        assert_eq!(Version::of_moment(Epoch(7), at("1970-01-01T00:00:00Z")), Version::of_term(Epoch(7)));
+        assert!(Version::of_moment(after).0 - Version::of_moment(before).0 >= Version::PER_TERM);
+        assert!(Version::of_moment(at("2085-01-01T00:00:00Z")) < Version::BELIEVED_MAX);
+        assert_eq!(Version::of_moment(at("1970-01-01T00:00:00Z")), Version(0));
     }
 }

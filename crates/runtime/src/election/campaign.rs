@@ -109,15 +109,16 @@ impl Campaign {
     async fn win(&self, anchor: Mark) -> Result<Term> {
         let floor = self.store.sealed().await?;
         self.vitals.stood();
-        let lease =
-            match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, Floor::Sealed(floor)).await {
-                Ok(lease) => lease,
-                Err(error @ Error::Unknown { .. }) => {
-                    self.give_back_what_was_not_heard_of(floor).await;
-                    return Err(error);
-                }
-                Err(error) => return Err(error),
-            };
+        // What a store forgets with its process is no more than hearsay to the next.
+        let known = if self.store.is_lasting() { Floor::Sealed(floor) } else { Floor::Heard(floor) };
+        let lease = match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, known).await {
+            Ok(lease) => lease,
+            Err(error @ Error::Unknown { .. }) => {
+                self.give_back_what_was_not_heard_of(floor).await;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
         match self.store.seal(lease.epoch).await {
             Ok(fence) => Ok(Term::new(fence, self.certain_until(anchor))),
             Err(error) => {

@@ -41,7 +41,7 @@ pub struct ShardsDuty {
 }
 
 impl ShardsDuty {
-    /// `epochs_last` says whether epochs outlive the process, as in any store but memory.
+    /// `epochs_last` says whether epochs count terms from one on and outlive the process, as in any store but memory.
     pub fn new(binding: Arc<dyn RouterBinding>, settings: Settings, epochs_last: bool, clock: Arc<dyn Clock>) -> Self {
         telemetry::describe();
         ShardsDuty { binding, settings, epochs_last, view: ShardsView::new(clock) }
@@ -77,7 +77,7 @@ impl ShardsDuty {
 
     fn coordinator(&self, epoch: Epoch) -> Coordinator {
         let start = if epoch > Epoch(1) { Start::Takeover } else { Start::Fresh };
-        let first = if self.epochs_last { Version::of_term(epoch) } else { Version::of_moment(epoch, self.view.now()) };
+        let first = if self.epochs_last { Version::of_term(epoch) } else { Version::of_moment(self.view.now()) };
         Coordinator::new(self.settings.clone(), start, first)
     }
 }

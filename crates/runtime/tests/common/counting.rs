@@ -41,6 +41,10 @@ impl EpochStore for CountingStore {
         self.inner.sealed().await
     }
 
+    fn is_lasting(&self) -> bool {
+        self.inner.is_lasting()
+    }
+
     fn is_exclusive(&self) -> bool {
         self.inner.is_exclusive()
     }

@@ -120,6 +120,25 @@ async fn a_coordinator_that_was_restarted_finds_its_workers_again() {
         .await;
 }
 
+#[tokio::test]
+async fn epochs_and_versions_rise_also_where_all_that_knew_them_is_gone() {
+    let mut redis = RedisServer::start().await;
+    let (mut epoch, mut version) = (0, 0);
+    for round in 0..2 {
+        let address = format!("tcp://{}", free_address());
+        let mut only = coordinator(&redis, "only", &address).start().await;
+        let worker = join(&only, &address, &format!("w-{round}"), &[]);
+        settle("that it has all", 12, || async { has(&worker) }).await;
+        let now = only.http().read("/v1/cluster").await["epoch"].as_u64().expect("a number");
+        assert!(now > epoch, "epoch {now} after {epoch}");
+        let given = changes(&worker).last().and_then(|change| change["version"].as_u64()).expect("a version");
+        assert!(given > version, "version {given} after {version}");
+        (epoch, version) = (now, given);
+        only.kill().await;
+        redis.restart_empty().await;
+    }
+}
+
 fn free_address() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound")

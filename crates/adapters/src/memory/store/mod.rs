@@ -52,6 +52,10 @@ impl MemoryStore {
 
 #[async_trait]
 impl EpochStore for MemoryStore {
+    fn is_lasting(&self) -> bool {
+        false
+    }
+
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {
         let mut state = self.state();
         if epoch <= state.sealed {

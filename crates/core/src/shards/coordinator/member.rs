@@ -95,6 +95,11 @@ impl Member {
         self.revoking.len() < before
     }
 
+    /// It is one of the original protocol, which takes its first answer for good, and others still have all that is meant for it.
+    pub fn waits_for_its_part(&self) -> bool {
+        !self.knows_additions && self.granted.is_empty() && !self.target.is_empty()
+    }
+
     /// It has fenced itself by now, or never will: it holds nothing.
     pub fn die(&mut self) {
         self.is_active = false;

@@ -207,7 +207,7 @@ impl Service {
                 member.grant(part.granted.into(), next);
                 changed = true;
             }
-            if is_changed || member.owed.is_some() {
+            if is_changed || (member.owed.is_some() && !member.waits_for_its_part()) {
                 told.push((!loses, is_changed, member));
             }
         }

@@ -281,6 +281,20 @@ fn a_shard_waits_until_its_holder_has_let_go() {
 }
 
 #[test]
+fn a_worker_of_the_original_protocol_is_answered_once_others_have_let_go_of_its_part() {
+    let mut stage = Stage::new();
+    stage.join("a", 4, true);
+    stage.settle();
+    stage.said();
+    stage.hear(Message::Register(report("b", 4)));
+    stage.settle();
+    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3])], "it would take an empty answer for good");
+    stage.released("a", &[2, 3], stage.version());
+    stage.settle();
+    assert_eq!(stage.said(), [has("b", &[2, 3])]);
+}
+
+#[test]
 fn what_was_asked_back_is_not_given_again_while_a_service_is_held() {
     let mut stage = Stage::new();
     stage.join("a", 4, true);

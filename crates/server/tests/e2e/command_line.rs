@@ -168,3 +168,25 @@ async fn the_demo_keeps_itself_busy() {
     let schedules = node.http().get("/v1/schedules").await.expect("an answer").expect(200);
     assert!(!schedules["schedules"].as_array().expect("schedules").is_empty());
 }
+
+/// The store looks at so many jobs for a page and no more: what is asked for lies beyond the first pages, which are empty.
+#[tokio::test]
+async fn a_list_goes_on_where_a_page_is_empty() {
+    let node = server().store("memory:").start().await;
+    let wanted = node.enqueued(json!({ "type": "rare", "args": { "n": 1.50 } })).await;
+    for _ in 0..3 {
+        let jobs = vec![json!({ "type": "common" }); 10_000];
+        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    }
+    let first = node.http().get("/v1/jobs?type=rare").await.expect("an answer").expect(200);
+    assert_eq!(first["jobs"], json!([]));
+    assert!(first["nextCursor"].is_string(), "there is more to look at: {first}");
+    let cli = node.cli();
+    let listed = cli.run(["job", "list", "--type", "rare"]).await;
+    assert!(listed.expect(0).contains(&wanted), "{}", listed.stdout);
+    let page = cli.run(["job", "list", "--type", "rare", "--json"]).await.json();
+    assert_eq!((&page["jobs"][0]["id"], &page["nextCursor"]), (&json!(wanted), &json!(null)));
+    let some = cli.run(["job", "list", "--type", "common", "--limit", "1000"]).await;
+    assert_eq!(some.expect(0).lines().count(), 1_001, "a head and as many as were asked for");
+    assert!(some.stderr.contains("there are more: --cursor"), "{}", some.stderr);
+}

@@ -20,6 +20,7 @@ pub struct DeadArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List dead letters, newest first
+    #[command(after_help = "Example: convoke dead list --queue email --all")]
     List(ListArgs),
     /// Run dead letters again
     #[command(after_help = "Examples:
@@ -42,6 +43,9 @@ struct ListArgs {
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
+    /// All of them, however many
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Where the page before ended
     #[arg(long)]
     cursor: Option<String>,
@@ -112,7 +116,7 @@ async fn list_all(remote: &Remote, args: ListArgs) -> Result<()> {
             ("type", args.job_type.map(|job_type| job_type.to_string())),
         ],
         cursor: args.cursor,
-        limit: usize::from(args.limit),
+        limit: if args.all { usize::MAX } else { usize::from(args.limit) },
     };
     let found = listing.read(remote).await?;
     if remote.json {

@@ -166,6 +166,8 @@ fn check_key(field: &str, key: Option<&str>) -> Result<(), Invalid> {
         Some(key) if key.len() > NAME_BYTES_MAX => {
             Err(Invalid::new(field, format!("expected at most {NAME_BYTES_MAX} bytes, got {}", key.len())))
         }
+        // Not every store can keep one, and jobs must not depend on which it is.
+        Some(key) if key.contains('\0') => Err(Invalid::new(field, "expected no NUL character, got one in it")),
         _ => Ok(()),
     }
 }

@@ -31,7 +31,7 @@ pub struct JobSpec {
     pub priority: Option<Priority>,
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,

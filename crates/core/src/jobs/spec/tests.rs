@@ -134,7 +134,7 @@ fn what_is_no_request_is_refused_by_what_is_wrong() {
         (r#","queue":"a\u0000b""#, "control"),
         (r#","queue":7"#, "string"),
         (r#","id":"7""#, "UUID"),
-        (r#","runAt":"tomorrow""#, "year"),
+        (r#","runAt":"tomorrow""#, "expected an instant"),
         (r#","args":{"#, "EOF"),
     ] {
         let error = read(fields).expect_err(fields).to_string();

@@ -101,7 +101,7 @@ pub fn shard_dealer(credentials: ZmqCredentials) -> Arc<dyn DealerConnecting> {
 
 /// Whether what is kept there ends with the process.
 pub fn is_in_memory(url: &str) -> bool {
-    matches!(Address::parse("url", url), Ok(Address::Memory))
+    matches!(Address::parse("url", url, LEASES), Ok(Address::Memory))
 }
 
 /// Wall time.
@@ -131,18 +131,20 @@ impl Default for Addresses<'_> {
 pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
     let Addresses { store, bus, bus_prefix, leases } = addresses;
     let (store, own_leases) = open_store(store).await?;
+    // Before the leases, which may be where the bus is: an address that is none of a bus is refused as that.
+    let channels = open_bus("bus.url", bus, bus_prefix).await?;
     let leases = match (leases, own_leases) {
         (Some(url), _) => open_leases("leases.url", url, bus_prefix).await?,
         (None, Some(leases)) => leases,
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
-    Ok(Ports { store, bus: open_bus("bus.url", bus, bus_prefix).await?, leases, clock: clock() })
+    Ok(Ports { store, bus: channels, leases, clock: clock() })
 }
 
 /// Leases, for electors. At `memory:` all electors of the process meet.
 pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
     static SHARED: OnceLock<Arc<MemoryLeases>> = OnceLock::new();
-    match Address::parse("leases.url", url)? {
+    match Address::parse("leases.url", url, LEASES)? {
         Address::Memory => Ok(SHARED.get_or_init(Arc::default).clone()),
         _ => open_leases("leases.url", url, prefix).await,
     }
@@ -150,7 +152,7 @@ pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
 
 /// A store, with leases of its own where other processes can see them.
 async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>>)> {
-    match Address::parse("store.url", url)? {
+    match Address::parse("store.url", url, STORES)? {
         Address::Memory => Ok((Arc::new(MemoryStore::default()), None)),
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => {
@@ -164,21 +166,21 @@ async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>
             let leases = store.leases();
             Ok((Arc::new(store), Some(Arc::new(leases))))
         }
-        _ => Err(unsupported("store.url", url, "postgres://…, sqlite:PATH or memory:")),
+        _ => Err(unsupported("store.url", url, STORES)),
     }
 }
 
 async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
-    match Address::parse(field, url)? {
+    match Address::parse(field, url, BUSES)? {
         Address::Memory => Ok(Arc::new(MemoryBus::default())),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(RedisBus::connect(url, Channels::new(prefix)).await?)),
-        _ => Err(unsupported(field, url, "redis://… or memory:")),
+        _ => Err(unsupported(field, url, BUSES)),
     }
 }
 
 async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
-    match Address::parse(field, url)? {
+    match Address::parse(field, url, LEASES)? {
         Address::Memory => Ok(Arc::new(MemoryLeases::default())),
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => Ok(Arc::new(SqliteLeases::open(path)?)),
@@ -188,7 +190,7 @@ async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Lea
         Address::Redis => Ok(Arc::new(RedisLeases::connect(url, prefix).await?)),
         #[cfg(feature = "s3")]
         Address::S3 => Ok(Arc::new(S3Leases::connect(url, environment(), clock()).await?)),
-        _ => Err(unsupported(field, url, "postgres://…, redis://…, s3://…, sqlite:PATH or memory:")),
+        _ => Err(unsupported(field, url, LEASES)),
     }
 }
 
@@ -198,7 +200,7 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
         let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
         return Err(Invalid::new("mesh.key", message).into());
     }
-    match Address::parse("mesh.url", &address.url)? {
+    match Address::parse("mesh.url", &address.url, BUSES)? {
         Address::Memory => Ok(Arc::new(MemoryMesh::shared(key))),
         #[cfg(feature = "redis")]
         Address::Redis => {
@@ -206,7 +208,7 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
             let MeshAddress { url, prefix, lock_prefix, .. } = address;
             Ok(Arc::new(RedisMesh::connect(url, prefix, lock_prefix, key).await?))
         }
-        _ => Err(unsupported("mesh.url", &address.url, "redis://… or memory:")),
+        _ => Err(unsupported("mesh.url", &address.url, BUSES)),
     }
 }
 
@@ -216,6 +218,12 @@ fn environment() -> Vec<(String, String)> {
     let variables = std::env::vars_os();
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
+
+/// What each of them takes, for refusals.
+const STORES: &str = "postgres://…, sqlite:PATH or memory:";
+const BUSES: &str = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
+const LEASES: &str =
+    "postgres://…, redis://… (rediss, redis+sentinel, rediss+sentinel), s3://…, sqlite:PATH or memory:";
 
 enum Address<'a> {
     Memory,
@@ -228,10 +236,10 @@ enum Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    fn parse(field: &str, url: &'a str) -> Result<Self> {
+    fn parse(field: &str, url: &'a str, supported: &str) -> Result<Self> {
         match url.split_once(':') {
             Some(("memory", "")) => Ok(Address::Memory),
-            Some(("sqlite", "")) => {
+            Some(("sqlite", "")) if supported.contains("sqlite:") => {
                 Err(Invalid::new(field, "expected a path after sqlite:, as in sqlite:convoke.db").into())
             }
             Some(("sqlite", path)) => Ok(Address::Sqlite(path.strip_prefix("//").unwrap_or(path))),
@@ -239,7 +247,7 @@ impl<'a> Address<'a> {
             Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => Ok(Address::Redis),
             Some(("s3", _)) => Ok(Address::S3),
             Some(_) => Ok(Address::Other),
-            None => Err(Invalid::new(field, format!("expected a URL such as memory:, got {url:?}")).into()),
+            None => Err(Invalid::new(field, format!("expected {supported}, got {url:?}")).into()),
         }
     }
 }

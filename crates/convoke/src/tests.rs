@@ -204,17 +204,27 @@ async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
         assert!(error.starts_with("url: expected ") && !error.contains("secret"), "{error}");
         assert!(Worker::connect(url).await.is_err());
     }
-    for (store, bus, field) in [
-        ("mysql://u:secret@h/db", "memory:", "store.url"),
-        ("memory:", "amqp://h", "bus.url"),
-        ("sqlite:", "memory:", "store.url"),
-        ("nonsense", "memory:", "store.url"),
+    let buses = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
+    let stores = "postgres://…, sqlite:PATH or memory:";
+    for (store, bus, field, expected) in [
+        ("mysql://u:secret@h/db", "memory:", "store.url", stores),
+        ("redis://u:secret@h", "memory:", "store.url", stores),
+        ("sqlite:", "memory:", "store.url", "a path after sqlite:"),
+        ("nonsense", "memory:", "store.url", stores),
+        ("memory:", "amqp://h", "bus.url", buses),
+        ("memory:", "postgres://u:secret@h/db", "bus.url", buses),
+        ("memory:", "s3://bucket", "bus.url", buses),
+        ("memory:", "sqlite:", "bus.url", buses),
+        ("memory:", "nonsense", "bus.url", buses),
     ] {
         let error = connect::backends(connect::Addresses { store, bus, ..Default::default() })
             .await
             .err()
             .expect("refused")
             .to_string();
-        assert!(error.starts_with(&format!("{field}: expected ")) && !error.contains("secret"), "{error}");
+        assert!(error.starts_with(&format!("{field}: expected {expected}")) && !error.contains("secret"), "{error}");
     }
+    let leases = connect::Addresses { leases: Some("amqp://u:secret@h"), ..Default::default() };
+    let error = connect::backends(leases).await.err().expect("refused").to_string();
+    assert!(error.starts_with("leases.url: expected postgres://…, redis://…") && error.ends_with("got a amqp: URL"));
 }

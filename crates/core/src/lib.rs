@@ -9,6 +9,7 @@ pub mod duration;
 pub mod election;
 pub mod error;
 pub mod ids;
+pub mod instant;
 pub mod jobs;
 pub mod json;
 pub mod limits;

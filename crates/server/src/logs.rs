@@ -9,6 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -27,10 +28,23 @@ pub fn start(surroundings: &Surroundings, verbose: u8) {
     let started = if surroundings.production {
         logs.event_format(Json { service: surroundings.name.clone() }).try_init()
     } else {
-        logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init()
+        let readable = logs.with_timer(Named { service: surroundings.name.clone() });
+        readable.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init()
     };
     if let Err(error) = started {
         eprintln!("logs cannot be started: {error}");
+    }
+}
+
+/// Lines to read begin with the time and the service's name: several processes may write to one terminal or file.
+struct Named {
+    service: String,
+}
+
+impl FormatTime for Named {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        SystemTime.format_time(writer)?;
+        write!(writer, " {}", self.service)
     }
 }
 
@@ -103,6 +117,23 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_line_to_read_names_the_service_after_the_time() {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_timer(Named { service: "jobs".into() })
+            .with_ansi(false)
+            .with_target(false)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || tracing::info!(count = 3, "said so"));
+        let line = String::from_utf8(written.0.lock().expect("not poisoned").clone()).expect("UTF-8");
+        let (time, rest) = line.split_once(' ').expect("a time, then more");
+        assert!(time.parse::<Timestamp>().is_ok(), "{line}");
+        assert_eq!(rest, "jobs  INFO said so count=3\n");
     }
 
     #[test]

@@ -19,6 +19,47 @@ use crate::election;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use crate::shards::Version;
 
+/// The names of all events, such as watchers may ask for.
+pub const NAMES: [&str; 37] = [
+    "leader:changed",
+    "workers:updated",
+    "contention:detected",
+    "circuitBreaker:open",
+    "circuitBreaker:halfOpen",
+    "circuitBreaker:closed",
+    "job:created",
+    "job:pending",
+    "job:scheduled",
+    "job:dispatched",
+    "job:running",
+    "job:completed",
+    "job:failed",
+    "job:timedOut",
+    "job:cancelled",
+    "schedule:fired",
+    "schedule:created",
+    "schedule:updated",
+    "schedule:paused",
+    "schedule:resumed",
+    "schedule:removed",
+    "worker:joined",
+    "worker:left",
+    "worker:dead",
+    "node:joined",
+    "node:draining",
+    "node:left",
+    "node:dead",
+    "handoff:started",
+    "handoff:acked",
+    "handoff:retried",
+    "handoff:orphaned",
+    "shards:rebalanced",
+    "shards:joined",
+    "shards:left",
+    "shards:dead",
+    "lagged",
+];
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub at: Timestamp,

@@ -135,7 +135,7 @@ pub struct Event {
     pub execution_id: ExecutionId,
     pub job_id: JobId,
     pub kind: EventKind,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     /// `progress`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ pub struct JobSpec {
     pub priority: Option<Priority>,
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
@@ -166,6 +166,8 @@ fn check_key(field: &str, key: Option<&str>) -> Result<(), Invalid> {
         Some(key) if key.len() > NAME_BYTES_MAX => {
             Err(Invalid::new(field, format!("expected at most {NAME_BYTES_MAX} bytes, got {}", key.len())))
         }
+        // Not every store can keep one, and jobs must not depend on which it is.
+        Some(key) if key.contains('\0') => Err(Invalid::new(field, "expected no NUL character, got one in it")),
         _ => Ok(()),
     }
 }

@@ -1,8 +1,10 @@
 //! Metrics of a coordinator, by the names of the interface.
 //!
-//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label.
+//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label. Types are
+//! named by whoever enqueues, and a series lives as long as its process, so their number is limited; queues are by the store.
 
-use std::sync::OnceLock;
+use std::collections::{HashMap, HashSet};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -12,10 +14,15 @@ use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
+use parking_lot::RwLock;
 use tracing::warn;
 
 use super::cache::Kind;
 use super::node::Node;
+
+/// The first so many types, each once for every queue it is seen in, are counted by name; the rest of a queue as [`OTHER`].
+const TYPES_MAX: usize = 1_000;
+const OTHER: &str = "other";
 
 /// Describes every metric, so that `/metrics` explains itself.
 pub fn describe() {
@@ -110,8 +117,49 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 }
 
 pub fn count_jobs(status: Status, queue: &QueueName, job_type: &JobType, count: u64) {
-    let (queue, job_type) = (queue.to_string(), job_type.to_string());
+    static TYPES: LazyLock<Types> = LazyLock::new(Types::default);
+    let (queue, job_type) = (queue.to_string(), TYPES.label(queue, job_type).to_owned());
     counter!("convoke_jobs_total", "queue" => queue, "type" => job_type, "status" => status.as_str()).increment(count);
+}
+
+/// The types that have series of their own.
+#[derive(Default)]
+struct Types(RwLock<Named>);
+
+#[derive(Default)]
+struct Named {
+    by_queue: HashMap<QueueName, HashSet<JobType>>,
+    count: usize,
+}
+
+impl Named {
+    fn has(&self, queue: &QueueName, job_type: &JobType) -> bool {
+        self.by_queue.get(queue).is_some_and(|types| types.contains(job_type))
+    }
+}
+
+impl Types {
+    fn label<'a>(&self, queue: &QueueName, job_type: &'a JobType) -> &'a str {
+        {
+            let named = self.0.read();
+            if named.has(queue, job_type) {
+                return job_type.as_str();
+            }
+            if named.count >= TYPES_MAX {
+                return OTHER;
+            }
+        }
+        let mut named = self.0.write();
+        // Others may have come in between.
+        if !named.has(queue, job_type) {
+            if named.count >= TYPES_MAX {
+                return OTHER;
+            }
+            named.by_queue.entry(queue.clone()).or_default().insert(job_type.clone());
+            named.count += 1;
+        }
+        job_type.as_str()
+    }
 }
 
 /// A leader's write was refused: its term is over.
@@ -167,4 +215,29 @@ pub fn is_fenced(error: &Error) -> bool {
         leader_fenced();
     }
     fenced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).expect("a name")
+    }
+
+    fn job_type(name: &str) -> JobType {
+        JobType::new(name).expect("a name")
+    }
+
+    #[test]
+    fn types_beyond_the_first_are_counted_together() {
+        let types = Types::default();
+        for number in 0..TYPES_MAX {
+            let name = format!("type-{number}");
+            assert_eq!(types.label(&queue("q"), &job_type(&name)), name);
+        }
+        assert_eq!(types.label(&queue("q"), &job_type("late")), OTHER);
+        assert_eq!(types.label(&queue("q"), &job_type("type-0")), "type-0", "the first keep their names");
+        assert_eq!(types.label(&queue("p"), &job_type("type-0")), OTHER, "in another queue it is another series");
+    }
 }

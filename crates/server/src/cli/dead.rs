@@ -5,9 +5,9 @@ use clap::{Args, Subcommand};
 use convoke_core::{JobId, JobType, QueueName};
 use serde_json::{Value, json};
 
-use super::job::more;
-use super::output::{age, line, list, table, text};
-use super::remote::{Remote, RemoteArgs, Usage, query};
+use super::output::{age, line, table, text};
+use super::pages::Listing;
+use super::remote::{Remote, RemoteArgs, Usage};
 
 #[derive(Debug, Args)]
 pub struct DeadArgs {
@@ -20,6 +20,7 @@ pub struct DeadArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List dead letters, newest first
+    #[command(after_help = "Example: convoke dead list --queue email --all")]
     List(ListArgs),
     /// Run dead letters again
     #[command(after_help = "Examples:
@@ -42,6 +43,9 @@ struct ListArgs {
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
+    /// All of them, however many
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Where the page before ended
     #[arg(long)]
     cursor: Option<String>,
@@ -104,27 +108,27 @@ async fn act(remote: &Remote, which: &Selection, verb: &str, done: &str) -> Resu
 }
 
 async fn list_all(remote: &Remote, args: ListArgs) -> Result<()> {
-    let path = query(
-        "/v1/dead-letters",
-        [
+    let listing = Listing {
+        path: "/v1/dead-letters",
+        name: "deadLetters",
+        filter: vec![
             ("queue", args.queue.map(|queue| queue.to_string())),
             ("type", args.job_type.map(|job_type| job_type.to_string())),
-            ("limit", Some(args.limit.to_string())),
-            ("cursor", args.cursor),
         ],
-    );
-    let answer = remote.get(&path).await?;
+        cursor: args.cursor,
+        limit: if args.all { usize::MAX } else { usize::from(args.limit) },
+    };
+    let found = listing.read(remote).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return found.print_json();
     }
-    let page = answer.value()?;
-    let rows = list(&page, "deadLetters").iter().map(|dead| {
+    let rows = found.rows(|dead| {
         let mut row = ["jobId", "type", "queue", "attempts"].map(|name| text(dead, name)).to_vec();
         row.extend([age(dead, "failedAt"), text(dead, "error")]);
         row
-    });
-    table(&["job", "type", "queue", "attempts", "age", "error"], rows.collect())?;
-    more(&page);
+    })?;
+    table(&["job", "type", "queue", "attempts", "age", "error"], rows)?;
+    found.tell_more();
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use convoke_core::jobs::{JobSpec, Priority, Status};
-use convoke_core::{JobType, Json, QueueName, duration};
+use convoke_core::{JobType, Json, QueueName, duration, instant};
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
@@ -41,7 +41,7 @@ pub struct EnqueueArgs {
     #[arg(long, value_parser = duration::parse, conflicts_with = "at")]
     delay: Option<Duration>,
     /// Run it at an instant, such as 2030-01-31T09:00:00Z
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_parser = instant::parse, value_name = "INSTANT")]
     at: Option<Timestamp>,
     /// Attempts after the first
     #[arg(long, value_name = "N")]

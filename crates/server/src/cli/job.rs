@@ -9,6 +9,7 @@ use convoke_core::{JobId, JobType, QueueName};
 use serde_json::{Value, json};
 
 use super::output::{age, fields, line, list, printable, table, text};
+use super::pages::Listing;
 use super::remote::{Answer, Remote, RemoteArgs, query};
 
 /// As many log lines as a page may have.
@@ -111,40 +112,32 @@ fn changed(remote: &Remote, answer: &Answer) -> Result<()> {
 }
 
 async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
-    let path = query(
-        "/v1/jobs",
-        [
+    let listing = Listing {
+        path: "/v1/jobs",
+        name: "jobs",
+        filter: vec![
             ("queue", filter.queue.map(|queue| queue.to_string())),
             ("type", filter.job_type.map(|job_type| job_type.to_string())),
             ("status", filter.status.map(|status| status.as_str().to_owned())),
             ("correlationId", filter.correlation_id),
-            ("limit", Some(filter.limit.to_string())),
-            ("cursor", filter.cursor),
         ],
-    );
-    let answer = remote.get(&path).await?;
+        cursor: filter.cursor,
+        limit: usize::from(filter.limit),
+    };
+    let found = listing.read(remote).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return found.print_json();
     }
-    let page = answer.value()?;
-    let rows = list(&page, "jobs").iter().map(|job| {
+    let rows = found.rows(|job| {
         let (status, percent) = (text(job, "status"), text(job, "progress.percent"));
         let status = if status == "running" && !percent.is_empty() { format!("{status} {percent}%") } else { status };
         let attempts = format!("{}/{}", text(job, "attempt"), job["maxRetries"].as_u64().unwrap_or(0) + 1);
         let (id, job_type, queue) = (text(job, "id"), text(job, "type"), text(job, "queue"));
         vec![id, job_type, queue, status, text(job, "priority"), attempts, age(job, "createdAt")]
-    });
-    table(&["id", "type", "queue", "status", "priority", "attempt", "age"], rows.collect())?;
-    more(&page);
+    })?;
+    table(&["id", "type", "queue", "status", "priority", "attempt", "age"], rows)?;
+    found.tell_more();
     Ok(())
-}
-
-/// Says how to go on, where there is more.
-pub fn more(page: &Value) {
-    let cursor = text(page, "nextCursor");
-    if !cursor.is_empty() {
-        eprintln!("there are more: --cursor {cursor}");
-    }
 }
 
 async fn show(remote: &Remote, id: JobId) -> Result<()> {

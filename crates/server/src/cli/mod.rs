@@ -13,6 +13,7 @@ mod exec;
 mod job;
 mod mesh;
 mod output;
+mod pages;
 mod queue;
 mod remote;
 mod schedule;

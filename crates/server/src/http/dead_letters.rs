@@ -63,6 +63,8 @@ impl From<Job> for DeadLetter {
 }
 
 /// List dead letters, newest job first
+///
+/// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
 #[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(doc::DeadLettersParams), responses(
     (status = 200, body = doc::DeadLetters),
     doc::Refused,

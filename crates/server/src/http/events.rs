@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use convoke_core::jobs::event::NAMES;
 use convoke_core::jobs::{Event, Job, LogLine, Status};
 use convoke_core::limits::PAGE_MAX;
 use convoke_core::{Error, JobId};
@@ -39,8 +40,6 @@ const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Lines that wait for a slow reader.
 const LINES_BUFFERED: usize = 64;
-/// What `types` may name.
-const KINDS: [&str; 7] = ["job", "schedule", "worker", "node", "leader", "handoff", "shards"];
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(events)).routes(routes!(logs))
@@ -69,18 +68,28 @@ async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult 
     })))
 }
 
+/// What `types` asks for: kinds, names, or both.
 fn kinds(text: &str) -> Result<HashSet<String>, String> {
-    let kinds = text.split(',').map(str::trim);
-    kinds
-        .map(|kind| {
-            let known = KINDS.contains(&kind.split(':').next().unwrap_or_default());
-            if known {
-                Ok(kind.to_owned())
-            } else {
-                Err(format!("expected some of {}, got {kind:?}", KINDS.join(", ")))
-            }
-        })
-        .collect()
+    text.split(',').map(str::trim).map(|word| known(word).map(|()| word.to_owned())).collect()
+}
+
+fn known(word: &str) -> Result<(), String> {
+    let kind = kind_of(word);
+    let names: Vec<&str> = NAMES.into_iter().filter(|name| kind_of(name) == kind).collect();
+    if names.contains(&word) || (word == kind && !names.is_empty()) {
+        return Ok(());
+    }
+    if names.is_empty() {
+        let mut kinds: Vec<&str> = NAMES.into_iter().map(kind_of).collect();
+        kinds.dedup();
+        return Err(format!("expected kinds ({}) or names such as job:completed, got {word:?}", kinds.join(", ")));
+    }
+    Err(format!("expected {kind} or one of {}, got {word:?}", names.join(", ")))
+}
+
+/// `job` of `job:completed`.
+fn kind_of(name: &str) -> &str {
+    name.split(':').next().unwrap_or_default()
 }
 
 /// Which events a reader wants: all, or those of some kinds (`job`) or names (`job:completed`).
@@ -90,7 +99,7 @@ impl Filter {
     fn wants(&self, name: &str) -> bool {
         let Some(wanted) = &self.0 else { return true };
         // What is missing may have been what it wants.
-        name == "lagged" || wanted.contains(name) || name.split(':').next().is_some_and(|kind| wanted.contains(kind))
+        name == "lagged" || wanted.contains(name) || wanted.contains(kind_of(name))
     }
 }
 

@@ -100,7 +100,9 @@ where
     Fut: Future<Output = Response> + Send + 'static,
 {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX).pipeline_flush(true);
+    // Answers are written one by one: gathering those of pipelined requests (`pipeline_flush`) loses them, and the refusal too,
+    // where a head that cannot be read follows. Head and body still go out in one write.
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX).writev(false);
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");

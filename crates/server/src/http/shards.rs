@@ -44,6 +44,8 @@ async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
 }
 
 /// One service: its workers, and which shards each has
+///
+/// The node that leads knows. Another answers 503, and says which node that is.
 #[utoipa::path(get, path = "/v1/shards/{service}", tag = "shards", params(doc::ServicePath),
     responses((status = 200, body = doc::ShardService), doc::Refused))]
 async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceName>, _: NoParams) -> ApiResult {

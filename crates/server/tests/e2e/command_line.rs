@@ -1,6 +1,7 @@
 //! The command line against a real server.
 
-use convoke_testkit::process::eventually;
+use convoke_testkit::invariants::Ledger;
+use convoke_testkit::process::{GatewayWorker, Handling, Plan, eventually};
 use serde_json::json;
 
 use super::server;
@@ -167,4 +168,48 @@ async fn the_demo_keeps_itself_busy() {
     .await;
     let schedules = node.http().get("/v1/schedules").await.expect("an answer").expect(200);
     assert!(!schedules["schedules"].as_array().expect("schedules").is_empty());
+}
+
+/// The store looks at so many jobs for a page and no more: what is asked for lies beyond the first pages, which are empty.
+#[tokio::test]
+async fn a_list_goes_on_where_a_page_is_empty() {
+    let node = server().store("memory:").start().await;
+    let wanted = node.enqueued(json!({ "type": "rare", "args": { "n": 1.50 } })).await;
+    for _ in 0..3 {
+        let jobs = vec![json!({ "type": "common" }); 10_000];
+        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    }
+    let first = node.http().get("/v1/jobs?type=rare").await.expect("an answer").expect(200);
+    assert_eq!(first["jobs"], json!([]));
+    assert!(first["nextCursor"].is_string(), "there is more to look at: {first}");
+    let cli = node.cli();
+    let listed = cli.run(["job", "list", "--type", "rare"]).await;
+    assert!(listed.expect(0).contains(&wanted), "{}", listed.stdout);
+    let page = cli.run(["job", "list", "--type", "rare", "--json"]).await.json();
+    assert_eq!((&page["jobs"][0]["id"], &page["nextCursor"]), (&json!(wanted), &json!(null)));
+    let some = cli.run(["job", "list", "--type", "common", "--limit", "1000"]).await;
+    assert_eq!(some.expect(0).lines().count(), 1_001, "a head and as many as were asked for");
+    assert!(some.stderr.contains("there are more: --cursor"), "{}", some.stderr);
+}
+
+#[tokio::test]
+async fn all_dead_letters_are_listed_where_all_are_wanted() {
+    let node = server().start().await;
+    let jobs = vec![json!({ "type": "t", "queue": "q", "maxRetries": 0 }); 1_100];
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    let failing = Plan::new("w", "q", |_| Handling::Fail("no luck".into())).concurrency(200);
+    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), failing).await;
+    eventually("all of them to have failed", || async {
+        let queue = node.http().get("/v1/queues/q").await.ok()?.json();
+        (queue["counts"]["failed"] == 1_100).then_some(())
+    })
+    .await;
+    let cli = node.cli();
+    let some = cli.run(["dead", "list"]).await;
+    assert_eq!(some.expect(0).lines().count(), 51, "a head and fifty");
+    let all = cli.run(["dead", "list", "--queue", "q", "--all"]).await;
+    assert_eq!(all.expect(0).lines().count(), 1_101, "a head and all of them");
+    assert_eq!(all.stderr, "", "there are no more");
+    let all = cli.run(["dead", "list", "--all", "--json"]).await.json();
+    assert_eq!((all["deadLetters"].as_array().map(Vec::len), &all["nextCursor"]), (Some(1_100), &json!(null)));
 }

@@ -210,3 +210,15 @@ async fn lists_have_no_gaps_and_no_doubles_while_jobs_arrive() {
         assert_eq!(node.all(&format!("/v1/jobs?{filter}"), "jobs").await.len(), count, "{filter}");
     }
 }
+
+/// A series lives as long as its process, and anybody who may enqueue can make up types.
+#[tokio::test]
+async fn types_that_clients_make_up_do_not_fill_the_metrics() {
+    let node = server().start().await;
+    let jobs: Vec<_> = (0..3_000).map(|number| json!({ "type": format!("t-{number}") })).collect();
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    let page = node.http().get("/metrics").await.expect("an answer").text();
+    let series: Vec<&str> = page.lines().filter(|line| line.starts_with("convoke_jobs_total{")).collect();
+    assert_eq!(series.len(), 1_001);
+    assert!(series.iter().any(|line| line.contains("type=\"other\"") && line.ends_with(" 2000")), "all are counted");
+}

@@ -200,8 +200,12 @@ async fn the_variables_of_older_deployments() {
     assert!(!logs.is_empty(), "NODE_ENV=production: JSON logs");
     assert!(logs.iter().all(|line| line["service"] == "herder"), "PROCESS_NAME: the name in the logs: {logs:?}");
     assert!(logs.iter().any(|line| line["level"] == "INFO"), "LOG_LEVEL is info unless told: {logs:?}");
-    let quiet = logs_of_a_life(builder.env("LOG_LEVEL", "error")).await;
+    let quiet = logs_of_a_life(builder.clone().env("LOG_LEVEL", "error")).await;
     assert_eq!(quiet, Vec::<Value>::new(), "LOG_LEVEL=error: nothing went wrong");
+    let mut node = builder.env("NODE_ENV", "development").start().await;
+    node.program()
+        .line("a line to read that names the process", |line| line.contains(" herder  INFO ").then_some(()))
+        .await;
 }
 
 /// The lines of JSON that a server says from its start to its orderly end.

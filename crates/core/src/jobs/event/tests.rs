@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const ID: &str = "0198c0de-0000-7000-8000-000000000001";
@@ -5,6 +7,7 @@ const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 fn json(what: Happening) -> String {
     let at = "2026-03-01T12:00:00Z".parse().expect("an instant");
     let event = Event::new(at, what);
+    assert!(NAMES.contains(&event.name()), "{} can be asked for", event.name());
     let text = serde_json::to_string(&event).expect("serialises");
     assert_eq!(read_back(&text), std::slice::from_ref(&event), "{text} is read back as what it was");
     let elsewhere = Event { node: Some(node("node-9")), ..event };
@@ -56,6 +59,22 @@ fn a_change_of_leader_names_both_and_the_epoch() {
         json(what),
         r#"{"event":"leader:changed","at":"2026-03-01T12:00:00Z","namespace":"jobs","previousLeader":null,"newLeader":"node-1","epoch":7}"#
     );
+}
+
+#[test]
+fn what_an_election_tells_can_be_asked_for_by_name() {
+    use election::Happening as Told;
+    let slow = election::Contention { duration: Duration::ZERO, expected: Duration::ZERO, ratio: 1.0, threshold: 1.0 };
+    for what in [
+        Told::LeaderChanged { previous_leader: None, new_leader: None, epoch: Epoch(1) },
+        Told::WorkersUpdated { workers: Vec::new() },
+        Told::ContentionDetected(slow),
+        Told::BreakerOpen { failure_count: 5 },
+        Told::BreakerHalfOpen { failure_count: 5 },
+        Told::BreakerClosed { failure_count: 5 },
+    ] {
+        assert!(NAMES.contains(&what.name()), "{}", what.name());
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn requests_with_unknown_fields_or_wrong_types_are_refused() {
     refuses::<Event>(&event(r#""kind":"progress","percent":256"#), "256");
     refuses::<Event>(&event(r#""kind":"progress","percentage":1"#), "percentage");
     refuses::<Event>(&event(r#""kind":"log","level":"loud""#), "loud");
-    refuses::<Event>(&event(r#""kind":"started","at":"noon""#), "year");
+    refuses::<Event>(&event(r#""kind":"started","at":"noon""#), "expected an instant");
     refuses::<Heartbeat>(r#"{"workerId":"w","running":["x"]}"#, "UUID");
     refuses::<Heartbeat>(r#"{"workerId":"w","free":1}"#, "free");
 }

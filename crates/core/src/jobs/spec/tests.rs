@@ -134,7 +134,7 @@ fn what_is_no_request_is_refused_by_what_is_wrong() {
         (r#","queue":"a\u0000b""#, "control"),
         (r#","queue":7"#, "string"),
         (r#","id":"7""#, "UUID"),
-        (r#","runAt":"tomorrow""#, "year"),
+        (r#","runAt":"tomorrow""#, "expected an instant"),
         (r#","args":{"#, "EOF"),
     ] {
         let error = read(fields).expect_err(fields).to_string();
@@ -148,4 +148,14 @@ fn what_is_no_request_is_refused_by_what_is_wrong() {
 fn numbers_that_no_number_type_holds_are_carried_as_they_are() {
     let numbers = r#"[123456789012345678901234567890, 1e300, -0.0]"#;
     assert_eq!(job(&format!(r#","args":{numbers}"#)).expect("valid").args.as_str(), numbers);
+}
+
+#[test]
+fn a_key_that_not_every_store_can_keep_is_refused_by_all() {
+    for field in ["correlationId", "uniqueKey"] {
+        let refused = job(&format!(r#","{field}":"a\u0000b""#)).expect_err("a NUL in it");
+        assert_eq!((refused.field.as_str(), refused.kind), (field, InvalidKind::Argument));
+        assert_eq!(refused.message, "expected no NUL character, got one in it");
+        job(&format!(r#","{field}":"a\tb ✓""#)).expect("any other text");
+    }
 }

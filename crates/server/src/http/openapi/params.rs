@@ -103,7 +103,7 @@ pub struct LogStreamParams {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventsParams {
-    /// Only these kinds (`job,leader`) or names (`job:completed`)
+    /// Only these kinds (`job,leader`) or names (`job:completed`); others than there are, are refused
     #[param(example = "job,leader")]
     pub types: Option<String>,
 }

@@ -174,7 +174,7 @@ pub struct Progress {
 #[schema(rename_all = "camelCase")]
 pub struct JobsPage {
     pub jobs: Vec<Job>,
-    /// Null at the end
+    /// Where the next page begins, also after a short or empty page; null at the end
     pub next_cursor: Option<String>,
 }
 
@@ -349,6 +349,7 @@ pub struct QueuePatch {
 #[schema(rename_all = "camelCase")]
 pub struct DeadLetters {
     pub dead_letters: Vec<DeadLetter>,
+    /// Where the next page begins, also after a short or empty page; null at the end
     pub next_cursor: Option<String>,
 }
 

@@ -260,3 +260,24 @@ async fn a_bad_last_event_id_is_refused() {
     request.headers_mut().insert("last-event-id", HeaderValue::from_static("seven"));
     assert_eq!(world.answer(request).await.field(), "last-event-id");
 }
+
+#[tokio::test]
+async fn an_instant_that_cannot_be_kept_is_refused_with_the_limit() {
+    let world = World::new().await;
+    let job = json!({"type": "t", "runAt": "9999-12-31T23:59:59Z"});
+    let event = json!({"executionId": NO_ID, "jobId": NO_ID, "kind": "started", "at": "9999-12-31T23:59:59Z"});
+    for (path, body, field) in [
+        ("/v1/jobs", job.clone(), "runAt"),
+        (BATCH, json!({"jobs": [job]}), "jobs[0].runAt"),
+        (REPORT, json!({"workerId": "w", "events": [event]}), "events[0].at"),
+    ] {
+        let answer = world.post(path, body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
+        let error = &answer.body["error"];
+        assert_eq!(error["field"], field);
+        let message = error["message"].as_str().expect("a message");
+        let expected = "expected an instant such as \"2030-01-31T09:00:00Z\", 9999-12-30T22:00:00Z at the latest, \
+            got \"9999-12-31T23:59:59Z\"";
+        assert!(message.contains(expected), "{path}: {message}");
+    }
+}

@@ -1,4 +1,5 @@
 use axum::body::Body;
+use convoke_core::jobs::event::NAMES;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -55,6 +56,31 @@ async fn a_watcher_hears_what_it_asked_for() {
     assert_eq!((name.as_str(), &data["event"], &data["jobId"]), ("job:pending", &json!("job:pending"), &json!(id)));
     assert_eq!(all.next().await.map(|(name, ..)| name).as_deref(), Some("job:cancelled"));
     assert_eq!(cancelled.next().await.map(|(name, ..)| name).as_deref(), Some("job:cancelled"));
+}
+
+#[tokio::test]
+async fn every_event_can_be_asked_for_and_nothing_else() {
+    let world = World::new().await;
+    let promised = "leader:changed,workers:updated,contention:detected,circuitBreaker:open,circuitBreaker:halfOpen,\
+        circuitBreaker:closed,job:timedOut,node:draining,handoff:orphaned,shards:rebalanced";
+    let kinds = "leader,workers,contention,circuitBreaker,job,node,handoff,shards,schedule,worker,lagged";
+    for types in [promised, kinds, &NAMES.join(",")] {
+        Reader::open(&world, &format!("/v1/events?types={types}")).await;
+    }
+    for (types, expected) in [
+        ("job:bogus", "job or one of job:created, job:pending"),
+        ("job:completed,circuitBreaker:ajar", "circuitBreaker or one of circuitBreaker:open"),
+        ("weather", "kinds (leader, workers, contention, circuitBreaker, job"),
+        ("job:", "job or one of job:created"),
+        ("job:completed:twice", "job or one of"),
+        ("job,", "kinds (leader"),
+    ] {
+        let answer = world.get(&format!("/v1/events?types={types}")).await;
+        let error = &answer.body["error"];
+        assert_eq!((answer.status, &error["field"]), (StatusCode::BAD_REQUEST, &json!("types")), "{types}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains(&format!("expected {expected}")), "{types}: {message}");
+    }
 }
 
 #[tokio::test]

@@ -131,6 +131,39 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn what_a_stranger_acknowledges_without_deleting_waits_for_nobody_and_is_trimmed() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let own = bus.consumer("q", "g", "own").await.expect("consumer");
+        push(&bus, "q", &["a", "b", "c", "d", "e"]).await;
+        let taken = own.take(4).await.expect("take");
+        let backlog = async || bus.backlog("q", "g").await.expect("backlog");
+        for stranger in [0, 2] {
+            probe.ask(&["XACK", "q", "g", &taken[stranger].id]).await;
+        }
+        assert_eq!(backlog().await, 1, "two are acknowledged, two pending");
+        // From here on Redis itself does not say how far the group is behind: the last that was given is gone.
+        own.ack(&[taken[3].id.clone()]).await.expect("ack");
+        assert_eq!(backlog().await, 1);
+        bus.trim(&["q".into(), "no such queue".into()]).await.expect("trim");
+        assert_eq!(probe.number(&["XLEN", "q"]).await, 3, "only what lies before the first that is pending goes");
+        probe.ask(&["XACK", "q", "g", &taken[1].id]).await;
+        let other = bus.consumer("q", "other", "c").await.expect("consumer");
+        bus.trim(&["q".into()]).await.expect("trim");
+        assert_eq!(probe.number(&["XLEN", "q"]).await, 3, "another group was given none of them");
+        let rest = other.take(9).await.expect("take");
+        assert_eq!(texts(&rest), ["b", "c", "e"]);
+        for entry in &rest {
+            probe.ask(&["XACK", "q", "other", &entry.id]).await;
+        }
+        bus.trim(&["q".into()]).await.expect("trim");
+        assert_eq!((probe.number(&["XLEN", "q"]).await, backlog().await), (1, 1), "what nobody was given stays");
+        assert_eq!(texts(&own.take(9).await.expect("take")), ["e"]);
+        assert_eq!(backlog().await, 0);
+    }
+
+    #[tokio::test]
     async fn who_leaves_with_nothing_is_forgotten_by_the_server() {
         let server = RedisServer::start().await;
         let mut probe = Probe::connect(&server.url()).await;

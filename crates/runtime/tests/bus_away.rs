@@ -66,6 +66,11 @@ impl Bus for Unsteady {
         self.bus.close(queues).await
     }
 
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        self.answer()?;
+        self.bus.trim(queues).await
+    }
+
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
         self.answer()?;
         self.bus.queues(prefix).await

@@ -42,6 +42,10 @@ impl Bus for SharedBus {
         self.0.close(queues).await
     }
 
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        self.0.trim(queues).await
+    }
+
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
         self.0.queues(prefix).await
     }

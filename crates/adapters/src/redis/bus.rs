@@ -25,10 +25,12 @@ use super::{push, script, topics};
 const WHAT: &str = "bus";
 /// How often an entry is given before it is set aside.
 const DELIVERIES_MAX: u32 = 16;
-/// How far a backlog is counted where it must be counted: a queue that several groups share and entries were deleted from.
+/// How far a backlog is counted where it must be counted: where Redis has lost count of what a group was given.
 const BACKLOG_COUNTED_MAX: &str = "10000";
 /// Bounds one UNLINK.
 const CLOSE_MAX: usize = 1_000;
+/// Bounds one script's time on the server, where everybody waits for it.
+const TRIM_MAX: usize = 100;
 /// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
 const CLOSE_WAIT: Duration = Duration::from_millis(2);
 
@@ -120,6 +122,14 @@ impl Bus for RedisBus {
             answer.extract_error().map_err(|error| super::failure::failure(WHAT, Intent::Change, error))?;
         }
         tokio::time::sleep(CLOSE_WAIT).await;
+        Ok(())
+    }
+
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        for part in queues.chunks(TRIM_MAX) {
+            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
+            self.line.run(Intent::Change, &script::TRIM, &keys, &[]).await?;
+        }
         Ok(())
     }
 

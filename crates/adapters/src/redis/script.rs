@@ -60,4 +60,5 @@ scripts! {
     RESIGN = "resign",
     ROSTER = "roster",
     TAKE_OVER = "take_over",
+    TRIM = "trim",
 }

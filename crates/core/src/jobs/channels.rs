@@ -30,6 +30,12 @@ impl Channels {
         format!("{}.job.dispatch.{queue}", self.prefix)
     }
 
+    /// Whose jobs a channel carries, where it is one of [`Channels::dispatch`].
+    pub fn queue_of(&self, name: &str) -> Option<QueueName> {
+        let queue = name.strip_prefix(&self.prefix)?.strip_prefix(".job.dispatch.")?;
+        QueueName::new(queue).ok()
+    }
+
     /// Topic: every worker must see a cancellation.
     pub fn cancel(&self) -> String {
         format!("{}.job.cancel", self.prefix)
@@ -200,6 +206,10 @@ mod tests {
         for name in ["enqueue", "../assigned", "a.b", "dispatch.email"] {
             let queue = QueueName::new(name).expect("a name");
             assert!(channels.dispatch(&queue).starts_with("convoke.job.dispatch."));
+            assert_eq!(channels.queue_of(&channels.dispatch(&queue)), Some(queue));
+        }
+        for name in ["convoke.job.dispatch.", "convoke.job.enqueue", "other.job.dispatch.email", ""] {
+            assert_eq!(channels.queue_of(name), None, "{name}");
         }
         assert_ne!(channels.handoff_ack(&NodeId::new("x").expect("a name")), channels.handoff());
     }

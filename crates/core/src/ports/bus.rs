@@ -31,6 +31,9 @@ pub trait Bus: Send + Sync {
     /// Forgets queues and all they hold, pending entries included. Not an error where one does not exist. Those who still
     /// read one go on with what is pushed afterwards.
     async fn close(&self, queues: &[String]) -> Result<()>;
+    /// Drops what every group of a queue was given and has acknowledged. A [`Consumer`] leaves nothing of the kind; somebody
+    /// who reads the queue without one may. What is pending, or was not given to some group, is never touched.
+    async fn trim(&self, queues: &[String]) -> Result<()>;
     /// Queues whose names begin with `prefix` and that hold something; some may be named twice. Walks over everything there
     /// is: for housekeeping, now and then.
     async fn queues(&self, prefix: &str) -> Result<Vec<String>>;

@@ -41,6 +41,8 @@ struct Inner {
     lets_go: AtomicBool,
     /// It says a last word of each run after its end.
     speaks_late: AtomicBool,
+    /// It acknowledges what it takes and leaves it where it is.
+    only_acks: AtomicBool,
     completed: AtomicUsize,
 }
 
@@ -58,6 +60,7 @@ impl BusWorker {
             held: Mutex::default(),
             lets_go: AtomicBool::new(false),
             speaks_late: AtomicBool::new(false),
+            only_acks: AtomicBool::new(false),
             completed: AtomicUsize::new(0),
         });
         inner.join().await;
@@ -80,6 +83,11 @@ impl BusWorker {
     /// From now on says something of each run after its end, when nobody reads it any more.
     pub fn speak_late(&self) {
         self.inner.speaks_late.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on acknowledges what it takes and does not delete it, which is all that Redis asks of a consumer.
+    pub fn only_ack(&self) {
+        self.inner.only_acks.store(true, Ordering::Relaxed);
     }
 
     /// Says once more of a run that it has begun, however long ago it ended. The channel is there when this returns.
@@ -178,7 +186,9 @@ impl Inner {
         self.say(&runs, "started").await;
         let mut done = redis::pipe();
         done.cmd("XACK").arg(self.dispatches()).arg(GROUP).arg(&ids);
-        done.cmd("XDEL").arg(self.dispatches()).arg(&ids);
+        if !self.only_acks.load(Ordering::Relaxed) {
+            done.cmd("XDEL").arg(self.dispatches()).arg(&ids);
+        }
         let _: redis::RedisResult<()> = done.query_async(&mut self.redis.clone()).await;
         runs.len()
     }

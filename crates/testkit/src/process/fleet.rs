@@ -288,11 +288,20 @@ impl Fleet {
         Chronicler::install(&self.store_url(), &self.members[leader].id).await
     }
 
+    /// How many entries a channel holds on the bus.
+    pub async fn bus_length(&self, channel: &str) -> usize {
+        let mut connection = self.bus_connection().await;
+        redis::cmd("XLEN").arg(channel).query_async(&mut connection).await.expect("a length")
+    }
+
+    async fn bus_connection(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.bus_url()).expect("an address");
+        eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await
+    }
+
     /// All keys on the bus that begin with the fleet's prefix.
     pub async fn bus_keys(&self) -> Vec<String> {
-        let client = redis::Client::open(self.bus_url()).expect("an address");
-        let mut connection =
-            eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
+        let mut connection = self.bus_connection().await;
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
         loop {

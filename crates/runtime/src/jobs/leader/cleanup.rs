@@ -1,7 +1,7 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
 //!
 //! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
-//! and then by walking over the bus.
+//! and then by walking over the bus; so is what workers have acknowledged and not deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tracing::debug;
 use crate::election::Term;
 use crate::jobs::node::Node;
 
-/// So many scans for finished jobs come before one for strays.
-const STRAYS_EVERY: u32 = 6;
+/// So many scans for finished jobs come before a walk over the bus.
+const WALK_EVERY: u32 = 6;
 
 pub async fn run(node: Arc<Node>, term: Term) {
     let mut scans = 0;
@@ -22,7 +22,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
         scans += 1;
         let cleaned = async {
             clean(&node, &term).await?;
-            if scans % STRAYS_EVERY == 0 { close_strays(&node, &term).await } else { Ok(()) }
+            if scans % WALK_EVERY == 0 { walk(&node, &term).await } else { Ok(()) }
         };
         if let Err(error) = cleaned.await {
             super::note(&term, "channel cleanup", &error);
@@ -48,9 +48,16 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
     Ok(())
 }
 
-/// Closes channels of jobs that were cleaned before, or are gone.
-async fn close_strays(node: &Node, term: &Term) -> Result<()> {
+async fn walk(node: &Node, term: &Term) -> Result<()> {
     let open = node.bus().queues(&node.channels.jobs()).await?;
+    close_strays(node, term, &open).await?;
+    let is_dispatch = |name: &String| node.channels.queue_of(name).is_some();
+    let dispatch: Vec<String> = open.into_iter().filter(is_dispatch).collect();
+    node.bus().trim(&dispatch).await
+}
+
+/// Closes channels of jobs that were cleaned before, or are gone.
+async fn close_strays(node: &Node, term: &Term, open: &[String]) -> Result<()> {
     let of_jobs = open.iter().filter_map(|name| node.channels.job_of(name));
     let jobs: Vec<JobId> = of_jobs.map(|(job, _)| job).collect::<BTreeSet<_>>().into_iter().collect();
     for jobs in jobs.chunks(node.settings.channels.batch_size) {

@@ -14,10 +14,33 @@ async fn who_only_acknowledges_is_given_every_job_and_leaves_nothing_behind() {
     worker.let_go();
     let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
     fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    settle("completed jobs", json!(JOBS), || async {
-        fleet.any().read("/v1/queues/plain").await["counts"]["completed"].clone()
-    })
-    .await;
+    completed(&fleet, "plain", JOBS).await;
     let channel = format!("{}.job.dispatch.plain", fleet.prefix());
-    settle("entries on the channel", 0, || fleet.bus_length(&channel)).await;
+    settle("entries on the channel", 0, || async { fleet.ask_bus::<usize>(&["XLEN", &channel]).await }).await;
+}
+
+/// Somebody has put something else where a queue's channel should be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_none_holds_up_no_other_queue() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let channel = format!("{}.job.dispatch.wrong", fleet.prefix());
+    fleet.ask_bus::<()>(&["SET", &channel, "no stream"]).await;
+    let idle = fleet.bus_worker("idle", "wrong", 1).await;
+    let worker = fleet.bus_worker("busy", "right", 2).await;
+    worker.let_go();
+    let job = |queue: &str| json!({ "type": "plain", "queue": queue });
+    let jobs = [vec![job("wrong")], vec![job("right"); JOBS]].concat();
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    completed(&fleet, "right", JOBS).await;
+    fleet.ask_bus::<()>(&["DEL", &channel]).await;
+    drop(idle);
+    let worker = fleet.bus_worker("next", "wrong", 1).await;
+    worker.let_go();
+    completed(&fleet, "wrong", 1).await;
+}
+
+async fn completed(fleet: &Fleet, queue: &str, count: usize) {
+    let path = format!("/v1/queues/{queue}");
+    settle("completed jobs", json!(count), || async { fleet.any().read(&path).await["counts"]["completed"].clone() })
+        .await;
 }

@@ -288,10 +288,12 @@ impl Fleet {
         Chronicler::install(&self.store_url(), &self.members[leader].id).await
     }
 
-    /// How many entries a channel holds on the bus.
-    pub async fn bus_length(&self, channel: &str) -> usize {
+    /// Has Redis itself do something, as anybody could.
+    pub async fn ask_bus<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut connection = self.bus_connection().await;
-        redis::cmd("XLEN").arg(channel).query_async(&mut connection).await.expect("a length")
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut connection).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     async fn bus_connection(&self) -> redis::aio::MultiplexedConnection {

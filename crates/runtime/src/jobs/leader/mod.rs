@@ -22,14 +22,14 @@ use std::time::Duration;
 
 use convoke_core::jobs::wire::Ready;
 use convoke_core::ports::Subscription;
-use convoke_core::{Error, Result};
+use convoke_core::{Error, QueueName, Result};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 pub use bus_workers::BusWorkers;
 
-use super::node::Node;
+use super::node::{Node, WORKERS};
 use super::telemetry;
 use crate::election::{Duty, Tell, Term};
 
@@ -75,6 +75,15 @@ fn note(term: &Term, duty: &'static str, error: &Error) {
         warn!(duty, %error, "cannot do a leader's duty now");
     } else {
         error!(duty, %error, "a leader's duty failed");
+    }
+}
+
+/// How many runs of a queue lie on the bus for whoever takes them. `None` where something else is in the place of its channel:
+/// no other queue must suffer from that.
+async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
+    match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
+        Err(Error::Conflict(_)) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A worker that nobody here wrote, and that does no more than Redis asks of a consumer, is served as any other.
 
-use convoke_testkit::process::{Fleet, settle};
+use convoke_testkit::process::{Fleet, eventually, settle};
 use serde_json::json;
 
 const JOBS: usize = 50;
@@ -37,6 +37,23 @@ async fn a_channel_that_is_none_holds_up_no_other_queue() {
     let worker = fleet.bus_worker("next", "wrong", 1).await;
     worker.let_go();
     completed(&fleet, "wrong", 1).await;
+}
+
+/// A bell may be lost, and some workers know none. What they said in time counts, should it be read only when time is up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_nobody_rang_for_comes_before_the_timeout_and_any_other_word_does_not() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    for (queue, word, expected) in [("ends", "completed", "completed"), ("goes-on", "progress", "timedOut")] {
+        let worker = fleet.bus_worker(queue, queue, 1).await;
+        let job = json!({ "type": "plain", "queue": queue, "timeout": "3s", "maxRetries": 0 });
+        let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+        let path = format!("/v1/jobs/{}", job["id"].as_str().expect("an id"));
+        let status = || async { fleet.any().read(&path).await["status"].clone() };
+        settle("the job", json!("running"), status).await;
+        worker.say_quietly(word).await;
+        eventually("an end", || async { (status().await != json!("running")).then_some(()) }).await;
+        assert_eq!(status().await, json!(expected), "after {word}");
+    }
 }
 
 async fn completed(fleet: &Fleet, queue: &str, count: usize) {

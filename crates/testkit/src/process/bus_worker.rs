@@ -95,6 +95,12 @@ impl BusWorker {
         self.inner.say(&[(execution.into(), job.into())], "started").await;
     }
 
+    /// Says this of all that it has, and rings for nobody, as a worker does that knows no bell.
+    pub async fn say_quietly(&self, kind: &str) {
+        let runs: Vec<_> = self.held().into_iter().collect();
+        self.inner.send(self.inner.said(&runs, kind)).await;
+    }
+
     /// How many runs it has completed.
     pub fn completed(&self) -> usize {
         self.inner.completed.load(Ordering::Relaxed)
@@ -212,6 +218,15 @@ impl Inner {
         if runs.is_empty() {
             return;
         }
+        let mut said = self.said(runs, kind);
+        let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
+        // Of statuses alone: nobody is told of late words.
+        let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
+        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        self.send(said).await;
+    }
+
+    fn said(&self, runs: &[(String, String)], kind: &str) -> Pipeline {
         let at = Timestamp::now().to_string();
         let mut said = Pipeline::new();
         for (execution, job) in runs {
@@ -226,10 +241,10 @@ impl Inner {
                 said.cmd("XADD").arg(channel).arg("*").arg("data").arg(log.to_string()).ignore();
             }
         }
-        let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
-        // Of statuses alone: nobody is told of late words.
-        let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
-        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        said
+    }
+
+    async fn send(&self, said: Pipeline) {
         let said: redis::RedisResult<()> = said.query_async(&mut self.redis.clone()).await;
         said.expect("Redis is there");
     }

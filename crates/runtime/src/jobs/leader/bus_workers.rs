@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::{COORDINATORS, Node};
+use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
@@ -353,7 +353,7 @@ async fn compare(node: &Node, term: &Term) -> Result<()> {
         let mut unread = HashSet::new();
         for run in &lost {
             // It may have ended and its owner not have read so yet.
-            if node.bus().backlog(&node.channels.status(run.job_id), COORDINATORS).await? > 0 {
+            if super::has_unread(node, run.job_id).await? {
                 unread.insert(run.execution_id);
             }
         }

@@ -22,14 +22,14 @@ use std::time::Duration;
 
 use convoke_core::jobs::wire::Ready;
 use convoke_core::ports::Subscription;
-use convoke_core::{Error, QueueName, Result};
+use convoke_core::{Error, JobId, QueueName, Result};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 pub use bus_workers::BusWorkers;
 
-use super::node::{Node, WORKERS};
+use super::node::{COORDINATORS, Node, WORKERS};
 use super::telemetry;
 use crate::election::{Duty, Tell, Term};
 
@@ -84,6 +84,14 @@ async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
     match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
         Err(Error::Conflict(_)) => Ok(None),
         answer => answer.map(Some),
+    }
+}
+
+/// Whether a job's channel holds something that its owner has not read: perhaps the end of its run.
+async fn has_unread(node: &Node, job: JobId) -> Result<bool> {
+    match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
+        Err(Error::Conflict(_)) => Ok(false),
+        answer => answer.map(|count| count > 0),
     }
 }
 

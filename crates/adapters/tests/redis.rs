@@ -164,6 +164,38 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn an_empty_queue_that_nobody_reads_is_forgotten_and_is_there_again_for_who_does() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let (here, there) = (connect(&server.url()).await, connect(&server.url()).await);
+        let queues = ["q".to_owned(), "no such queue".to_owned()];
+        let (one, two) = (
+            here.consumer("q", "g", "one").await.expect("consumer"),
+            there.consumer("q", "g", "two").await.expect("consumer"),
+        );
+        push(&here, "q", &["a"]).await;
+        here.forget_unread(&queues, Duration::ZERO).await.expect("forget");
+        let taken = one.take(1).await.expect("what nobody was given stays");
+        here.forget_unread(&queues, Duration::ZERO).await.expect("forget");
+        assert_eq!(probe.keys("*").await, ["q"], "so does what is pending");
+        one.ack(&ids(&taken)).await.expect("ack");
+        here.forget_unread(&queues, Duration::from_secs(600)).await.expect("forget");
+        assert_eq!(probe.keys("*").await, ["q"], "and what was read lately");
+        here.forget_unread(&queues, Duration::ZERO).await.expect("forget");
+        assert!(probe.keys("*").await.is_empty());
+        for consumer in [two, one] {
+            assert_eq!(here.backlog("q", "g").await.expect("backlog"), 0);
+            let (taken, ()) = tokio::join!(consumer.take(1), push(&here, "q", &["b"]));
+            let taken = taken.expect("take");
+            assert_eq!(texts(&taken), ["b"]);
+            consumer.ack(&ids(&taken)).await.expect("ack");
+            consumer.leave().await.expect("leave");
+        }
+        here.forget_unread(&queues, Duration::from_secs(600)).await.expect("forget");
+        assert!(probe.keys("*").await.is_empty(), "those who left are no readers");
+    }
+
+    #[tokio::test]
     async fn who_leaves_with_nothing_is_forgotten_by_the_server() {
         let server = RedisServer::start().await;
         let mut probe = Probe::connect(&server.url()).await;

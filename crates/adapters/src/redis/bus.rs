@@ -19,6 +19,7 @@ use super::failure::{Intent, senseless};
 use super::line::Line;
 use super::member::{Member, PoisonShelf};
 use super::multiplex::RedisMultiplex;
+use super::script::Script;
 use super::switchboard::Switchboard;
 use super::{push, script, topics};
 
@@ -30,7 +31,7 @@ const BACKLOG_COUNTED_MAX: &str = "10000";
 /// Bounds one UNLINK.
 const CLOSE_MAX: usize = 1_000;
 /// Bounds one script's time on the server, where everybody waits for it.
-const TRIM_MAX: usize = 100;
+const TIDY_MAX: usize = 100;
 /// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
 const CLOSE_WAIT: Duration = Duration::from_millis(2);
 
@@ -64,6 +65,14 @@ impl RedisBus {
     /// How many entries this process has set aside because they were given too often.
     pub fn poisoned(&self) -> u64 {
         self.poison.count.load(Ordering::Relaxed)
+    }
+
+    async fn tidy(&self, script: &Script, queues: &[String], args: &[&[u8]]) -> Result<()> {
+        for part in queues.chunks(TIDY_MAX) {
+            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
+            self.line.run(Intent::Change, script, &keys, args).await?;
+        }
+        Ok(())
     }
 }
 
@@ -126,11 +135,12 @@ impl Bus for RedisBus {
     }
 
     async fn trim(&self, queues: &[String]) -> Result<()> {
-        for part in queues.chunks(TRIM_MAX) {
-            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
-            self.line.run(Intent::Change, &script::TRIM, &keys, &[]).await?;
-        }
-        Ok(())
+        self.tidy(&script::TRIM, queues, &[]).await
+    }
+
+    async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()> {
+        let idle_ms = idle.as_millis().to_string();
+        self.tidy(&script::FORGET, queues, &[idle_ms.as_bytes()]).await
     }
 
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {

@@ -1,7 +1,8 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
 //!
 //! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
-//! and then by walking over the bus; so is what workers have acknowledged and not deleted.
+//! and then by walking over the bus; so are entries that workers have acknowledged and not deleted, and the channels of queues
+//! whose workers have gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,9 +52,18 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
 async fn walk(node: &Node, term: &Term) -> Result<()> {
     let open = node.bus().queues(&node.channels.jobs()).await?;
     close_strays(node, term, &open).await?;
-    let is_dispatch = |name: &String| node.channels.queue_of(name).is_some();
-    let dispatch: Vec<String> = open.into_iter().filter(is_dispatch).collect();
-    node.bus().trim(&dispatch).await
+    tidy(node, open).await
+}
+
+/// Tidies the channels by which workers get their runs, and closes those of queues that no worker serves any more: names
+/// of queues are free to make up.
+async fn tidy(node: &Node, open: Vec<String>) -> Result<()> {
+    let queue_of = |name: &String| node.channels.queue_of(name);
+    let mut dispatch: Vec<String> = open.into_iter().filter(|name| queue_of(name).is_some()).collect();
+    node.bus().trim(&dispatch).await?;
+    let served = super::served(node).await?;
+    dispatch.retain(|name| queue_of(name).is_some_and(|queue| !served.contains(&queue)));
+    node.bus().forget_unread(&dispatch, node.settings.worker.stale_after).await
 }
 
 /// Closes channels of jobs that were cleaned before, or are gone.

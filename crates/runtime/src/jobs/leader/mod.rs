@@ -17,10 +17,11 @@ mod retention;
 mod scheduler;
 mod timeouts;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::wire::Ready;
+use convoke_core::jobs::wire::{Ready, WorkerState};
 use convoke_core::ports::Subscription;
 use convoke_core::{Error, JobId, QueueName, Result};
 use jiff::Timestamp;
@@ -85,6 +86,13 @@ async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
         Err(Error::Conflict(_)) => Ok(None),
         answer => answer.map(Some),
     }
+}
+
+/// Queues that some live worker serves.
+async fn served(node: &Node) -> Result<HashSet<QueueName>> {
+    let workers = node.store().workers().await?;
+    let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
+    Ok(live.flat_map(|worker| worker.queues).collect())
 }
 
 /// Whether a job's channel holds something that its owner has not read: perhaps the end of its run.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::wire::{Dispatch, WorkerState};
+use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::Consumer;
 use convoke_core::{QueueName, Result};
@@ -43,9 +43,7 @@ async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>)
     if dispatched.peek().is_none() {
         return Ok(());
     }
-    let workers = node.store().workers().await?;
-    let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
-    let served: HashSet<QueueName> = live.flat_map(|worker| worker.queues).collect();
+    let served = super::served(node).await?;
     for queue in dispatched.filter(|queue| !served.contains(&queue.name)) {
         if before.contains(&queue.name) {
             recall(node, term, &queue.name).await?;

@@ -75,6 +75,17 @@ impl Channels {
         (id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase())).then_some((job, channel))
     }
 
+    /// A channel's name without the prefix and without what there may be any number of: ids, queues, nodes. To count by.
+    pub fn kind_of<'a>(&self, name: &'a str) -> &'a str {
+        let kind = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+        let is_one_of = |many: &&str| kind.strip_prefix(many).is_some_and(|rest| rest.starts_with('.'));
+        match self.job_of(name) {
+            Some((_, JobChannel::Status)) => "job.status",
+            Some((_, JobChannel::Logs)) => "job.logs",
+            None => ["job.dispatch", "job.handoff.ack"].into_iter().find(is_one_of).unwrap_or(kind),
+        }
+    }
+
     /// Both channels of each of `jobs`.
     pub fn of_jobs(&self, jobs: &[JobId]) -> Vec<String> {
         jobs.iter().flat_map(|job| [self.status(*job), self.logs(*job)]).collect()
@@ -197,6 +208,29 @@ mod tests {
         ];
         for name in others {
             assert_eq!(channels.job_of(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_by_channel_is_counted_by_few() {
+        let job: JobId = "0198c0de-0000-7000-8000-00000000000a".parse().expect("an id");
+        let (queue, node) = (QueueName::new("a.b").expect("a name"), NodeId::new("n-1").expect("a name"));
+        for prefix in ["convoke", "a.b"] {
+            let channels = Channels::new(prefix);
+            let kinds = [
+                (channels.enqueue(), "job.enqueue"),
+                (channels.worker_heartbeat(), "worker.heartbeat"),
+                (channels.bell(), "job.bell"),
+                (channels.handoff(), "job.handoff"),
+                (channels.handoff_ack(&node), "job.handoff.ack"),
+                (channels.dispatch(&queue), "job.dispatch"),
+                (channels.status(job), "job.status"),
+                (channels.logs(job), "job.logs"),
+                ("job.dispatch".into(), "job.dispatch"),
+            ];
+            for (name, expected) in kinds {
+                assert_eq!(channels.kind_of(&name), expected);
+            }
         }
     }
 

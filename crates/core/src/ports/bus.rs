@@ -99,7 +99,8 @@ pub trait Multiplex: Send + Sync {
     /// multiplex that did not acknowledge it. Changes nothing for a queue that it reads already.
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
-    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
+    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel. A bell that could not
+    /// be read may be among them, under the bell's own name and without an id, so that it can be set aside.
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>>;
     /// Done with these entries of each queue: they are gone, for all. A queue that is empty then leaves nothing behind.
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;

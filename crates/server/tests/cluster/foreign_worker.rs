@@ -56,6 +56,23 @@ async fn an_end_that_nobody_rang_for_comes_before_the_timeout_and_any_other_word
     }
 }
 
+/// What nobody can read is set aside and counted by the kind of channel it came by, whatever the prefix is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_counted_by_the_kind_of_its_channel() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    for topic in ["worker.heartbeat", "job.bell"] {
+        fleet.ask_bus::<()>(&["PUBLISH", &format!("{}.{topic}", fleet.prefix()), "{"]).await;
+    }
+    fleet.ask_bus::<()>(&["XADD", &format!("{}.job.enqueue", fleet.prefix()), "*", "data", "{"]).await;
+    for kind in ["worker.heartbeat", "job.bell", "job.enqueue"] {
+        let label = format!("channel=\"{kind}\"");
+        let counted = async || fleet.metric("convoke_bus_poison_total", &[&label]).await;
+        settle("messages that were set aside", 1.0, counted).await;
+    }
+    let shelf = format!("{}.poison", fleet.prefix());
+    settle("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
+}
+
 async fn completed(fleet: &Fleet, queue: &str, count: usize) {
     let path = format!("/v1/queues/{queue}");
     settle("completed jobs", json!(count), || async { fleet.any().read(&path).await["counts"]["completed"].clone() })

@@ -7,15 +7,18 @@ const JOBS: usize = 50;
 
 /// It acknowledges and does not delete: what it is done with still lies on the channel, and is no work that waits.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_only_acknowledges_is_given_every_job_and_leaves_nothing_behind() {
+async fn who_only_acknowledges_is_given_every_job() {
+    // Nobody walks over the bus and trims meanwhile.
+    let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).set("channels.scan_interval", "1h");
+    let fleet = builder.start().await;
+    let channel = acknowledge_all(&fleet).await;
+    assert!(fleet.ask_bus::<usize>(&["XLEN", &channel]).await > 0, "what it acknowledged still lies there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_acknowledges_and_leaves_where_it_is_goes_in_time() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
-    let worker = fleet.bus_worker("foreign", "plain", 2).await;
-    worker.only_ack();
-    worker.let_go();
-    let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    completed(&fleet, "plain", JOBS).await;
-    let channel = format!("{}.job.dispatch.plain", fleet.prefix());
+    let channel = acknowledge_all(&fleet).await;
     settle("entries on the channel", 0, || async { fleet.ask_bus::<usize>(&["XLEN", &channel]).await }).await;
 }
 
@@ -71,6 +74,17 @@ async fn nonsense_is_counted_by_the_kind_of_its_channel() {
     }
     let shelf = format!("{}.poison", fleet.prefix());
     settle("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
+}
+
+/// Has jobs run by a worker that deletes nothing. Their channel.
+async fn acknowledge_all(fleet: &Fleet) -> String {
+    let worker = fleet.bus_worker("foreign", "plain", 2).await;
+    worker.only_ack();
+    worker.let_go();
+    let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    completed(fleet, "plain", JOBS).await;
+    format!("{}.job.dispatch.plain", fleet.prefix())
 }
 
 async fn completed(fleet: &Fleet, queue: &str, count: usize) {

@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -64,6 +65,16 @@ impl Bus for Unsteady {
     async fn close(&self, queues: &[String]) -> Result<()> {
         self.answer()?;
         self.bus.close(queues).await
+    }
+
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        self.answer()?;
+        self.bus.trim(queues).await
+    }
+
+    async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()> {
+        self.answer()?;
+        self.bus.forget_unread(queues, idle).await
     }
 
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {

@@ -4,6 +4,7 @@
 //! that is not so, and this says it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,6 +41,14 @@ impl Bus for SharedBus {
 
     async fn close(&self, queues: &[String]) -> Result<()> {
         self.0.close(queues).await
+    }
+
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        self.0.trim(queues).await
+    }
+
+    async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()> {
+        self.0.forget_unread(queues, idle).await
     }
 
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {

@@ -19,16 +19,19 @@ use super::failure::{Intent, senseless};
 use super::line::Line;
 use super::member::{Member, PoisonShelf};
 use super::multiplex::RedisMultiplex;
+use super::script::Script;
 use super::switchboard::Switchboard;
 use super::{push, script, topics};
 
 const WHAT: &str = "bus";
 /// How often an entry is given before it is set aside.
 const DELIVERIES_MAX: u32 = 16;
-/// How far a backlog is counted where it must be counted: a queue that several groups share and entries were deleted from.
+/// How far a backlog is counted where it must be counted: where Redis has lost count of what a group was given.
 const BACKLOG_COUNTED_MAX: &str = "10000";
 /// Bounds one UNLINK.
 const CLOSE_MAX: usize = 1_000;
+/// Bounds one script's time on the server, where everybody waits for it.
+const TIDY_MAX: usize = 100;
 /// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
 const CLOSE_WAIT: Duration = Duration::from_millis(2);
 
@@ -62,6 +65,14 @@ impl RedisBus {
     /// How many entries this process has set aside because they were given too often.
     pub fn poisoned(&self) -> u64 {
         self.poison.count.load(Ordering::Relaxed)
+    }
+
+    async fn tidy(&self, script: &Script, queues: &[String], args: &[&[u8]]) -> Result<()> {
+        for part in queues.chunks(TIDY_MAX) {
+            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
+            self.line.run(Intent::Change, script, &keys, args).await?;
+        }
+        Ok(())
     }
 }
 
@@ -121,6 +132,15 @@ impl Bus for RedisBus {
         }
         tokio::time::sleep(CLOSE_WAIT).await;
         Ok(())
+    }
+
+    async fn trim(&self, queues: &[String]) -> Result<()> {
+        self.tidy(&script::TRIM, queues, &[]).await
+    }
+
+    async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()> {
+        let idle_ms = idle.as_millis().to_string();
+        self.tidy(&script::FORGET, queues, &[idle_ms.as_bytes()]).await
     }
 
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {

@@ -46,6 +46,7 @@ scripts! {
     BACKLOG = "backlog",
     ELECT = "elect",
     ENROLL = "enroll",
+    FORGET = "forget",
     LEAVE = "leave",
     MESH_BEAT = "mesh/beat",
     MESH_LEAD = "mesh/lead",
@@ -60,4 +61,5 @@ scripts! {
     RESIGN = "resign",
     ROSTER = "roster",
     TAKE_OVER = "take_over",
+    TRIM = "trim",
 }

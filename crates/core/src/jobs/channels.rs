@@ -30,6 +30,12 @@ impl Channels {
         format!("{}.job.dispatch.{queue}", self.prefix)
     }
 
+    /// Whose jobs a channel carries, where it is one of [`Channels::dispatch`].
+    pub fn queue_of(&self, name: &str) -> Option<QueueName> {
+        let queue = name.strip_prefix(&self.prefix)?.strip_prefix(".job.dispatch.")?;
+        QueueName::new(queue).ok()
+    }
+
     /// Topic: every worker must see a cancellation.
     pub fn cancel(&self) -> String {
         format!("{}.job.cancel", self.prefix)
@@ -67,6 +73,17 @@ impl Channels {
         // Only the form in which we write ids: another spelling of one would be another channel.
         let job: JobId = id.parse().ok()?;
         (id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase())).then_some((job, channel))
+    }
+
+    /// A channel's name without the prefix and without what there may be any number of: ids, queues, nodes. To count by.
+    pub fn kind_of<'a>(&self, name: &'a str) -> &'a str {
+        let kind = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+        let is_one_of = |many: &&str| kind.strip_prefix(many).is_some_and(|rest| rest.starts_with('.'));
+        match self.job_of(name) {
+            Some((_, JobChannel::Status)) => "job.status",
+            Some((_, JobChannel::Logs)) => "job.logs",
+            None => ["job.dispatch", "job.handoff.ack"].into_iter().find(is_one_of).unwrap_or(kind),
+        }
     }
 
     /// Both channels of each of `jobs`.
@@ -195,11 +212,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_counted_by_channel_is_counted_by_few() {
+        let job: JobId = "0198c0de-0000-7000-8000-00000000000a".parse().expect("an id");
+        let (queue, node) = (QueueName::new("a.b").expect("a name"), NodeId::new("n-1").expect("a name"));
+        for prefix in ["convoke", "a.b"] {
+            let channels = Channels::new(prefix);
+            let kinds = [
+                (channels.enqueue(), "job.enqueue"),
+                (channels.worker_heartbeat(), "worker.heartbeat"),
+                (channels.bell(), "job.bell"),
+                (channels.handoff(), "job.handoff"),
+                (channels.handoff_ack(&node), "job.handoff.ack"),
+                (channels.dispatch(&queue), "job.dispatch"),
+                (channels.status(job), "job.status"),
+                (channels.logs(job), "job.logs"),
+                ("job.dispatch".into(), "job.dispatch"),
+            ];
+            for (name, expected) in kinds {
+                assert_eq!(channels.kind_of(&name), expected);
+            }
+        }
+    }
+
+    #[test]
     fn no_queue_can_take_the_name_of_another_channel() {
         let channels = Channels::new("convoke");
         for name in ["enqueue", "../assigned", "a.b", "dispatch.email"] {
             let queue = QueueName::new(name).expect("a name");
             assert!(channels.dispatch(&queue).starts_with("convoke.job.dispatch."));
+            assert_eq!(channels.queue_of(&channels.dispatch(&queue)), Some(queue));
+        }
+        for name in ["convoke.job.dispatch.", "convoke.job.enqueue", "other.job.dispatch.email", ""] {
+            assert_eq!(channels.queue_of(name), None, "{name}");
         }
         assert_ne!(channels.handoff_ack(&NodeId::new("x").expect("a name")), channels.handoff());
     }

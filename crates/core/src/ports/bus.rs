@@ -31,7 +31,13 @@ pub trait Bus: Send + Sync {
     /// Forgets queues and all they hold, pending entries included. Not an error where one does not exist. Those who still
     /// read one go on with what is pushed afterwards.
     async fn close(&self, queues: &[String]) -> Result<()>;
-    /// Queues whose names begin with `prefix` and that hold something; some may be named twice. Walks over everything there
+    /// Drops what every group of a queue was given and has acknowledged. A [`Consumer`] leaves nothing of the kind; somebody
+    /// who reads the queue without one may. What is pending, or was not given to some group, is never touched.
+    async fn trim(&self, queues: &[String]) -> Result<()>;
+    /// Forgets those of `queues` that hold nothing, of which nothing is pending and whose consumers were not heard of for
+    /// `idle`. A queue that is read all the same is there again with the next read, and its group begins anew.
+    async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()>;
+    /// Queues whose names begin with `prefix` and that hold something, and perhaps empty ones that are not forgotten; some may be named twice. Walks over everything there
     /// is: for housekeeping, now and then.
     async fn queues(&self, prefix: &str) -> Result<Vec<String>>;
     /// Whether it answers.
@@ -93,7 +99,8 @@ pub trait Multiplex: Send + Sync {
     /// multiplex that did not acknowledge it. Changes nothing for a queue that it reads already.
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
-    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel.
+    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel. A bell that could not
+    /// be read may be among them, under the bell's own name and without an id, so that it can be set aside.
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>>;
     /// Done with these entries of each queue: they are gone, for all. A queue that is empty then leaves nothing behind.
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;

@@ -55,7 +55,8 @@ pub fn describe() {
     for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
     }
-    for channel in ["job.status", "job.logs"] {
+    let jobs = ["job.enqueue", "job.dispatch", "job.assigned", "job.status", "job.logs", "job.handoff", "job.cancel"];
+    for channel in jobs.into_iter().chain(["job.bell", "worker.heartbeat", "coordinator.heartbeat"]) {
         counter!("convoke_bus_poison_total", "channel" => channel).absolute(0);
     }
     for outcome in ["acked", "retried", "orphaned"] {
@@ -196,12 +197,8 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
 pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
     warn!(channel, %error, "a message could not be read");
-    // A job's own channels are many: they are counted together.
-    let label = match channel.rsplit_once('.') {
-        Some((_, kind @ ("status" | "logs"))) => format!("job.{kind}"),
-        _ => channel.clone(),
-    };
-    counter!("convoke_bus_poison_total", "channel" => label).increment(1);
+    let kind = node.channels.kind_of(&channel).to_owned();
+    counter!("convoke_bus_poison_total", "channel" => kind).increment(1);
     let poison = Poison::of(channel, error, &body);
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
         warn!(%error, "a poisoned message could not be set aside");

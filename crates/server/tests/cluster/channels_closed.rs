@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use convoke_testkit::invariants::b1_channels;
-use convoke_testkit::process::{Fleet, PATIENCE, eventually, settle};
+use convoke_testkit::process::{Fleet, Handling, PATIENCE, Plan, eventually, settle};
 use serde_json::json;
 
 const JOBS: usize = 10_000;
@@ -56,6 +56,42 @@ async fn a_channel_that_a_late_word_opened_again_is_closed_too() {
     settle("keys of jobs on the bus", 0, || keys(&fleet)).await;
     let job = fleet.any().read(&format!("/v1/jobs/{id}")).await;
     assert_eq!((&job["status"], &job["attempt"]), (&json!("completed"), &json!(1)), "what is over stays as it is");
+}
+
+/// Names of queues are free to make up: a channel must not outlive its workers for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_channel_is_left_of_queues_that_nobody_serves_and_they_work_again_when_somebody_does() {
+    let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    let queues: Vec<String> = (0..100).map(|n| format!("made-up-{n}")).collect();
+    for node in 0..2 {
+        let (http, id) = (fleet.member(node).http().clone(), format!("visitor-{node}"));
+        let visitor = json!({ "workerId": id, "name": id, "queues": queues, "concurrency": 1 });
+        http.post("/v1/worker/register", visitor).await.expect("an answer").expect(200);
+    }
+    let channels = || async {
+        let channel = format!("{}.job.dispatch.", fleet.prefix());
+        fleet.bus_keys().await.iter().filter(|key| key.starts_with(&channel)).count()
+    };
+    assert!(channels().await > 0, "there is nothing to close");
+    for node in 0..2 {
+        let gone = json!({ "workerId": format!("visitor-{node}") });
+        fleet.member(node).http().post("/v1/worker/leave", gone).await.expect("an answer").expect(200);
+    }
+    settle("channels of queues", 0, channels).await;
+    for node in 0..2 {
+        fleet
+            .employ(
+                node,
+                Plan::new(&format!("w{node}"), "made-up-7", |_| Handling::Complete(json!(null))).concurrency(1),
+            )
+            .await;
+    }
+    let jobs = vec![json!({ "type": "plain", "queue": "made-up-7" }); 50];
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    settle("completed jobs", json!(50), || async {
+        fleet.any().read("/v1/queues/made-up-7").await["counts"]["completed"].clone()
+    })
+    .await;
 }
 
 async fn keys(fleet: &Fleet) -> usize {

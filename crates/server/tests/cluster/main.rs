@@ -12,6 +12,7 @@ mod checker;
 mod drain_without_detector;
 mod everyone_owns;
 mod follower_killed;
+mod foreign_worker;
 mod handoff_acks;
 mod leader_killed;
 mod leader_paused;

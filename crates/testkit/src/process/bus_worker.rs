@@ -41,6 +41,8 @@ struct Inner {
     lets_go: AtomicBool,
     /// It says a last word of each run after its end.
     speaks_late: AtomicBool,
+    /// It acknowledges what it takes and leaves it where it is.
+    only_acks: AtomicBool,
     completed: AtomicUsize,
 }
 
@@ -58,6 +60,7 @@ impl BusWorker {
             held: Mutex::default(),
             lets_go: AtomicBool::new(false),
             speaks_late: AtomicBool::new(false),
+            only_acks: AtomicBool::new(false),
             completed: AtomicUsize::new(0),
         });
         inner.join().await;
@@ -82,9 +85,20 @@ impl BusWorker {
         self.inner.speaks_late.store(true, Ordering::Relaxed);
     }
 
+    /// From now on acknowledges what it takes and does not delete it, which is all that Redis asks of a consumer.
+    pub fn only_ack(&self) {
+        self.inner.only_acks.store(true, Ordering::Relaxed);
+    }
+
     /// Says once more of a run that it has begun, however long ago it ended. The channel is there when this returns.
     pub async fn speak_of(&self, execution: &str, job: &str) {
         self.inner.say(&[(execution.into(), job.into())], "started").await;
+    }
+
+    /// Says this of all that it has, and rings for nobody, as a worker does that knows no bell.
+    pub async fn say_quietly(&self, kind: &str) {
+        let runs: Vec<_> = self.held().into_iter().collect();
+        self.inner.send(self.inner.said(&runs, kind)).await;
     }
 
     /// How many runs it has completed.
@@ -178,7 +192,9 @@ impl Inner {
         self.say(&runs, "started").await;
         let mut done = redis::pipe();
         done.cmd("XACK").arg(self.dispatches()).arg(GROUP).arg(&ids);
-        done.cmd("XDEL").arg(self.dispatches()).arg(&ids);
+        if !self.only_acks.load(Ordering::Relaxed) {
+            done.cmd("XDEL").arg(self.dispatches()).arg(&ids);
+        }
         let _: redis::RedisResult<()> = done.query_async(&mut self.redis.clone()).await;
         runs.len()
     }
@@ -202,6 +218,15 @@ impl Inner {
         if runs.is_empty() {
             return;
         }
+        let mut said = self.said(runs, kind);
+        let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
+        // Of statuses alone: nobody is told of late words.
+        let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
+        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        self.send(said).await;
+    }
+
+    fn said(&self, runs: &[(String, String)], kind: &str) -> Pipeline {
         let at = Timestamp::now().to_string();
         let mut said = Pipeline::new();
         for (execution, job) in runs {
@@ -216,10 +241,10 @@ impl Inner {
                 said.cmd("XADD").arg(channel).arg("*").arg("data").arg(log.to_string()).ignore();
             }
         }
-        let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
-        // Of statuses alone: nobody is told of late words.
-        let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
-        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        said
+    }
+
+    async fn send(&self, said: Pipeline) {
         let said: redis::RedisResult<()> = said.query_async(&mut self.redis.clone()).await;
         said.expect("Redis is there");
     }

@@ -288,11 +288,22 @@ impl Fleet {
         Chronicler::install(&self.store_url(), &self.members[leader].id).await
     }
 
+    /// Has Redis itself do something, as anybody could.
+    pub async fn ask_bus<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut connection = self.bus_connection().await;
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut connection).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    async fn bus_connection(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.bus_url()).expect("an address");
+        eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await
+    }
+
     /// All keys on the bus that begin with the fleet's prefix.
     pub async fn bus_keys(&self) -> Vec<String> {
-        let client = redis::Client::open(self.bus_url()).expect("an address");
-        let mut connection =
-            eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
+        let mut connection = self.bus_connection().await;
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
         loop {

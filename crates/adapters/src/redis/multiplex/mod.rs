@@ -32,6 +32,8 @@ use super::switchboard::{Listener, Listening, Switchboard};
 
 /// A bell that is larger is not read: then everything is.
 const BELL_BYTES_MAX: usize = 1 << 20;
+/// So many of those that make no sense are kept until somebody asks; who sends more is known by then.
+const SPOILT_MAX: usize = 16;
 /// Bounds one script's time on the server, where everybody waits for it.
 const ACK_QUEUES_MAX: usize = 200;
 const ACK_IDS_MAX: usize = 2_000;
@@ -51,6 +53,8 @@ pub(super) struct RedisMultiplex {
 
 struct Desk {
     readings: Mutex<Readings>,
+    /// Bells that could not be read, for the caller to set aside.
+    spoilt: Mutex<Vec<Bytes>>,
     more: Notify,
 }
 
@@ -62,6 +66,10 @@ impl Listener for Desk {
             None => {
                 debug!(bytes = body.len(), "a bell could not be read: everything is");
                 self.readings.lock().make_all_ready();
+                let mut spoilt = self.spoilt.lock();
+                if body.len() <= BELL_BYTES_MAX && spoilt.len() < SPOILT_MAX {
+                    spoilt.push(body);
+                }
                 true
             }
         };
@@ -78,7 +86,11 @@ impl Listener for Desk {
 
 impl RedisMultiplex {
     pub(super) async fn open(line: Line, switchboard: &Switchboard, channels: Channels) -> Result<Self> {
-        let desk = Arc::new(Desk { readings: Mutex::new(Readings::new(Instant::now())), more: Notify::new() });
+        let desk = Arc::new(Desk {
+            readings: Mutex::new(Readings::new(Instant::now())),
+            spoilt: Mutex::default(),
+            more: Notify::new(),
+        });
         let listening = switchboard.listen(&[channels.bell()], desk.clone());
         switchboard.confirm(&listening).await?;
         Ok(RedisMultiplex { line, channels, desk, read: tokio::sync::Mutex::default(), _listening: listening })
@@ -183,6 +195,11 @@ impl Multiplex for RedisMultiplex {
 
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>> {
         loop {
+            let spoilt = std::mem::take(&mut *self.desk.spoilt.lock());
+            if !spoilt.is_empty() {
+                let entries = spoilt.into_iter().map(|body| Entry { id: String::new(), body });
+                return Ok(vec![(self.channels.bell(), entries.collect())]);
+            }
             match self.next_now().await {
                 Ok(Some(given)) if !given.is_empty() => return Ok(given),
                 Ok(Some(_)) => {}

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::jobs::run::NewLog;
-use convoke_core::jobs::wire::{LogMessage, StatusKind, StatusMessage};
+use convoke_core::jobs::wire::{Bell, LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
 use convoke_core::limits::{ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, RESULT_BYTES_MAX};
 use convoke_core::ports::Multiplex;
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
+use serde::de::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -42,7 +43,8 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
         let batch = channels.next().await?;
         node.claims.heard_channel(Instant::now());
         let now = node.now();
-        let mut reports = Reports { owner: node.id.clone(), list: Vec::new(), by_run: HashMap::new() };
+        let bell = node.channels.bell();
+        let mut reports = Reports { owner: node.id.clone(), bell, list: Vec::new(), by_run: HashMap::new() };
         let mut read = Vec::with_capacity(batch.len());
         for (queue, deliveries) in batch {
             let mut entries = Vec::with_capacity(deliveries.len());
@@ -87,6 +89,8 @@ async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<Vec
 
 struct Reports {
     owner: NodeId,
+    /// The name of the channel of bells.
+    bell: String,
     list: Vec<RunReport>,
     by_run: HashMap<ExecutionId, usize>,
 }
@@ -94,7 +98,11 @@ struct Reports {
 impl Reports {
     /// Answers which of the reports it became part of.
     fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<usize> {
-        if queue.ends_with(".logs") {
+        if queue == self.bell {
+            // Handed on only where it could not be read.
+            serde_json::from_slice::<Bell>(body)?;
+            Err(serde_json::Error::custom("a bell is no event"))
+        } else if queue.ends_with(".logs") {
             let log: LogMessage = serde_json::from_slice(body)?;
             let index = self.of(log.job_id, log.execution_id);
             let message = cut(log.message, LOG_LINE_BYTES_MAX);

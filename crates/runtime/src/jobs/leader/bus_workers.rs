@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::{COORDINATORS, Node, WORKERS};
+use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
@@ -353,7 +353,7 @@ async fn compare(node: &Node, term: &Term) -> Result<()> {
         let mut unread = HashSet::new();
         for run in &lost {
             // It may have ended and its owner not have read so yet.
-            if node.bus().backlog(&node.channels.status(run.job_id), COORDINATORS).await? > 0 {
+            if super::has_unread(node, run.job_id).await? {
                 unread.insert(run.execution_id);
             }
         }
@@ -393,7 +393,7 @@ pub async fn last_taken(node: &Node, worker: &WorkerRecord) -> Result<Vec<RunRef
     let mut taken = Vec::new();
     for (queue, mut runs) in by_queue {
         // Queues are served in order: what still waits is what was dispatched last.
-        let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
+        let Some(waiting) = super::untaken(node, &queue).await? else { continue };
         runs.sort_by_key(|run| run.dispatched_at);
         runs.truncate(runs.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)));
         taken.extend(runs.into_iter().map(|run| RunRef { job_id: run.job, execution_id: run.execution }));

@@ -1,7 +1,8 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
 //!
 //! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
-//! and then by walking over the bus.
+//! and then by walking over the bus; so are entries that workers have acknowledged and not deleted, and the channels of queues
+//! whose workers have gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tracing::debug;
 use crate::election::Term;
 use crate::jobs::node::Node;
 
-/// So many scans for finished jobs come before one for strays.
-const STRAYS_EVERY: u32 = 6;
+/// So many scans for finished jobs come before a walk over the bus.
+const WALK_EVERY: u32 = 6;
 
 pub async fn run(node: Arc<Node>, term: Term) {
     let mut scans = 0;
@@ -22,7 +23,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
         scans += 1;
         let cleaned = async {
             clean(&node, &term).await?;
-            if scans % STRAYS_EVERY == 0 { close_strays(&node, &term).await } else { Ok(()) }
+            if scans % WALK_EVERY == 0 { walk(&node, &term).await } else { Ok(()) }
         };
         if let Err(error) = cleaned.await {
             super::note(&term, "channel cleanup", &error);
@@ -48,9 +49,25 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
     Ok(())
 }
 
-/// Closes channels of jobs that were cleaned before, or are gone.
-async fn close_strays(node: &Node, term: &Term) -> Result<()> {
+async fn walk(node: &Node, term: &Term) -> Result<()> {
     let open = node.bus().queues(&node.channels.jobs()).await?;
+    close_strays(node, term, &open).await?;
+    tidy(node, open).await
+}
+
+/// Tidies the channels by which workers get their runs, and closes those of queues that no worker serves any more: names
+/// of queues are free to make up.
+async fn tidy(node: &Node, open: Vec<String>) -> Result<()> {
+    let queue_of = |name: &String| node.channels.queue_of(name);
+    let mut dispatch: Vec<String> = open.into_iter().filter(|name| queue_of(name).is_some()).collect();
+    node.bus().trim(&dispatch).await?;
+    let served = super::served(node).await?;
+    dispatch.retain(|name| queue_of(name).is_some_and(|queue| !served.contains(&queue)));
+    node.bus().forget_unread(&dispatch, node.settings.worker.stale_after).await
+}
+
+/// Closes channels of jobs that were cleaned before, or are gone.
+async fn close_strays(node: &Node, term: &Term, open: &[String]) -> Result<()> {
     let of_jobs = open.iter().filter_map(|name| node.channels.job_of(name));
     let jobs: Vec<JobId> = of_jobs.map(|(job, _)| job).collect::<BTreeSet<_>>().into_iter().collect();
     for jobs in jobs.chunks(node.settings.channels.batch_size) {

@@ -4,7 +4,7 @@
 //! Woken by hints (a queue has something new; a worker has other free slots), it asks the store for as many jobs as fit the
 //! windows of the queues that were touched, in one fenced write, and publishes after the commit. If it dies in between,
 //! the reconciler finds runs that nobody picked up. A queue that is paused, rate-limited or empty costs nothing and holds
-//! up no other.
+//! up no other; nor does one whose channel cannot be used.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use crate::election::Term;
-use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::node::Node;
 use crate::jobs::telemetry;
 
 /// What one write may dispatch: more would keep enqueues waiting for the commit.
@@ -52,6 +52,8 @@ struct Dispatcher {
     waiting: BTreeSet<QueueName>,
     /// Queues of which something changed since the last dispatch.
     touched: BTreeSet<QueueName>,
+    /// Queues whose channel is none.
+    unusable: BTreeSet<QueueName>,
     meters: HashMap<QueueName, SlidingWindow>,
     /// When a queue's rate limit lets the next job through.
     metered_until: Option<Timestamp>,
@@ -66,6 +68,7 @@ impl Dispatcher {
             windows: Windows::default(),
             waiting: BTreeSet::new(),
             touched: BTreeSet::new(),
+            unusable: BTreeSet::new(),
             meters: HashMap::new(),
             metered_until: None,
             looked_at: tokio::time::Instant::now(),
@@ -251,7 +254,14 @@ impl Dispatcher {
             if !self.waiting.contains(&queue) || self.windows.workers(&queue) == 0 {
                 continue;
             }
-            let backlog = self.node.bus().backlog(&self.node.channels.dispatch(&queue), WORKERS).await?;
+            let Some(backlog) = super::untaken(&self.node, &queue).await? else {
+                // Asked again with every look and every beat, and said once.
+                if self.unusable.insert(queue.clone()) {
+                    warn!(%queue, "cannot dispatch: something else is in the place of the queue's channel");
+                }
+                continue;
+            };
+            self.unusable.remove(&queue);
             let mut limit = self.windows.limit(&queue, backlog, now).min(BATCH_MAX - total);
             let meter = self.meters.get_mut(&queue);
             if let Some(meter) = meter {

@@ -17,19 +17,20 @@ mod retention;
 mod scheduler;
 mod timeouts;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::wire::Ready;
+use convoke_core::jobs::wire::{Ready, WorkerState};
 use convoke_core::ports::Subscription;
-use convoke_core::{Error, Result};
+use convoke_core::{Error, JobId, QueueName, Result};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 pub use bus_workers::BusWorkers;
 
-use super::node::Node;
+use super::node::{COORDINATORS, Node, WORKERS};
 use super::telemetry;
 use crate::election::{Duty, Tell, Term};
 
@@ -75,6 +76,30 @@ fn note(term: &Term, duty: &'static str, error: &Error) {
         warn!(duty, %error, "cannot do a leader's duty now");
     } else {
         error!(duty, %error, "a leader's duty failed");
+    }
+}
+
+/// How many runs of a queue lie on the bus for whoever takes them. `None` where something else is in the place of its channel:
+/// no other queue must suffer from that.
+async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
+    match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
+        Err(Error::Conflict(_)) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Queues that some live worker serves.
+async fn served(node: &Node) -> Result<HashSet<QueueName>> {
+    let workers = node.store().workers().await?;
+    let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
+    Ok(live.flat_map(|worker| worker.queues).collect())
+}
+
+/// Whether a job's channel holds something that its owner has not read: perhaps the end of its run.
+async fn has_unread(node: &Node, job: JobId) -> Result<bool> {
+    match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
+        Err(Error::Conflict(_)) => Ok(false),
+        answer => answer.map(|count| count > 0),
     }
 }
 

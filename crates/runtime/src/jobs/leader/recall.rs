@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::wire::{Dispatch, WorkerState};
+use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::Consumer;
 use convoke_core::{QueueName, Result};
@@ -52,9 +52,7 @@ async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>)
     for queue in paused {
         recall(node, term, &queue.name).await?;
     }
-    let workers = node.store().workers().await?;
-    let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
-    let served: HashSet<QueueName> = live.flat_map(|worker| worker.queues).collect();
+    let served = super::served(node).await?;
     for queue in dispatched.into_iter().filter(|queue| !served.contains(&queue.name)) {
         if before.contains(&queue.name) {
             recall(node, term, &queue.name).await?;
@@ -67,14 +65,14 @@ async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>)
 async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
     let channel = node.channels.dispatch(queue);
     // No more than lies there now: what is given back may be dispatched again at once, to a worker that has just come.
-    let waiting = usize::try_from(node.bus().backlog(&channel, WORKERS).await?).unwrap_or(usize::MAX);
+    let waiting = super::untaken(node, queue).await?.unwrap_or(0);
     if waiting == 0 {
         return Ok(());
     }
     // A name of its own each time, as the bus asks of its consumers.
     let name = format!("{}-recall-{}", node.id, node.execution_id());
     let consumer = node.bus().consumer(&channel, WORKERS, &name).await?;
-    let taken = take_back(node, term, queue, &*consumer, waiting).await;
+    let taken = take_back(node, term, queue, &*consumer, usize::try_from(waiting).unwrap_or(usize::MAX)).await;
     // What could not be given back can be taken by others at once.
     consumer.leave().await?;
     taken

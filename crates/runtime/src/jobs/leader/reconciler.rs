@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::election::Term;
-use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
@@ -76,7 +76,8 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
     let silent = node.bus_workers.queues_of_the_silent(stale_after / 2);
     by_queue.retain(|queue, _| !silent.contains(queue));
     for (queue, runs) in by_queue {
-        let waiting = node.bus().backlog(&node.channels.dispatch(&queue), WORKERS).await?;
+        // Where there is no channel nothing can wait on it.
+        let waiting = super::untaken(node, &queue).await?.unwrap_or(0);
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
         let reports: Vec<RunReport> = lost

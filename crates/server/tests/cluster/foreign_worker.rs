@@ -1,0 +1,94 @@
+//! A worker that nobody here wrote, and that does no more than Redis asks of a consumer, is served as any other.
+
+use convoke_testkit::process::{Fleet, eventually, settle};
+use serde_json::json;
+
+const JOBS: usize = 50;
+
+/// It acknowledges and does not delete: what it is done with still lies on the channel, and is no work that waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_acknowledges_is_given_every_job() {
+    // Nobody walks over the bus and trims meanwhile.
+    let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).set("channels.scan_interval", "1h");
+    let fleet = builder.start().await;
+    let channel = acknowledge_all(&fleet).await;
+    assert!(fleet.ask_bus::<usize>(&["XLEN", &channel]).await > 0, "what it acknowledged still lies there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_acknowledges_and_leaves_where_it_is_goes_in_time() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let channel = acknowledge_all(&fleet).await;
+    settle("entries on the channel", 0, || async { fleet.ask_bus::<usize>(&["XLEN", &channel]).await }).await;
+}
+
+/// Somebody has put something else where a queue's channel should be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_none_holds_up_no_other_queue() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let channel = format!("{}.job.dispatch.wrong", fleet.prefix());
+    fleet.ask_bus::<()>(&["SET", &channel, "no stream"]).await;
+    let idle = fleet.bus_worker("idle", "wrong", 1).await;
+    let worker = fleet.bus_worker("busy", "right", 2).await;
+    worker.let_go();
+    let job = |queue: &str| json!({ "type": "plain", "queue": queue });
+    let jobs = [vec![job("wrong")], vec![job("right"); JOBS]].concat();
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    completed(&fleet, "right", JOBS).await;
+    fleet.ask_bus::<()>(&["DEL", &channel]).await;
+    drop(idle);
+    let worker = fleet.bus_worker("next", "wrong", 1).await;
+    worker.let_go();
+    completed(&fleet, "wrong", 1).await;
+}
+
+/// A bell may be lost, and some workers know none. What they said in time counts, should it be read only when time is up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_nobody_rang_for_comes_before_the_timeout_and_any_other_word_does_not() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    for (queue, word, expected) in [("ends", "completed", "completed"), ("goes-on", "progress", "timedOut")] {
+        let worker = fleet.bus_worker(queue, queue, 1).await;
+        let job = json!({ "type": "plain", "queue": queue, "timeout": "3s", "maxRetries": 0 });
+        let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+        let path = format!("/v1/jobs/{}", job["id"].as_str().expect("an id"));
+        let status = || async { fleet.any().read(&path).await["status"].clone() };
+        settle("the job", json!("running"), status).await;
+        worker.say_quietly(word).await;
+        eventually("an end", || async { (status().await != json!("running")).then_some(()) }).await;
+        assert_eq!(status().await, json!(expected), "after {word}");
+    }
+}
+
+/// What nobody can read is set aside and counted by the kind of channel it came by, whatever the prefix is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_counted_by_the_kind_of_its_channel() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    for topic in ["worker.heartbeat", "job.bell"] {
+        fleet.ask_bus::<()>(&["PUBLISH", &format!("{}.{topic}", fleet.prefix()), "{"]).await;
+    }
+    fleet.ask_bus::<()>(&["XADD", &format!("{}.job.enqueue", fleet.prefix()), "*", "data", "{"]).await;
+    for kind in ["worker.heartbeat", "job.bell", "job.enqueue"] {
+        let label = format!("channel=\"{kind}\"");
+        let counted = async || fleet.metric("convoke_bus_poison_total", &[&label]).await;
+        settle("messages that were set aside", 1.0, counted).await;
+    }
+    let shelf = format!("{}.poison", fleet.prefix());
+    settle("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
+}
+
+/// Has jobs run by a worker that deletes nothing. Their channel.
+async fn acknowledge_all(fleet: &Fleet) -> String {
+    let worker = fleet.bus_worker("foreign", "plain", 2).await;
+    worker.only_ack();
+    worker.let_go();
+    let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    completed(fleet, "plain", JOBS).await;
+    format!("{}.job.dispatch.plain", fleet.prefix())
+}
+
+async fn completed(fleet: &Fleet, queue: &str, count: usize) {
+    let path = format!("/v1/queues/{queue}");
+    settle("completed jobs", json!(count), || async { fleet.any().read(&path).await["counts"]["completed"].clone() })
+        .await;
+}

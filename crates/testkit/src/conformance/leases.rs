@@ -411,6 +411,9 @@ fn elections(history: &[Vec<Done>]) -> usize {
     history.iter().flatten().filter(|done| matches!(done.act, Act::Elect { elected: Some(_), .. })).count()
 }
 
+/// How often a client tries to renew what others renew and resign at the same time.
+const RENEWALS_MAX: u32 = 20;
+
 /// A client that takes down what it did and saw.
 struct Client<'a> {
     leases: &'a dyn Leases,
@@ -448,10 +451,15 @@ impl<'a> Client<'a> {
 
     async fn renew(&mut self) {
         let (asked, (holder, epoch)) = (Stamp::now(), self.known.clone());
-        let renewed = match self.leases.renew(self.namespace, &holder, epoch, self.ttl).await {
-            Ok(_) => true,
-            Err(Error::Fenced { .. }) => false,
-            Err(error) => panic!("renew: {error}"),
+        let mut tries = 1;
+        let renewed = loop {
+            match self.leases.renew(self.namespace, &holder, epoch, self.ttl).await {
+                Ok(_) => break true,
+                Err(Error::Fenced { .. }) => break false,
+                // Where requests are counted, one that others were in the way of is left to the next heartbeat.
+                Err(Error::Unavailable { .. }) if tries < RENEWALS_MAX => tries += 1,
+                Err(error) => panic!("renew: {error}"),
+            }
         };
         self.note(asked, Act::Renew { holder, epoch, ttl: self.ttl, renewed }).await;
     }

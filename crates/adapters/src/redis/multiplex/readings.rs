@@ -2,7 +2,8 @@
 //!
 //! A channel is read when its bell has rung; when it is new and its bell had rung before; a moment after it was added in any
 //! case, since its bell may have been missed; and with all others when bells were lost, and now and then anyway. A channel that
-//! is removed within that moment was never read.
+//! is removed within that moment was never read. Not every worker rings: as long as no bell of a job was heard its channels are
+//! read again, less and less often, so that what is said without one is heard about as long after as the run had taken.
 //!
 //! A channel is read on from the last entry that was given and not acknowledged, or else from its beginning. Not from the last
 //! that was ever given: a channel that is emptied vanishes with its memory of ids, and an entry that comes within the same
@@ -20,8 +21,14 @@ use tokio::time::Instant;
 use super::parked::Parked;
 use crate::redis::entry::EntryId;
 
-/// How long a channel whose bell was not heard waits for its first read, together with others.
-const FIRST_READ_DELAY: Duration = Duration::from_millis(100);
+/// How long a channel whose bell was not heard waits for its first read, and from each to the next, together with others.
+const LOOKS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+];
 /// How often everything is read although no bell rang.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Bounds one round of reads: channels, and entries in all of them.
@@ -35,7 +42,8 @@ pub(super) type Channel = (JobId, JobChannel);
 pub(super) struct Readings {
     by_channel: HashMap<Channel, Reading>,
     ready: VecDeque<Ticket>,
-    added: VecDeque<(Instant, Ticket)>,
+    /// When a channel is to be looked at although no bell rang, by how often it was before.
+    looks: [VecDeque<(Instant, Ticket)>; LOOKS.len()],
     parked: Parked,
     sweep_at: Instant,
     last_number: u64,
@@ -52,6 +60,8 @@ struct Reading {
     is_ready: bool,
     /// It was read, or is to be, since it was added.
     is_begun: bool,
+    /// A bell of its job was heard: whoever speaks there rings.
+    is_rung: bool,
     /// Given and not acknowledged, in order.
     given: Vec<EntryId>,
 }
@@ -75,7 +85,7 @@ impl Readings {
         Readings {
             by_channel: HashMap::new(),
             ready: VecDeque::new(),
-            added: VecDeque::new(),
+            looks: Default::default(),
             parked: Parked::new(now),
             sweep_at: now + SWEEP_INTERVAL,
             last_number: 0,
@@ -89,11 +99,15 @@ impl Readings {
         self.last_number += 1;
         let number = self.last_number;
         let name = name.to_owned();
-        self.by_channel.insert(channel, Reading { number, name, is_ready: false, is_begun: false, given: Vec::new() });
-        if self.parked.take(&channel) {
+        let status = self.by_channel.get(&(channel.0, JobChannel::Status));
+        let was_rung = self.parked.take(&channel);
+        let is_rung = was_rung || status.is_some_and(|status| status.is_rung);
+        let reading = Reading { number, name, is_ready: false, is_begun: false, is_rung, given: Vec::new() };
+        self.by_channel.insert(channel, reading);
+        if was_rung {
             self.make_ready(channel);
         } else {
-            self.added.push_back((now + FIRST_READ_DELAY, (channel, number)));
+            self.looks[0].push_back((now + LOOKS[0], (channel, number)));
         }
     }
 
@@ -106,6 +120,9 @@ impl Readings {
         let mut is_ours = false;
         for job in &bell.jobs {
             is_ours |= self.ring_one((*job, JobChannel::Status), now);
+            if let Some(logs) = self.by_channel.get_mut(&(*job, JobChannel::Logs)) {
+                logs.is_rung = true;
+            }
         }
         for job in bell.logs.as_ref().unwrap_or(&bell.jobs) {
             is_ours |= self.ring_one((*job, JobChannel::Logs), now);
@@ -115,8 +132,9 @@ impl Readings {
 
     fn ring_one(&mut self, channel: Channel, now: Instant) -> bool {
         let is_ours = self.make_ready(channel);
-        if !is_ours {
-            self.parked.park(channel, now);
+        match self.by_channel.get_mut(&channel) {
+            Some(reading) => reading.is_rung = true,
+            None => self.parked.park(channel, now),
         }
         is_ours
     }
@@ -141,17 +159,13 @@ impl Readings {
 
     /// When something is to be read although no bell rings.
     pub(super) fn next_at(&self) -> Instant {
-        self.added.front().map_or(self.sweep_at, |(at, _)| self.sweep_at.min(*at))
+        let looks = self.looks.iter().filter_map(|looks| looks.front()).map(|(at, _)| *at);
+        looks.fold(self.sweep_at, Instant::min)
     }
 
     /// What is to be read now, if anything.
     pub(super) fn next_round(&mut self, now: Instant) -> Option<Round> {
-        while self.added.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, (channel, number))) = self.added.pop_front() else { break };
-            if self.by_channel.get(&channel).is_some_and(|reading| reading.number == number && !reading.is_begun) {
-                self.make_ready(channel);
-            }
-        }
+        self.look(now);
         if self.sweep_at <= now {
             self.sweep_at = now + SWEEP_INTERVAL;
             self.make_all_ready();
@@ -169,6 +183,23 @@ impl Readings {
         }
         let entries_max = (ENTRIES_MAX / orders.len()).clamp(ENTRIES_OF_ONE_MIN, ENTRIES_OF_ONE_MAX);
         Some(Round { orders, entries_max })
+    }
+
+    /// Makes those ready whose bell was not heard for so long, and says when they are to be looked at next.
+    fn look(&mut self, now: Instant) {
+        for look in 0..LOOKS.len() {
+            while let Some((_, ticket)) = self.looks[look].front().copied().filter(|(at, _)| *at <= now) {
+                self.looks[look].pop_front();
+                let Some(reading) = self.of(ticket) else { continue };
+                let (is_begun, is_rung) = (reading.is_begun, reading.is_rung);
+                if !is_begun || !is_rung {
+                    self.make_ready(ticket.0);
+                }
+                if let Some(delay) = LOOKS.get(look + 1).filter(|_| !is_rung) {
+                    self.looks[look + 1].push_back((now + *delay, ticket));
+                }
+            }
+        }
     }
 
     fn of(&mut self, (channel, number): Ticket) -> Option<&mut Reading> {

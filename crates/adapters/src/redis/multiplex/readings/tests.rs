@@ -67,9 +67,30 @@ fn every_channel_is_read_a_moment_after_it_was_added_unless_it_was_or_is_gone() 
     assert_eq!(names(&readings.next_round(now)), ["rung"]);
     readings.remove(&channel(3));
     let later = readings.next_at();
-    assert!(later > now && later <= now + FIRST_READ_DELAY);
+    assert!(later > now && later <= now + LOOKS[0]);
     assert_eq!(names(&readings.next_round(later)), ["silent"]);
-    assert!(readings.next_at() > later + FIRST_READ_DELAY, "nothing but the sweep is left");
+}
+
+#[test]
+fn a_channel_is_looked_at_less_and_less_often_until_a_bell_of_its_job_is_heard() {
+    let start = Instant::now();
+    let mut readings = Readings::new(start);
+    for (n, name) in [(1, "silent"), (2, "rung")] {
+        readings.add(channel(n), name, start);
+        readings.add((channel(n).0, JobChannel::Logs), &format!("{name}, logs"), start);
+    }
+    let (mut now, mut looks) = (start, Vec::new());
+    while readings.next_at() < start + SWEEP_INTERVAL {
+        now = readings.next_at();
+        looks.push((now - start, names(&readings.next_round(now)).join(" + ")));
+        readings.ring(&bell(&[2]), now);
+        assert_eq!(names(&readings.next_round(now)), ["rung"]);
+    }
+    let silent = "silent + silent, logs".to_owned();
+    let all = format!("{silent} + rung + rung, logs");
+    let expected = [(100, &all), (400, &silent), (1_400, &silent), (4_400, &silent), (14_400, &silent)];
+    assert_eq!(looks, expected.map(|(ms, names)| (Duration::from_millis(ms), names.clone())));
+    assert_eq!(names(&readings.next_round(now)), [""; 0], "nothing but the sweep is left");
 }
 
 #[test]
@@ -81,7 +102,7 @@ fn everything_is_read_now_and_then_and_when_bells_were_lost() {
     assert_eq!(names(&readings.next_round(later)), ["one"]);
     readings.make_all_ready();
     assert_eq!(names(&readings.next_round(later)), ["one"]);
-    let sweep = readings.next_at();
+    let sweep = now + SWEEP_INTERVAL;
     assert_eq!(names(&readings.next_round(sweep)), ["one"]);
     assert!(readings.next_round(sweep).is_none());
 }

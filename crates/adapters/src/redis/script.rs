@@ -34,19 +34,23 @@ fn command(verb: &str, script: &str, keys: &[&str], args: &[&[u8]]) -> Cmd {
 }
 
 macro_rules! scripts {
-    ($($name:ident = $file:literal),* $(,)?) => {
-        $(pub(super) static $name: std::sync::LazyLock<Script> =
-            std::sync::LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file, ".lua"))));)*
+    ($($name:ident = $file:literal $(after $before:literal)?),* $(,)?) => {
+        $(pub(super) static $name: std::sync::LazyLock<Script> = std::sync::LazyLock::new(|| {
+            Script::new(concat!(
+                $(include_str!(concat!("scripts/", $before, ".lua")),)?
+                include_str!(concat!("scripts/", $file, ".lua"))
+            ))
+        });)*
     };
 }
 
 scripts! {
-    ACK = "ack",
+    ACK = "ack" after "named",
     ACK_READ = "ack_read",
-    BACKLOG = "backlog",
+    BACKLOG = "backlog" after "named",
     ELECT = "elect",
     ENROLL = "enroll",
-    FORGET = "forget",
+    FORGET = "forget" after "named",
     LEAVE = "leave",
     MESH_BEAT = "mesh/beat",
     MESH_LEAD = "mesh/lead",
@@ -60,6 +64,6 @@ scripts! {
     RENEW = "renew",
     RESIGN = "resign",
     ROSTER = "roster",
-    TAKE_OVER = "take_over",
-    TRIM = "trim",
+    TAKE_OVER = "take_over" after "named",
+    TRIM = "trim" after "named",
 }

@@ -37,8 +37,8 @@ pub trait Bus: Send + Sync {
     /// Forgets those of `queues` that hold nothing, of which nothing is pending and whose consumers were not heard of for
     /// `idle`. A queue that is read all the same is there again with the next read, and its group begins anew.
     async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()>;
-    /// Queues whose names begin with `prefix` and that hold something, and perhaps empty ones that are not forgotten; some may be named twice. Walks over everything there
-    /// is: for housekeeping, now and then.
+    /// Queues whose names begin with `prefix` and that hold something, and perhaps empty ones that are not forgotten; some may
+    /// be named twice. Walks over everything there is: for housekeeping, now and then.
     async fn queues(&self, prefix: &str) -> Result<Vec<String>>;
     /// Whether it answers.
     async fn ping(&self) -> Result<()>;

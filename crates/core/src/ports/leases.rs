@@ -26,8 +26,8 @@ pub trait Leases: Send + Sync {
     /// Takes the leadership where nobody has it; `Conflict` where somebody does. The new epoch is above every earlier
     /// one and above `floor`.
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease>;
-    /// Prolongs the term; `Fenced` where it is over, even if nobody else leads yet. May be `Unavailable` where another wrote at
-    /// the same time: the next attempt tells.
+    /// Prolongs the term; `Fenced` where it is over, even if nobody else leads yet. Where requests are paid for it may be
+    /// `Unavailable` because another wrote at the same time: the next attempt tells.
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
     /// Ends the term at once. Not an error where it is over already.
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;

@@ -456,8 +456,10 @@ impl<'a> Client<'a> {
             match self.leases.renew(self.namespace, &holder, epoch, self.ttl).await {
                 Ok(_) => break true,
                 Err(Error::Fenced { .. }) => break false,
-                // Where requests are counted, one that others were in the way of is left to the next heartbeat.
-                Err(Error::Unavailable { .. }) if tries < RENEWALS_MAX => tries += 1,
+                // Where requests are paid for, one that others were in the way of is left to the next heartbeat.
+                Err(Error::Unavailable { .. }) if self.leases.glance_interval().is_none() && tries < RENEWALS_MAX => {
+                    tries += 1;
+                }
                 Err(error) => panic!("renew: {error}"),
             }
         };

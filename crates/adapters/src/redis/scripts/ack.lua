@@ -9,10 +9,7 @@ end
 
 local own, others = nil, {}
 for _, info in ipairs(infos) do
-  local fields = {}
-  for i = 1, #info, 2 do
-    fields[info[i]] = info[i + 1]
-  end
+  local fields = named(info)
   if fields['name'] == group then
     own = fields
   else

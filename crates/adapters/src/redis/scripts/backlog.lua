@@ -7,14 +7,6 @@ if type(held) ~= 'number' or held == 0 then
   return held
 end
 
-local function named(list)
-  local fields = {}
-  for i = 1, #list, 2 do
-    fields[list[i]] = list[i + 1]
-  end
-  return fields
-end
-
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', queue)) do
   local fields = named(info)
   if fields['name'] == group then

@@ -3,14 +3,6 @@
 -- KEYS: the queues. ARGV: after how long (ms) a consumer counts as gone.
 local gone_after = tonumber(ARGV[1])
 
-local function named(list)
-  local fields = {}
-  for i = 1, #list, 2 do
-    fields[list[i]] = list[i + 1]
-  end
-  return fields
-end
-
 local function is_read(queue, groups)
   for _, info in ipairs(groups) do
     local group = named(info)

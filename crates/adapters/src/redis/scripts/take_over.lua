@@ -40,10 +40,7 @@ if #page == size then
   return { '(' .. page[#page][1], taken }
 end
 for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', queue, group)) do
-  local fields = {}
-  for i = 1, #info, 2 do
-    fields[info[i]] = info[i + 1]
-  end
+  local fields = named(info)
   if fields['name'] ~= taker and fields['pending'] == 0 and fields['idle'] >= forget_after then
     redis.call('XGROUP', 'DELCONSUMER', queue, group, fields['name'])
   end

@@ -25,10 +25,7 @@ for _, queue in ipairs(KEYS) do
   local groups = redis.pcall('XINFO', 'GROUPS', queue)
   local needed, done
   for _, info in ipairs(groups['err'] and {} or groups) do
-    local fields = {}
-    for i = 1, #info, 2 do
-      fields[info[i]] = info[i + 1]
-    end
+    local fields = named(info)
     if fields['pending'] > 0 then
       local first = redis.call('XPENDING', queue, fields['name'])[2]
       if not needed or is_before(first, needed) then

@@ -144,7 +144,8 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
 /// it is handed out, and dropped where that is refused. What comes fresh from the leader is not asked for.
 async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -> Result<Vec<Assignment>> {
     let fresh_since = (node.now() - FRESH_FOR).as_millisecond();
-    let is_old = |run| minted_at_ms(run) < fresh_since || node.sessions.is_over(&run);
+    let over = node.sessions.over(jobs.iter().map(|job| job.execution_id));
+    let is_old = |run| minted_at_ms(run) < fresh_since || over.contains(&run);
     let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();
     if old.is_empty() {
         return Ok(jobs);

@@ -217,9 +217,10 @@ impl Sessions {
         }
     }
 
-    /// Whether a run was to be stopped lately, before a worker of this node had it.
-    pub fn is_over(&self, execution: &ExecutionId) -> bool {
-        self.inner.lock().over.contains(execution)
+    /// Which of these runs were to be stopped lately, before a worker of this node had them.
+    pub fn over(&self, executions: impl Iterator<Item = ExecutionId>) -> HashSet<ExecutionId> {
+        let inner = self.inner.lock();
+        executions.filter(|execution| inner.over.contains(execution)).collect()
     }
 
     /// Takes note of a heartbeat's list of runs.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use convoke_adapters::postgres::{PostgresStore, enqueue_in};
-use convoke_core::jobs::{JobSpec, Priority, Status};
+use convoke_core::jobs::{JobSpec, NewJob, Priority, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, limits};
 use convoke_testkit::conformance::store::stage;
@@ -114,6 +114,40 @@ async fn a_unique_key_and_an_id_name_the_first_job() {
 }
 
 #[tokio::test]
+async fn no_job_is_mistaken_for_the_holder_of_a_free_key() {
+    let (store, application, _) = fresh().await;
+    // Whatever the checks before the store let through.
+    for id in [Uuid::nil(), Uuid::max()] {
+        store.insert(vec![NewJob { id: JobId(id), ..stage::job(1) }]).await.expect("insert");
+    }
+    let keyed = |n: u64, key: &str| NewJob { unique_key: Some(key.into()), ..stage::job(n) };
+    let answers = store.insert(vec![keyed(2, "a"), keyed(3, "b")]).await.expect("insert");
+    assert!(answers.iter().all(|answer| answer.created), "{answers:?}");
+    let made = enqueue(&application, "'t', unique_key => 'c'").await.expect("enqueued");
+    assert!(!made.0.is_nil() && store.get(&[made]).await.expect("get")[0].is_some());
+}
+
+#[tokio::test]
+async fn a_job_that_is_there_already_leaves_no_row_for_the_key_it_did_not_take() {
+    const KEYS: &str = "select key from convoke_unique_keys";
+    let (store, application, _) = fresh().await;
+    store.insert(vec![stage::job(1)]).await.expect("insert");
+    let again = NewJob { unique_key: Some("other".into()), ..stage::job(1) };
+    assert!(!store.insert(vec![again]).await.expect("insert")[0].created);
+    let call = format!("'t', unique_key => 'another', id => '{}'", stage::job_id(1));
+    assert_eq!(enqueue(&application, &call).await.expect("named"), stage::job_id(1));
+    assert_eq!(application.query(KEYS, &[]).await.expect("keys").len(), 1, "for retention to delete");
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    let long_ago = Timestamp::UNIX_EPOCH + Duration::from_secs(1);
+    let cutoffs = Cutoffs { completed: long_ago, cancelled: long_ago, dead: long_ago };
+    store.expire(fence, cutoffs, 100).await.expect("expire");
+    assert!(application.query(KEYS, &[]).await.expect("keys").is_empty());
+    // A key that nobody took can be taken.
+    let other = NewJob { unique_key: Some("other".into()), ..stage::job(2) };
+    assert!(store.insert(vec![other]).await.expect("insert")[0].created);
+}
+
+#[tokio::test]
 async fn of_two_transactions_that_race_for_a_key_one_makes_the_job() {
     let (store, mut one, url) = fresh().await;
     let mut two = connect(&url).await;
@@ -151,13 +185,13 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
     enqueue(&open, "'t', queue => 'q', unique_key => 'mine'").await.expect("enqueued");
     for n in 2..5 {
         store.insert(vec![stage::job(n)]).await.expect("insert");
-        let keyed = convoke_core::jobs::NewJob { unique_key: Some(n.to_string()), ..stage::job(n + 100) };
+        let keyed = NewJob { unique_key: Some(n.to_string()), ..stage::job(n + 100) };
         store.insert(vec![keyed]).await.expect("insert");
     }
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
     // Who wants the same key cannot be told yet whether it is taken; those beside it are not kept waiting by it.
-    let keyed = |n: u64, key: &str| convoke_core::jobs::NewJob { unique_key: Some(key.into()), ..stage::job(n) };
+    let keyed = |n: u64, key: &str| NewJob { unique_key: Some(key.into()), ..stage::job(n) };
     let (waits, passes) =
         tokio::join!(store.insert(vec![keyed(200, "mine")]), store.insert(vec![keyed(201, "another")]));
     assert!(matches!(waits, Err(Error::Unavailable { .. })), "{waits:?}");
@@ -191,6 +225,8 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
         ("'t', correlation_id => ''".into(), "correlation_id"),
         (format!("'t', unique_key => '{long}'"), "unique_key"),
         ("'t', unique_for => interval '1 s'".into(), "unique_for"),
+        (format!("'t', id => '{}'", Uuid::nil()), "id"),
+        (format!("'t', id => '{}'", Uuid::max()), "id"),
         (format!("'t', '{deep}'"), "args"),
         (format!("'t', '{large}'"), "args"),
         ("'t', '[1e400]'".into(), "args"),
@@ -204,6 +240,10 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
     let both = JobSpec { delay: Some(Duration::ZERO), run_at: Some(Timestamp::now()), ..spec("t") };
     let refused = enqueue_in(&application, &[spec("t"), both]).await.expect_err("both");
     assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "jobs[1].runAt"), "{refused}");
+    for id in [Uuid::nil(), Uuid::max()] {
+        let refused = enqueue_in(&application, &[JobSpec { id: Some(JobId(id)), ..spec("t") }]).await.expect_err("id");
+        assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "jobs[0].id"), "{refused}");
+    }
     let nul = JobSpec { correlation_id: Some("\0".into()), ..spec("t") };
     assert!(matches!(enqueue_in(&application, &[nul]).await, Err(Error::Invalid(_))));
     assert!(enqueue_in(&application, &[]).await.expect("nothing").is_empty());

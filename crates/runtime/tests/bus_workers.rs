@@ -441,6 +441,28 @@ async fn jobs_are_enqueued_by_the_bus_and_a_bad_message_hinders_no_other() {
 }
 
 #[tokio::test]
+async fn a_job_with_the_nil_or_the_max_id_is_rejected_on_the_bus() {
+    let (ports, settings) = (ports(), calm());
+    let channels = Channels::new("convoke");
+    let client = BusClient::new(ports.bus.clone(), channels.clone(), ports.clock.clone());
+    let reader = ports.bus.consumer(&channels.poison(), "test", "reader").await.expect("a reader");
+    let coordinator = start(&ports, settings).await;
+    for id in [uuid::Uuid::nil(), uuid::Uuid::max()] {
+        let spec = JobSpec { id: Some(JobId(id)), ..spec("test") };
+        let error = client.enqueue(vec![spec]).await.expect_err("rejected before it is sent").to_string();
+        assert!(error.starts_with("jobs[0].id: expected a UUID other than"), "{error}");
+        let body = format!(r#"{{"v":1,"id":"{id}","type":"test"}}"#);
+        ports.bus.push(vec![(channels.enqueue(), body.clone().into())]).await.expect("pushed");
+        let taken = reader.take(1).await.expect("taken");
+        let poison: Poison = serde_json::from_slice(&taken[0].body).expect("a poison message");
+        assert_eq!((poison.channel.as_str(), &poison.body), ("convoke.job.enqueue", &body));
+        assert!(poison.reason.starts_with("id: expected a UUID other than"), "{}", poison.reason);
+        assert!(coordinator.job(JobId(id), None).await.is_err(), "no such job");
+    }
+    coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn by_the_bus_a_client_can_only_enqueue_what_makes_sense() {
     let ports = ports();
     let client = BusClient::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone());

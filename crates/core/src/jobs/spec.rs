@@ -112,6 +112,7 @@ impl JobSpec {
             (Some(delay), None) => (!delay.is_zero()).then(|| now + delay),
             (None, run_at) => run_at.filter(|at| *at > now),
         };
+        self.id.map_or(Ok(()), check_id)?;
         let args = self.args.unwrap_or_default();
         args.check("args", ARGS_BYTES_MAX)?;
         let max_retries = self.max_retries.unwrap_or(defaults.max_retries);
@@ -156,6 +157,14 @@ pub(super) fn check_max_retries(max_retries: u32) -> Result<(), Invalid> {
 pub(super) fn check_timeout(timeout: Option<Duration>) -> Result<(), Invalid> {
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Err(Invalid::new("timeout", "expected a duration longer than zero; leave it out for no timeout"));
+    }
+    Ok(())
+}
+
+/// Rejects the nil and the max UUID. Tools write them for "no id", so two clients that send one would mean two jobs.
+fn check_id(id: JobId) -> Result<(), Invalid> {
+    if id.0.is_nil() || id.0.is_max() {
+        return Err(Invalid::new("id", format!("expected a UUID other than the nil and the max UUID, got {id}")));
     }
     Ok(())
 }

@@ -83,6 +83,8 @@ async fn a_bad_enqueue_names_its_field() {
         job(json!({ "status": "completed" }), 400, "status"),
         job(json!({ "id": "abc" }), 400, "id"),
         job(json!({ "id": 7 }), 400, "id"),
+        job(json!({ "id": "00000000-0000-0000-0000-000000000000", "delay": "1000d" }), 400, "id"),
+        job(json!({ "id": "ffffffff-ffff-ffff-ffff-ffffffffffff" }), 400, "id"),
         job(json!({ "queue": 5 }), 400, "queue"),
         job(json!({ "queue": "" }), 400, "queue"),
         job(json!({ "queue": long }), 400, "queue"),

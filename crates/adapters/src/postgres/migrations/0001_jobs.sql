@@ -192,10 +192,11 @@ create table convoke_logs (
     primary key (job, seq)
 );
 
--- Who has a key, or had it last. A row with nobody's id is only there to be locked.
+-- The job that has a key, or had it last. A row without a job was inserted to lock the key and belongs to nobody; its `until`
+-- is in the past, so that retention deletes it.
 create table convoke_unique_keys (
     key    text collate "C" primary key,
-    job_id uuid   not null,
+    job_id uuid,
     until  bigint
 );
 create index convoke_unique_keys_until on convoke_unique_keys (until) where until is not null;

@@ -42,7 +42,7 @@ language plpgsql as $$
 declare
     holder uuid;
 begin
-    insert into convoke_unique_keys (key, job_id) values (wanted, '00000000-0000-0000-0000-000000000000')
+    insert into convoke_unique_keys (key, job_id) values (wanted, null)
     on conflict (key) do update set key = excluded.key;
     select k.job_id into holder
     from convoke_unique_keys k
@@ -75,6 +75,7 @@ begin
         id := convoke_key_holder(new_key, new_created_at);
     end if;
     if id is not null then
+        update convoke_unique_keys k set until = 0 where k.key = new_key and k.job_id is null;
         return;
     end if;
     select q.id into new_queue_id from convoke_queues q where q.name = new_queue;
@@ -99,6 +100,7 @@ begin
         if not found then
             select j.id into id from convoke_jobs j where j.schedule = new_schedule and j.tick = new_run_at;
         end if;
+        update convoke_unique_keys k set until = 0 where k.key = new_key and k.job_id is null;
         return;
     end if;
     insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled, schedule)
@@ -263,6 +265,8 @@ begin
         perform convoke_refuse('run_at', 'expected either delay or run_at, got both');
     elsif run_at is not null and (not isfinite(run_at) or run_at >= timestamptz '9999-12-30 00:00:00Z') then
         perform convoke_refuse('run_at', format('expected a time before the year 10000, got %s', run_at));
+    elsif id in ('00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff') then
+        perform convoke_refuse('id', format('expected a UUID other than the nil and the max UUID, got %s', id));
     elsif coalesce(max_retries, 3) not between 0 and 1000 then
         perform convoke_refuse('max_retries', format('expected 0 to 1000, got %s', max_retries));
     elsif timeout_us = 0 then

@@ -92,6 +92,8 @@ fn a_request_that_makes_no_sense_is_refused_by_its_field() {
         (r#","uniqueFor":"5s""#, "uniqueFor", Senseless),
         (r#","retryPolicy":{"initialDelay":"1h","maxDelay":"1s"}"#, "retryPolicy.maxDelay", Senseless),
         (r#","retryPolicy":{"multiplier":0.5}"#, "retryPolicy.multiplier", Argument),
+        (r#","id":"00000000-0000-0000-0000-000000000000""#, "id", Argument),
+        (r#","id":"ffffffff-ffff-ffff-ffff-ffffffffffff""#, "id", Argument),
         (r#","timeout":"0s""#, "timeout", Argument),
         (r#","uniqueKey":"""#, "uniqueKey", Argument),
         (r#","correlationId":"""#, "correlationId", Argument),

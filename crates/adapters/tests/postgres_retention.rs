@@ -1,0 +1,71 @@
+//! Retention on PostgreSQL beside other transactions.
+#![cfg(feature = "postgres")]
+
+use std::time::Duration;
+
+use convoke_adapters::postgres::PostgresStore;
+use convoke_core::jobs::{NewJob, Outcome, RunReport};
+use convoke_core::ports::store::*;
+use convoke_core::{Epoch, ExecutionId, JobId};
+use convoke_testkit::conformance::store::stage;
+use convoke_testkit::process::{SharedPostgres, eventually};
+use jiff::Timestamp;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until a statement that contains `text` waits for a lock.
+async fn blocked(admin: &Client, text: &str) {
+    let waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%' || $1 || '%'";
+    eventually("a statement to wait", async || admin.query_opt(waits, &[&text]).await.expect("looks")).await;
+}
+
+fn keyed(age: Duration, reserved: Duration) -> NewJob {
+    let created_at = Timestamp::now() - age;
+    NewJob {
+        id: JobId(Uuid::now_v7()),
+        unique_key: Some("k".into()),
+        unique_until: Some(created_at + reserved),
+        created_at,
+        ..stage::job(1)
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_was_just_taken_again_is_not_deleted_with_its_last_holder() {
+    let url = SharedPostgres::get().create_database();
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    let (mut application, admin) = (connect(&url).await, connect(&url).await);
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    let minute = Duration::from_secs(60);
+    let first = keyed(60 * minute, 10 * minute);
+    let first_id = first.id;
+    store.insert(vec![first]).await.expect("insert");
+    let windows = vec![Window { queue: stage::queue("q"), limit: 1, metered: false }];
+    let order = DispatchOrder { now: Timestamp::now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };
+    let run = store.dispatch(fence, order).await.expect("dispatch").runs.remove(0);
+    let outcome = Outcome::Completed { result: None };
+    let ended = RunReport::of(run.job_id, run.execution_id).ended(Timestamp::now() - 50 * minute, outcome, 0.0);
+    store.record(vec![ended]).await.expect("record");
+
+    let transaction = application.transaction().await.expect("begins");
+    let call = "select convoke_enqueue('t', unique_key => 'k')";
+    let second = JobId(transaction.query_one(call, &[]).await.expect("enqueued").get(0));
+    assert_ne!(second, first_id, "the reservation had run out");
+    let expiring = tokio::spawn({
+        let store = store.clone();
+        let cutoff = Timestamp::now() - minute;
+        async move { store.expire(fence, Cutoffs { completed: cutoff, cancelled: cutoff, dead: cutoff }, 100).await }
+    });
+    blocked(&admin, "delete from convoke_unique_keys").await;
+    transaction.commit().await.expect("commits");
+    expiring.await.expect("no panic").expect("expire");
+
+    let again = store.insert(vec![keyed(Duration::ZERO, minute)]).await.expect("insert").remove(0);
+    assert_eq!((again.id, again.created), (second, false), "one live job has the key");
+}

@@ -1,8 +1,8 @@
 //! A member of a group, that waits.
 //!
-//! It reads without blocking, and when there is nothing waits at its door until somebody rings; now and then it looks anyway,
-//! for those who add to a queue and know no bells. A read that was begun belongs to the consumer, not to the call: should the
-//! call be given up, the next one finishes the read and gets what it brought. While Redis is away it goes on waiting.
+//! It reads without blocking, and only if its [door](super::door) says that there may be something. A read that was begun
+//! belongs to the consumer, not to the call: if the call is dropped, another waiting call of the process is woken, and the
+//! next call of this consumer finishes the read and gets what it brought.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,12 +14,10 @@ use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, Result};
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
-use tracing::debug;
 
 use super::door::Door;
 use super::member::Member;
 
-const POLL_INTERVAL_MS: std::ops::Range<u64> = 750..1_250;
 /// Bounds one read, whatever the caller asks for.
 const READ_MAX: usize = 10_000;
 
@@ -37,6 +35,8 @@ pub(super) struct RedisConsumer {
 struct Inbox {
     read: Option<BoxFuture<'static, Result<Vec<Delivery>>>>,
     arrived: VecDeque<Delivery>,
+    /// Its first read does not wait for a ring.
+    has_read: bool,
 }
 
 impl Inbox {
@@ -66,52 +66,65 @@ impl RedisConsumer {
         Ok(())
     }
 
-    /// What there is, without waiting for more.
-    async fn take_now(&self, max: usize) -> Result<Vec<Delivery>> {
-        let mut inbox = self.inbox.lock().await;
-        self.check_member()?;
+    /// Reads if nothing has arrived and there may be something. Returns whether the read brought all that it asked for.
+    async fn fill(&self, inbox: &mut Inbox, wanted: usize) -> Result<bool> {
         // An earlier call's read first: it may have what is looked for, and is out of date if not.
         if inbox.arrived.is_empty() {
             inbox.finish().await?;
         }
-        let mut is_full = false;
-        if inbox.arrived.is_empty() {
-            let wanted = max.min(READ_MAX);
-            inbox.read = Some(Box::pin(self.member.clone().read(wanted)));
-            is_full = inbox.finish().await? >= wanted;
+        let is_first = !inbox.has_read;
+        if !inbox.arrived.is_empty() || !(self.door.begin_read() || is_first) {
+            return Ok(false);
         }
-        let count = inbox.arrived.len().min(max);
-        let taken: Vec<Delivery> = inbox.arrived.drain(..count).collect();
-        self.member.held.lock().extend(taken.iter().map(|delivery| delivery.id.clone()));
-        // A ring wakes one: whoever may have left something behind passes it on.
-        if is_full || !inbox.arrived.is_empty() {
+        inbox.has_read = true;
+        inbox.read = Some(Box::pin(self.member.clone().read(wanted)));
+        Ok(inbox.finish().await? >= wanted)
+    }
+}
+
+/// Wakes another consumer at the door when it is dropped: for a call that ends before it knows whether it leaves something.
+struct PassOn<'a> {
+    door: &'a Door,
+    is_armed: bool,
+}
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        if self.is_armed {
             self.door.pass_on();
         }
-        Ok(taken)
     }
 }
 
 #[async_trait]
 impl Consumer for RedisConsumer {
-    async fn take(&self, max: usize) -> Result<Vec<Delivery>> {
-        loop {
-            // Made before anything is looked at, so that no ring meanwhile goes unheard.
-            let rung = self.door.rung();
-            match self.take_now(max.max(1)).await {
-                Ok(taken) if taken.is_empty() => {}
-                Err(error) if error.is_transient() => {
-                    debug!(%error, queue = self.member.queue, "cannot take at present");
-                }
-                Err(error) => {
-                    // It may have been woken for an entry that it can no longer take.
-                    self.door.pass_on();
-                    return Err(error);
-                }
-                taken => return taken,
-            }
-            let poll = Duration::from_millis(rand::random_range(POLL_INTERVAL_MS));
-            let _ = tokio::time::timeout(poll, rung).await;
+    async fn take_now(&self, max: usize) -> Result<Vec<Delivery>> {
+        if max == 0 {
+            return Ok(Vec::new());
         }
+        let mut pass_on = PassOn { door: &self.door, is_armed: true };
+        let mut inbox = self.inbox.lock().await;
+        self.check_member()?;
+        let is_full = match self.fill(&mut inbox, max.min(READ_MAX)).await {
+            Ok(is_full) => is_full,
+            Err(error) => {
+                // Nobody is woken: the next would fail as well. The next look reads again.
+                pass_on.is_armed = false;
+                self.door.read_failed();
+                return Err(error);
+            }
+        };
+        let count = inbox.arrived.len().min(max);
+        let taken: Vec<Delivery> = inbox.arrived.drain(..count).collect();
+        self.member.held.lock().extend(taken.iter().map(|delivery| delivery.id.clone()));
+        // A ring wakes one: whoever may have left something behind passes it on.
+        pass_on.is_armed = is_full || !inbox.arrived.is_empty();
+        Ok(taken)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        self.door.wait().await;
+        Ok(())
     }
 
     async fn ack(&self, ids: &[String]) -> Result<()> {

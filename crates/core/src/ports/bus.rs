@@ -79,8 +79,25 @@ pub struct Entry {
 
 #[async_trait]
 pub trait Consumer: Send + Sync {
-    /// Waits for at least one entry and takes at most `max`. Safe to cancel: what was not returned was not taken.
-    async fn take(&self, max: usize) -> Result<Vec<Delivery>>;
+    /// Takes at most `max` of the entries that nobody was given, without waiting for more. Returns none if there are none,
+    /// and may return none for an entry that [`ready`](Self::ready) has yet to signal. Safe to cancel: what was not returned
+    /// was not taken.
+    async fn take_now(&self, max: usize) -> Result<Vec<Delivery>>;
+    /// Waits until there may be something to take, and takes nothing. A signal wakes one caller of a process: call
+    /// [`take_now`](Self::take_now) next, which wakes another if it leaves something behind. Safe to cancel.
+    async fn ready(&self) -> Result<()>;
+    /// Waits for at least one entry and takes at most `max`. Waits on while the backend is away. Safe to cancel: what was
+    /// not returned was not taken.
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>> {
+        loop {
+            match self.take_now(max.max(1)).await {
+                Ok(taken) if taken.is_empty() => {}
+                Err(error) if error.is_transient() => {}
+                done => return done,
+            }
+            self.ready().await?;
+        }
+    }
     /// Done with these entries: they are not given to the group again. Ids that mean nothing (any more) are passed over.
     async fn ack(&self, ids: &[String]) -> Result<()>;
     /// Takes over entries that were given to another consumer at least `idle` ago and never acknowledged.

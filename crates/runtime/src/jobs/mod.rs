@@ -14,6 +14,7 @@ mod follower;
 mod gateway;
 mod handoff;
 mod hints;
+mod intake;
 mod leader;
 mod neighbours;
 mod node;

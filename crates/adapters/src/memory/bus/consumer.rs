@@ -48,7 +48,7 @@ impl MemoryConsumer {
         queues.drop_if_idle(&self.queue);
     }
 
-    fn take_now(&self, max: usize) -> Vec<Delivery> {
+    fn take_waiting(&self, max: usize) -> Vec<Delivery> {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) else { return Vec::new() };
         if !queue.group(&self.group).is_some_and(|group| group.has_member(self.number) && group.has_waiting()) {
@@ -65,22 +65,20 @@ impl MemoryConsumer {
 
 #[async_trait]
 impl Consumer for MemoryConsumer {
-    async fn take(&self, max: usize) -> Result<Vec<Delivery>> {
-        loop {
-            // Made before anything is looked at, so that no bell that rings meanwhile goes unheard.
-            let rung = self.bell.notified();
-            if let Err(error) = self.check_member() {
-                // It may have been woken for an entry that it can no longer take.
-                self.bell.notify_one();
-                return Err(error);
-            }
-            // Nothing is awaited between taking and returning, so that a dropped future has taken nothing.
-            let taken = self.take_now(max.max(1));
-            if !taken.is_empty() {
-                return Ok(taken);
-            }
-            rung.await;
+    async fn take_now(&self, max: usize) -> Result<Vec<Delivery>> {
+        if let Err(error) = self.check_member() {
+            // It may have been woken for an entry that it can no longer take.
+            self.bell.notify_one();
+            return Err(error);
         }
+        // Nothing is awaited between taking and returning, so that a dropped future has taken nothing.
+        Ok(self.take_waiting(max))
+    }
+
+    async fn ready(&self) -> Result<()> {
+        // A push while nobody waits leaves a permit, so a signal between `take_now` and this call is kept.
+        self.bell.notified().await;
+        Ok(())
     }
 
     async fn ack(&self, ids: &[String]) -> Result<()> {
@@ -102,8 +100,9 @@ impl Consumer for MemoryConsumer {
     async fn leave(&self) -> Result<()> {
         if !self.left.swap(true, Ordering::Relaxed) {
             self.part(true);
-            // A take of this consumer that still waits must hear of it.
+            // Wakes the calls of this consumer that wait, and the next one that would.
             self.bell.notify_waiters();
+            self.bell.notify_one();
         }
         Ok(())
     }

@@ -10,14 +10,12 @@ use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
-use futures_util::FutureExt;
-use futures_util::future::select_all;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
-use crate::jobs::{recorder, telemetry};
+use crate::jobs::{intake, recorder, telemetry};
 
 /// A longer wait would outlive proxies; a worker polls again anyway.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
@@ -44,56 +42,56 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         wake.as_mut().enable();
         let turn = node.sessions.turn(&poll.worker_id).ok_or_else(unknown)?;
         let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id };
-        if !turn.cancel.is_empty() {
-            let jobs = take_now(&turn.consumers, poll.max, Vec::new());
-            let jobs = hand_out(node, &poll.worker_id, jobs).await?;
+        let places = 0..turn.consumers.len();
+        let taken = take(&turn.consumers, places, poll.max).await?;
+        let jobs = hand_out(node, &poll.worker_id, taken).await?;
+        if !jobs.is_empty() || !turn.cancel.is_empty() {
             return Ok(Polled { jobs, cancel: turn.cancel, drain: false });
         }
-        tokio::select! {
-            biased;
-            () = &mut wake => {}
-            taken = take(&turn.consumers, poll.max) => {
-                let jobs = hand_out(node, &poll.worker_id, taken?).await?;
-                if !jobs.is_empty() {
-                    return Ok(Polled { jobs, ..Polled::default() });
-                }
+        // Only the wait can be cut short. A read that was begun is finished, or what it brought would be hidden from others.
+        let taken = loop {
+            let place = tokio::select! {
+                biased;
+                () = &mut wake => break Vec::new(),
+                place = intake::ready(&turn.consumers, poll.max) => place?,
+                () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
+                () = node.draining.cancelled() => return Ok(Polled::default()),
+            };
+            let order = std::iter::once(place).chain((0..turn.consumers.len()).filter(|other| *other != place));
+            let taken = take(&turn.consumers, order, poll.max).await?;
+            if !taken.is_empty() {
+                break taken;
             }
-            () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
-            () = node.draining.cancelled() => return Ok(Polled::default()),
+        };
+        let jobs = hand_out(node, &poll.worker_id, taken).await?;
+        if !jobs.is_empty() {
+            return Ok(Polled { jobs, ..Polled::default() });
         }
     }
 }
 
 type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
 
-/// Waits for something in any of the queues, then fills up from the others.
-async fn take(consumers: &[Arc<dyn Consumer>], max: usize) -> Result<Taken> {
-    // A worker that is full asks for nothing, and waits to hear what it must stop.
-    if consumers.is_empty() || max == 0 {
-        return std::future::pending().await;
-    }
-    let (first, index, _) = select_all(consumers.iter().map(|consumer| consumer.take(max))).await;
-    let first = (consumers[index].clone(), first?);
-    Ok(take_now(consumers, max, vec![first]))
-}
-
-/// Takes what is there without waiting.
-fn take_now(consumers: &[Arc<dyn Consumer>], max: usize, mut taken: Taken) -> Taken {
-    let mut count: usize = taken.iter().map(|(_, deliveries)| deliveries.len()).sum();
-    for consumer in consumers {
-        if count >= max {
-            break;
-        }
-        // `take` is safe to cancel: what it did not return it did not take.
-        if let Some(Ok(deliveries)) = consumer.take(max - count).now_or_never() {
-            count += deliveries.len();
-            taken.push((consumer.clone(), deliveries));
+/// Takes what the queues hold now, one after the other, until it has `max`.
+async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = usize>, max: usize) -> Result<Taken> {
+    let (mut taken, mut count) = (Taken::new(), 0);
+    loop {
+        match intake::take_from_first(consumers, order.by_ref(), max - count).await {
+            Ok(Some((place, deliveries))) => {
+                count += deliveries.len();
+                taken.push((consumers[place].clone(), deliveries));
+            }
+            // What the other queues gave is handed out all the same.
+            Err(error) if taken.is_empty() => return Err(error),
+            Ok(None) | Err(_) => return Ok(taken),
         }
     }
-    taken
 }
 
 async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {
+    if taken.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
     let (mut early, mut unreadable) = (Vec::new(), Vec::new());
     let mut done = Vec::with_capacity(taken.len());

@@ -40,6 +40,7 @@ macro_rules! bus_conformance {
                 a_batch_may_be_for_many_queues,
                 the_backlog_is_what_nobody_was_given,
                 a_take_that_is_given_up_has_taken_nothing,
+                a_signal_takes_nothing,
                 a_consumer_that_left_takes_no_more,
             ]
         );

@@ -144,3 +144,16 @@ pub async fn a_consumer_that_left_takes_no_more(bus: &dyn Bus, _advance: impl As
     left.leave().await.expect("not an error");
     assert_eq!(texts(&take(&*join(bus, "q", "g", "c2").await, 1).await), ["a"]);
 }
+
+pub async fn a_signal_takes_nothing(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let (signalled, other) = (join(bus, "q", "g", "c1").await, join(bus, "q", "g", "c2").await);
+    assert!(soon(signalled.take_now(9)).await.is_empty(), "of an empty queue");
+    push(bus, "q", &["a", "b", "c"]).await;
+    soon(signalled.ready()).await;
+    assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 3, "nobody was given anything");
+    assert!(soon(signalled.take_now(0)).await.is_empty(), "none are wanted");
+    assert_eq!(texts(&soon(signalled.take_now(2)).await), ["a", "b"], "no more than was asked for");
+    assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 1, "the rest is for others");
+    assert_eq!(texts(&take(&*other, 1).await), ["c"], "which are woken for it");
+    assert!(soon(signalled.take_now(9)).await.is_empty());
+}

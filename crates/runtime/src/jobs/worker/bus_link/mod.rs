@@ -29,7 +29,6 @@ use convoke_core::jobs::link::{
 use convoke_core::jobs::wire::{self, V1, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::{Bus, Clock, Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, QueueName, Result, WorkerId};
-use futures_util::future::select_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -37,6 +36,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::hands::Hands;
+use crate::jobs::intake;
 use crate::jobs::node::WORKERS;
 
 /// A longer wait gains nothing: the worker polls again anyway.
@@ -134,20 +134,13 @@ impl BusLink {
         Ok(Desk { session, _errands: errands })
     }
 
-    /// Takes what is to be had from the worker's queues, the next one first each time.
-    async fn take(&self, session: &Session, max: usize) -> Result<(usize, Vec<Delivery>)> {
-        // A worker that is full asks for nothing, and waits to hear what it must stop.
-        if max == 0 {
-            return std::future::pending().await;
-        }
+    /// Takes what the worker's queues hold now, of the first that has anything; the next one first each time.
+    async fn take(&self, session: &Session, first: Option<usize>, max: usize) -> Result<Vec<Assignment>> {
         let count = session.consumers.len();
-        let start = session.rotation.fetch_add(1, Ordering::Relaxed) % count.max(1);
-        let places = (start..count).chain(0..start);
-        let takes = places.map(|place| {
-            let take = session.consumers[place].take(max);
-            Box::pin(async move { take.await.map(|deliveries| (place, deliveries)) })
-        });
-        select_all(takes).await.0
+        let first = first.unwrap_or_else(|| session.rotation.fetch_add(1, Ordering::Relaxed) % count.max(1));
+        let taken = intake::take_from_first(&session.consumers, (first..count).chain(0..first), max).await?;
+        // Nothing is awaited from here on: a poll that is dropped has lost nothing that it took.
+        Ok(taken.map(|(place, deliveries)| session.accept(&self.post, place, deliveries)).unwrap_or_default())
     }
 
     /// Now and then, what a worker that died had been given and never started. Not to be cancelled by anything less than the
@@ -208,27 +201,28 @@ impl WorkerLink for BusLink {
             if !cancel.is_empty() {
                 return Ok(Polled { cancel, ..Polled::default() });
             }
-            let jobs = self.take_over(&session, poll.max).await?;
-            if !jobs.is_empty() {
-                return Ok(Polled { jobs, ..Polled::default() });
+            let mut jobs = self.take_over(&session, poll.max).await?;
+            if jobs.is_empty() {
+                jobs = self.take(&session, None, poll.max).await?;
             }
             let look = if poll.max == 0 { deadline } else { deadline.min(*session.next_take_over.lock()) };
-            tokio::select! {
-                biased;
-                () = &mut bell => {}
-                taken = self.take(&session, poll.max) => {
-                    // Nothing is awaited from here on: a poll that is dropped has lost nothing that it took.
-                    let (place, deliveries) = taken?;
-                    let jobs = session.accept(&self.post, place, deliveries);
-                    if !jobs.is_empty() {
-                        return Ok(Polled { jobs, ..Polled::default() });
+            // Only the wait can be cut short: what a read brings is returned.
+            while jobs.is_empty() {
+                let place = tokio::select! {
+                    biased;
+                    () = &mut bell => break,
+                    place = intake::ready(&session.consumers, poll.max) => place?,
+                    () = tokio::time::sleep_until(look) => {
+                        if Instant::now() >= deadline {
+                            return Ok(Polled::default());
+                        }
+                        break;
                     }
-                }
-                () = tokio::time::sleep_until(look) => {
-                    if Instant::now() >= deadline {
-                        return Ok(Polled::default());
-                    }
-                }
+                };
+                jobs = self.take(&session, Some(place), poll.max).await?;
+            }
+            if !jobs.is_empty() {
+                return Ok(Polled { jobs, ..Polled::default() });
             }
         }
     }

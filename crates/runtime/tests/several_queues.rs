@@ -1,0 +1,114 @@
+//! A worker of several queues takes as many runs as it has room for, whichever of its queues they are in. The others stay
+//! on the bus, for workers elsewhere.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{ports, quick, shared_ports, spec, until, worker};
+use convoke_adapters::redis::RedisBus;
+use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::link::{Poll, Register, WorkerLink};
+use convoke_core::jobs::{JobSpec, Status};
+use convoke_core::ports::Bus;
+use convoke_core::{ExecutionId, JobId, NodeId, QueueName};
+use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
+use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_testkit::process::RedisServer;
+
+const QUEUES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Nothing here takes long: whoever waits for so long waits for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn queues() -> Vec<QueueName> {
+    QUEUES.iter().map(|name| QueueName::new(*name).expect("a name")).collect()
+}
+
+/// Nobody is stale and nothing is dispatched a second time: what is hidden stays hidden.
+fn patient() -> Settings {
+    let mut settings = quick();
+    settings.worker.stale_after = Duration::from_secs(3_600);
+    settings
+}
+
+async fn start(id: &str, ports: Ports) -> Coordinator {
+    let node = NodeId::new(id).expect("a name");
+    let coordinator = Coordinator::start(node, ports, patient()).await.expect("it starts");
+    coordinator.ready().await;
+    coordinator
+}
+
+async fn register(link: &dyn WorkerLink, id: &str, concurrency: u32) {
+    let register = Register { worker_id: Some(worker(id)), name: None, queues: queues(), concurrency };
+    link.register(register).await.expect("it registers");
+}
+
+async fn poll(link: &dyn WorkerLink, id: &str, max: usize) -> Vec<(JobId, ExecutionId)> {
+    let poll = Poll { worker_id: worker(id), max, wait: Duration::from_secs(1) };
+    let polled = link.poll(poll).await.expect("a poll is answered");
+    polled.jobs.iter().map(|job| (job.job_id, job.execution_id)).collect()
+}
+
+/// `busy` has one slot and polls once. `idle`, elsewhere, must get all that it left.
+async fn the_rest_is_for_others(leader: &Coordinator, busy: &dyn WorkerLink, idle: &dyn WorkerLink) {
+    register(busy, "busy", 1).await;
+    register(idle, "idle", 10).await;
+    let mut dispatched = BTreeSet::new();
+    for queue in queues() {
+        let spec = JobSpec { queue: Some(queue), ..spec() };
+        let id = leader.enqueue(spec).await.expect("it is enqueued").0.id;
+        let job = until(leader, id, |job| job.status == Status::Dispatched).await;
+        dispatched.insert((id, job.execution_id.expect("its run")));
+    }
+    let mut taken: BTreeSet<_> = poll(busy, "busy", 1).await.into_iter().collect();
+    assert_eq!(taken.len(), 1, "it has one slot");
+    let rest = async {
+        while taken.len() < QUEUES.len() {
+            taken.extend(poll(idle, "idle", 10).await);
+        }
+    };
+    tokio::time::timeout(PATIENCE, rest).await.expect("what the busy worker did not take is there for the idle one");
+    assert_eq!(taken, dispatched, "each as it was dispatched");
+}
+
+async fn redis_bus(server: &RedisServer) -> Arc<dyn Bus> {
+    Arc::new(RedisBus::connect(&server.url(), Channels::new("convoke")).await.expect("connects"))
+}
+
+fn bus_link(ports: &Ports) -> BusLink {
+    let settings = BusLinkSettings { heartbeat_interval: Duration::from_millis(50), stale_after: PATIENCE * 100 };
+    BusLink::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone(), settings)
+}
+
+#[tokio::test]
+async fn a_gateway_leaves_the_rest_on_the_memory_bus() {
+    let ports = shared_ports();
+    let (one, two) = (start("n1", ports.clone()).await, start("n2", ports).await);
+    the_rest_is_for_others(&one, &one, &two).await;
+}
+
+#[tokio::test]
+async fn a_gateway_leaves_the_rest_on_redis() {
+    let (server, ports) = (RedisServer::start().await, ports());
+    let one = start("n1", Ports { bus: redis_bus(&server).await, ..ports.clone() }).await;
+    let two = start("n2", Ports { bus: redis_bus(&server).await, ..ports }).await;
+    the_rest_is_for_others(&one, &one, &two).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_the_memory_bus_leaves_the_rest() {
+    let ports = shared_ports();
+    let node = start("n1", ports.clone()).await;
+    the_rest_is_for_others(&node, &bus_link(&ports), &bus_link(&ports)).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_redis_leaves_the_rest() {
+    let (server, ports) = (RedisServer::start().await, ports());
+    let node = start("n1", Ports { bus: redis_bus(&server).await, ..ports.clone() }).await;
+    let busy = bus_link(&Ports { bus: redis_bus(&server).await, ..ports.clone() });
+    let idle = bus_link(&Ports { bus: redis_bus(&server).await, ..ports });
+    the_rest_is_for_others(&node, &busy, &idle).await;
+}

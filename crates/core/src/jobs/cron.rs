@@ -14,9 +14,13 @@
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 use crate::limits::NAME_BYTES_MAX;
+use dialect::{FromLastDay, Translated};
+
+mod dialect;
 
 /// How far ahead a day is looked for. The 29th of February on a given weekday can be 40 years away.
 const HORIZON_DAYS: u32 = 41 * 366;
@@ -26,9 +30,23 @@ const OFFSET_CHANGES_MAX: u32 = 8 * 41;
 
 const EVERY_HOUR: u64 = (1 << 24) - 1;
 
+/// Which days an expression names if both of its day fields are restricted, as in `0 0 13 * FRI`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DayRule {
+    /// Days that match either field, as in cron: every 13th and every Friday.
+    #[default]
+    Or,
+    /// Days that match both fields, as in Cronos: Friday the 13th.
+    And,
+}
+
 #[derive(Debug, Clone)]
 pub struct Cron {
     days: croner::CronPattern,
+    /// The day-of-month field if it is `L-3` or `L-3W`; `days` then has `*` in its place.
+    from_last_day: Option<FromLastDay>,
+    day: DayRule,
     hours: u64,
     minutes: u64,
     seconds: u64,
@@ -37,7 +55,7 @@ pub struct Cron {
 
 impl Cron {
     /// Five fields, six with seconds first, or a nickname such as `@hourly`; `tz` is an IANA name.
-    pub fn parse(expression: &str, tz: &str) -> Result<Cron, Invalid> {
+    pub fn parse(expression: &str, tz: &str, day: DayRule) -> Result<Cron, Invalid> {
         let zone = zone(tz)?;
         if expression.len() > NAME_BYTES_MAX {
             let message = format!("expected at most {NAME_BYTES_MAX} bytes, got {}", expression.len());
@@ -47,13 +65,20 @@ impl Cron {
             let message = format!("expected a cron expression of five or six fields, got {expression:?}: {error}");
             Invalid::new("cron", message)
         };
-        let parser = croner::parser::CronParser::builder().year(croner::parser::Year::Disallowed).build();
-        let pattern = parser.parse(expression).map_err(refused)?.pattern;
+        let parser = croner::parser::CronParser::builder()
+            .year(croner::parser::Year::Disallowed)
+            .dom_and_dow(day == DayRule::And)
+            .build();
+        let Translated { expression: translated, from_last_day } = dialect::translate(expression);
+        let pattern = parser.parse(&translated).map_err(refused)?.pattern;
         Ok(Cron {
             hours: bits(24, |hour| pattern.hour_match(hour)).map_err(refused)?,
             minutes: bits(60, |minute| pattern.minute_match(minute)).map_err(refused)?,
             seconds: bits(60, |second| pattern.second_match(second)).map_err(refused)?,
+            // A `+` before the day-of-week field asks for both, too.
+            day: if pattern.matches_dom_and_dow() { DayRule::And } else { DayRule::Or },
             days: pattern,
+            from_last_day,
             zone,
         })
     }
@@ -61,6 +86,11 @@ impl Cron {
     /// The zone's name as the database spells it.
     pub fn tz(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
+    }
+
+    /// Returns whether both day fields are restricted, so that [`DayRule`] decides.
+    pub fn restricts_both_days(&self) -> bool {
+        (self.from_last_day.is_some() || !self.days.is_dom_wildcard()) && !self.days.is_dow_wildcard()
     }
 
     /// The first tick after `at`; `None` where none comes within the horizon.
@@ -182,8 +212,15 @@ impl Cron {
     fn matches_day(&self, date: Date) -> bool {
         let (year, month, day) = (i32::from(date.year()), date.month() as u32, date.day() as u32);
         // Neither can fail for a date that exists; if one did, the expression would name one day fewer.
-        self.days.month_match(month).unwrap_or(false)
-            && self.days.day_match(year, month, day, weekday(date)).unwrap_or(false)
+        if !self.days.month_match(month).unwrap_or(false) {
+            return false;
+        }
+        let by_pattern = self.days.day_match(year, month, day, weekday(date)).unwrap_or(false);
+        match (self.from_last_day, self.day) {
+            (None, _) => by_pattern,
+            (Some(day), DayRule::Or) if self.restricts_both_days() => by_pattern || day.matches(date),
+            (Some(day), _) => by_pattern && day.matches(date),
+        }
     }
 
     fn time_from(&self, floor: Time) -> Option<Time> {

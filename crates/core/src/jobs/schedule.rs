@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::cron::Cron;
+use super::cron::{Cron, DayRule};
 use super::priority::Priority;
 use super::spec::{JobDefaults, NewJob};
 use crate::ids::{JobId, JobType, QueueName, ScheduleName};
@@ -51,6 +51,9 @@ pub struct Schedule {
     #[serde(with = "crate::duration::option", default)]
     pub every: Option<Duration>,
     pub tz: Option<String>,
+    /// Which days `cron` names if both of its day fields are restricted. `None` for an interval.
+    #[serde(default)]
+    pub day: Option<DayRule>,
     pub missed: Missed,
     pub overlap: Overlap,
     pub paused: bool,
@@ -99,7 +102,7 @@ impl Schedule {
     /// putting the same schedule again, as a deployment does, neither loses a tick nor moves one.
     pub fn succeed(&mut self, known: &Schedule, now: Timestamp) {
         self.last_run_at = known.last_run_at;
-        if (&self.cron, self.every, &self.tz) != (&known.cron, known.every, &known.tz) {
+        if (&self.cron, self.every, &self.tz, self.day) != (&known.cron, known.every, &known.tz, known.day) {
             return;
         }
         self.created_at = known.created_at;
@@ -123,7 +126,8 @@ impl Schedule {
     fn rhythm(&self) -> Option<Rhythm> {
         match (&self.cron, self.every) {
             (Some(cron), None) => {
-                Cron::parse(cron, self.tz.as_deref().unwrap_or("UTC")).ok().map(Box::new).map(Rhythm::Cron)
+                let (tz, day) = (self.tz.as_deref().unwrap_or("UTC"), self.day.unwrap_or_default());
+                Cron::parse(cron, tz, day).ok().map(Box::new).map(Rhythm::Cron)
             }
             (None, Some(every)) => Interval::new(self.created_at, every).map(Rhythm::Every),
             _ => None,

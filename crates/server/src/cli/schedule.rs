@@ -56,6 +56,9 @@ struct AddArgs {
     /// Time zone of the cron expression, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE", conflicts_with = "every")]
     tz: Option<String>,
+    /// Days that match either or both day fields of the expression, if both are restricted [default: or]
+    #[arg(long, value_name = "RULE", conflicts_with = "every")]
+    day: Option<Day>,
     /// Type of its jobs
     #[arg(long = "type", value_name = "TYPE")]
     job_type: JobType,
@@ -80,6 +83,15 @@ struct AddArgs {
     /// How long one attempt may take
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     timeout: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Day {
+    /// Either matches, as in cron
+    Or,
+    /// Both match, as in Cronos
+    And,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
@@ -118,6 +130,8 @@ struct Body {
     every: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tz: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    day: Option<Day>,
     #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<Missed>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +172,7 @@ async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
         cron: args.cron,
         every: args.every,
         tz: args.tz,
+        day: args.day,
         missed: args.missed,
         overlap: args.overlap,
         priority: args.priority,
@@ -169,6 +184,9 @@ async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
         return Ok(line(answer.text())?);
     }
     let schedule = answer.value()?;
+    for warning in list(&schedule, "warnings").iter().filter_map(Value::as_str) {
+        eprintln!("warning: {warning}");
+    }
     Ok(line(format!("{} runs next at {}", args.name, text(&schedule, "nextRunAt")))?)
 }
 
@@ -208,6 +226,7 @@ async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
         ("cron", "cron"),
         ("every", "every"),
         ("time zone", "tz"),
+        ("day fields", "day"),
         ("missed", "missed"),
         ("overlap", "overlap"),
         ("paused", "paused"),

@@ -28,6 +28,14 @@ struct Schedules {
     schedules: Vec<Schedule>,
 }
 
+#[derive(Serialize)]
+struct PutSchedule {
+    #[serde(flatten)]
+    schedule: Schedule,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
 /// All schedules, by name
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", responses(
     (status = 200, body = doc::Schedules),
@@ -39,6 +47,9 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
 }
 
 /// Make or replace a schedule
+///
+/// `warnings` beside the schedule's own fields, a list of strings, is there if the schedule is valid and may not mean what
+/// it seems to: both day fields of `cron` are restricted and `day` is not given.
 #[utoipa::path(put, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath),
     request_body = doc::ScheduleSpec, responses(
     (status = 201, description = "Made", body = doc::Schedule),
@@ -52,9 +63,11 @@ async fn put(
     request: Request,
 ) -> ApiResult {
     let spec: ScheduleSpec = body::parse(request, JOB_BYTES_MAX).await?;
+    let warnings = spec.warnings();
     let (schedule, created) = state.coordinator.put_schedule(name, spec).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(body::json(status, &schedule, 512 + schedule.args.as_str().len()))
+    let size = 512 + schedule.args.as_str().len();
+    Ok(body::json(status, &PutSchedule { schedule, warnings }, size))
 }
 
 /// Show a schedule

@@ -31,7 +31,7 @@ pub const COMMANDS: [(Capability, &str, &str); 44] = [
     (Jobs, "job retry", ""),
     (Jobs, "job logs", "-f"),
     (Jobs, "schedule", "add list show pause resume trigger remove"),
-    (Jobs, "schedule add", "--cron --tz --every --type --queue --args --missed --overlap"),
+    (Jobs, "schedule add", "--cron --tz --day --every --type --queue --args --missed --overlap"),
     (Jobs, "schedule list", ""),
     (Jobs, "schedule show", ""),
     (Jobs, "schedule pause", ""),

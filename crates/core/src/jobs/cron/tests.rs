@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod dialects;
+
 const ZONES: [&str; 4] = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC"];
 
 fn at(text: &str) -> Timestamp {
@@ -13,7 +15,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn cron(expression: &str, tz: &str) -> Cron {
-    Cron::parse(expression, tz).expect("a cron expression")
+    Cron::parse(expression, tz, DayRule::Or).expect("a cron expression")
 }
 
 /// All ticks in `(from, to]`.
@@ -184,9 +186,19 @@ fn five_fields_six_fields_and_nicknames_are_read() {
 fn what_is_no_expression_is_refused_by_its_field() {
     let long = "1,".repeat(200);
     let bad = ["", " ", "* * * *", "* * * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8"];
-    let worse = ["@never", "*/0 * * * *", "5-1 * * * *", "a b c d e", "0 0 * * MONDAYISH", "∞ * * * *", "-1 * * * *"];
+    let worse = [
+        "@never",
+        "*/0 * * * *",
+        "5-1/0 * * * *",
+        "0 0 L-0 * *",
+        "0 0 L-31 * *",
+        "a b c d e",
+        "0 0 * * MONDAYISH",
+        "∞ * * * *",
+        "-1 * * * *",
+    ];
     for expression in bad.into_iter().chain(worse).chain([long.as_str()]) {
-        let refused = Cron::parse(expression, "UTC").expect_err(expression);
+        let refused = Cron::parse(expression, "UTC", DayRule::Or).expect_err(expression);
         assert_eq!(refused.field, "cron");
         assert!(refused.message.contains("expected"), "{refused}");
     }
@@ -195,7 +207,7 @@ fn what_is_no_expression_is_refused_by_its_field() {
 #[test]
 fn what_is_no_zone_is_refused_by_its_field() {
     for tz in ["", "Mars/Olympus", "../../etc/passwd", "+02:00", "Berlin"] {
-        let refused = Cron::parse("@hourly", tz).expect_err(tz);
+        let refused = Cron::parse("@hourly", tz, DayRule::Or).expect_err(tz);
         assert_eq!(refused.field, "tz");
         assert!(refused.message.contains("expected an IANA time zone"), "{refused}");
     }
@@ -212,8 +224,11 @@ fn expression() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_can_do_worse_than_be_refused(text in "[-*/,0-9a-zA-Z@#?+ ]{0,40}|.{0,20}") {
-        if let Ok(cron) = Cron::parse(&text, "Europe/Berlin") {
+    fn no_text_can_do_worse_than_be_refused(
+        text in "[-*/,0-9a-zA-Z@#?+ ]{0,40}|.{0,20}|([0-9]{1,2}-[0-9]{1,2}(/[0-9])? ?){5}|0 0 L-[0-9]{1,3}W? \\* [0-9*]",
+        day in prop::sample::select(vec![DayRule::Or, DayRule::And]),
+    ) {
+        if let Ok(cron) = Cron::parse(&text, "Europe/Berlin", day) {
             let now = at("2026-03-29T00:30:00Z");
             prop_assert!(cron.next_after(now).is_none_or(|tick| tick > now));
             prop_assert!(cron.last_before(now).is_none_or(|tick| tick < now));

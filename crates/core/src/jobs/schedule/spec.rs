@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{EVERY_MIN, Missed, Overlap, Schedule};
 use crate::error::Invalid;
 use crate::ids::{JobType, QueueName, ScheduleName};
-use crate::jobs::cron::Cron;
+use crate::jobs::cron::{Cron, DayRule};
 use crate::jobs::priority::Priority;
 use crate::jobs::spec::{DEFAULT_QUEUE, check_max_retries, check_timeout};
 use crate::json::Json;
@@ -30,6 +30,9 @@ pub struct ScheduleSpec {
     pub every: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tz: Option<String>,
+    /// Which days `cron` names if both of its day fields are restricted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<DayRule>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +56,7 @@ impl ScheduleSpec {
             cron: None,
             every: None,
             tz: None,
+            day: None,
             missed: None,
             overlap: None,
             paused: None,
@@ -65,6 +69,7 @@ impl ScheduleSpec {
     /// Checks it and finds its first tick. Its interval counts from `now`.
     pub fn into_schedule(self, name: ScheduleName, now: Timestamp) -> Result<Schedule, Invalid> {
         let tz = self.check_rhythm(now)?;
+        let day = self.cron.as_ref().map(|_| self.day.unwrap_or_default());
         let args = self.args.unwrap_or_default();
         args.check("args", ARGS_BYTES_MAX)?;
         if let Some(max_retries) = self.max_retries {
@@ -82,6 +87,7 @@ impl ScheduleSpec {
             cron: self.cron,
             every: self.every,
             tz,
+            day,
             missed: self.missed.unwrap_or_default(),
             overlap: self.overlap.unwrap_or_default(),
             paused: false,
@@ -100,7 +106,23 @@ impl ScheduleSpec {
         Ok(schedule)
     }
 
-    /// That there is one rhythm and that it will come. Answers the zone.
+    /// Returns what the caller should know although the schedule is valid.
+    pub fn warnings(&self) -> Vec<String> {
+        let parsed = self.cron.as_ref().and_then(|expression| Some((expression, self.parse_cron(expression).ok()?)));
+        match parsed {
+            Some((expression, cron)) if self.day.is_none() && cron.restricts_both_days() => vec![format!(
+                "cron: both day fields of {expression:?} are restricted: it runs on days that match either of them, as in cron; \
+                 set day to \"and\" for days that match both, or to \"or\" to confirm"
+            )],
+            _ => Vec::new(),
+        }
+    }
+
+    fn parse_cron(&self, expression: &str) -> Result<Cron, Invalid> {
+        Cron::parse(expression, self.tz.as_deref().unwrap_or("UTC"), self.day.unwrap_or_default())
+    }
+
+    /// Checks that there is one rhythm and that it will come. Returns the zone.
     fn check_rhythm(&self, now: Timestamp) -> Result<Option<String>, Invalid> {
         match (&self.cron, self.every) {
             (Some(_), Some(_)) => Err(Invalid::senseless("every", "expected either cron or every, got both")),
@@ -108,13 +130,16 @@ impl ScheduleSpec {
             (None, Some(_)) if self.tz.is_some() => {
                 Err(Invalid::senseless("tz", "expected only together with cron: an interval has no zone"))
             }
+            (None, Some(_)) if self.day.is_some() => {
+                Err(Invalid::senseless("day", "expected only together with cron: an interval has no day fields"))
+            }
             (None, Some(every)) if every < EVERY_MIN => {
                 let (least, got) = (crate::duration::format(EVERY_MIN), crate::duration::format(every));
                 Err(Invalid::new("every", format!("expected at least {least}, got {got}")))
             }
             (None, Some(_)) => Ok(None),
             (Some(expression), None) => {
-                let cron = Cron::parse(expression, self.tz.as_deref().unwrap_or("UTC"))?;
+                let cron = self.parse_cron(expression)?;
                 if cron.next_after(now).is_none() {
                     let message = format!("expected a date that comes, got {expression:?}, which never does");
                     return Err(Invalid::senseless("cron", message));

@@ -35,8 +35,8 @@ fn a_silent_request_gets_the_defaults() {
         serde_json::to_string(&schedule).expect("serialises"),
         concat!(
             r#"{"name":"s","type":"report","queue":"default","args":null,"cron":"0 3 * * *","every":null,"tz":"UTC","#,
-            r#""missed":"latest","overlap":"skip","paused":false,"priority":"normal","maxRetries":null,"timeout":null,"#,
-            r#""createdAt":"2026-06-15T12:00:00Z","nextRunAt":"2026-06-16T03:00:00Z","lastRunAt":null}"#
+            r#""day":"or","missed":"latest","overlap":"skip","paused":false,"priority":"normal","maxRetries":null,"#,
+            r#""timeout":null,"createdAt":"2026-06-15T12:00:00Z","nextRunAt":"2026-06-16T03:00:00Z","lastRunAt":null}"#
         )
     );
 }
@@ -65,7 +65,9 @@ fn what_makes_no_schedule_is_refused_by_its_field() {
         (r#""cron":"@daily","every":"1s""#, "every", Senseless),
         (r#""paused":false"#, "cron", Senseless),
         (r#""every":"1s","tz":"UTC""#, "tz", Senseless),
+        (r#""every":"1s","day":"and""#, "day", Senseless),
         (r#""cron":"0 0 31 2 *""#, "cron", Senseless),
+        (r#""cron":"0 0 31 2,4 FRI","day":"and""#, "cron", Senseless),
         (r#""cron":"* * 30 2 *""#, "cron", Senseless),
         (r#""cron":"nonsense""#, "cron", Argument),
         (r#""cron":"@daily","tz":"Mars/Olympus""#, "tz", Argument),
@@ -91,12 +93,30 @@ fn what_is_no_request_is_refused_by_its_name() {
         (r#"{"type":"t","every":5}"#, "a duration"),
         (r#"{"type":"t","every":"-5s"}"#, "a duration"),
         (r#"{"type":"t","every":"1s","missed":"none"}"#, "skip"),
+        (r#"{"type":"t","cron":"@daily","day":"xor"}"#, "and"),
         (r#"{"type":"t","every":"1s","maxRetries":-1}"#, "-1"),
         (r#"{"type":"","every":"1s"}"#, "type"),
     ] {
         let error = serde_json::from_str::<ScheduleSpec>(body).expect_err(body).to_string();
         assert!(error.contains(named), "{error}");
     }
+}
+
+#[test]
+fn two_restricted_day_fields_are_warned_of_unless_the_rule_is_given() {
+    let warnings = |fields: &str| {
+        let spec: ScheduleSpec = serde_json::from_str(&format!(r#"{{"type":"t",{fields}}}"#)).expect("a request");
+        spec.warnings()
+    };
+    let warned = warnings(r#""cron":"0 0 13 * FRI""#);
+    assert_eq!(warned.len(), 1);
+    assert!(warned[0].contains("13 * FRI") && warned[0].contains("\"and\""), "{warned:?}");
+    for silent in [r#""cron":"0 0 13 * FRI","day":"or""#, r#""cron":"0 0 13 * *""#, r#""every":"1s""#, r#""cron":"x""#]
+    {
+        assert!(warnings(silent).is_empty(), "{silent}");
+    }
+    let both = put(r#"{"type":"t","cron":"0 0 13 * FRI","day":"and"}"#, at(NOON)).expect("a schedule");
+    assert_eq!(both.next_run_at, Some(at("2026-11-13T00:00:00Z")));
 }
 
 #[test]

@@ -248,7 +248,7 @@ pub struct ScheduleSpec {
     pub r#type: String,
     pub queue: Option<String>,
     pub args: Option<Value>,
-    /// Five or six fields, or a nickname such as `@hourly`
+    /// Five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`, `W` and `#` are accepted
     #[schema(example = "0 9 * * 1-5")]
     pub cron: Option<String>,
     /// At least `100ms`
@@ -256,6 +256,8 @@ pub struct ScheduleSpec {
     /// Of `cron`; `UTC` where absent
     #[schema(example = "Europe/Berlin")]
     pub tz: Option<String>,
+    /// Of `cron`; `or` where absent
+    pub day: Option<DayRule>,
     pub missed: Option<Missed>,
     pub overlap: Option<Overlap>,
     pub paused: Option<bool>,
@@ -274,6 +276,7 @@ pub struct Schedule {
     pub cron: Option<String>,
     pub every: Option<String>,
     pub tz: Option<String>,
+    pub day: Option<DayRule>,
     pub missed: Missed,
     pub overlap: Overlap,
     pub paused: bool,
@@ -283,6 +286,14 @@ pub struct Schedule {
     pub created_at: Timestamp,
     pub next_run_at: Option<Timestamp>,
     pub last_run_at: Option<Timestamp>,
+}
+
+/// Days that match either (`or`) or both (`and`) day fields, if both are restricted
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub enum DayRule {
+    Or,
+    And,
 }
 
 /// What to do about ticks that passed while nobody was there

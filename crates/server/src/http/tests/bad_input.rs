@@ -119,6 +119,8 @@ const TABLE: &[(&str, &str, &str, u16, &str, &str)] = &[
     ("PUT", "/v1/schedules/s", r#"{"type":"t","cron":"0 9 * * *","tz":"Mars/Base"}"#, 400, "invalid_argument", "tz"),
     ("PUT", "/v1/schedules/s", r#"{"type":"t","every":"1ms"}"#, 400, "invalid_argument", "every"),
     ("PUT", "/v1/schedules/s", r#"{"type":"t","every":"1s","missed":"never"}"#, 400, "invalid_argument", "missed"),
+    ("PUT", "/v1/schedules/s", r#"{"type":"t","every":"1s","day":"and"}"#, 422, "unprocessable", "day"),
+    ("PUT", "/v1/schedules/s", r#"{"type":"t","cron":"0 9 * * *","day":"xor"}"#, 400, "invalid_argument", "day"),
     ("PUT", "/v1/schedules/s", r#"{"every":"1s"}"#, 400, "invalid_argument", "type"),
     ("PUT", "/v1/schedules/%01", r#"{"type":"t","every":"1s"}"#, 400, "invalid_argument", "name"),
     ("GET", "/v1/schedules/none", "", 404, "not_found", ""),

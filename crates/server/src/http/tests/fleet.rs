@@ -35,6 +35,20 @@ async fn a_schedule_is_put_paused_triggered_and_removed() {
 }
 
 #[tokio::test]
+async fn a_schedule_that_restricts_both_day_fields_is_made_with_a_warning() {
+    let world = World::new().await;
+    let mut spec = json!({"type": "report", "cron": "0 0 13 * FRI"});
+    let made = world.send("PUT", "/v1/schedules/s", spec.clone()).await;
+    assert_eq!((made.status, &made.body["day"]), (StatusCode::CREATED, &json!("or")));
+    let warning = made.body["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("day") && warning.contains("0 0 13 * FRI"), "{warning}");
+    assert_eq!(world.get("/v1/schedules/s").await.body["warnings"], json!(null));
+    spec["day"] = json!("and");
+    let replaced = world.send("PUT", "/v1/schedules/s", spec).await;
+    assert_eq!((&replaced.body["day"], &replaced.body["warnings"]), (&json!("and"), &json!(null)));
+}
+
+#[tokio::test]
 async fn a_queue_is_made_by_its_limits_and_loses_them_by_null() {
     let world = World::new().await;
     assert_eq!(world.get("/v1/queues/mail%2Fout").await.code(), "not_found");

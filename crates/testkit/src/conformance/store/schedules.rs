@@ -1,6 +1,7 @@
 //! Schedules: kept by name, due in order, one job a tick.
 
 use convoke_core::ScheduleName;
+use convoke_core::jobs::cron::DayRule;
 use convoke_core::jobs::schedule::{Missed, Overlap, Schedule};
 use convoke_core::jobs::{NewJob, Priority, Status};
 use convoke_core::ports::Store;
@@ -21,6 +22,7 @@ pub fn schedule(name: &str) -> Schedule {
         cron: Some("*/5 * * * *".into()),
         every: None,
         tz: Some("Europe/Berlin".into()),
+        day: Some(DayRule::And),
         missed: Missed::All,
         overlap: Overlap::Allow,
         paused: false,

@@ -3,9 +3,9 @@
 #![cfg(feature = "postgres")]
 
 use convoke_adapters::postgres::PostgresStore;
-use convoke_core::jobs::{NewJob, Outcome, RunReport};
+use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::store::*;
-use convoke_core::{Epoch, ExecutionId, JobId};
+use convoke_core::{Epoch, ExecutionId, JobId, JobType};
 use convoke_testkit::conformance::store::stage;
 use convoke_testkit::process::{SharedPostgres, eventually};
 use jiff::Timestamp;
@@ -175,4 +175,125 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
     println!("{hot} of {updates} updates of jobs were HOT");
     assert_eq!(updates, 10_000, "a job's row is updated once");
     assert!(hot * 10 >= updates * 9, "only {hot} of {updates} updates were HOT");
+}
+
+/// Adds jobs that a list meets: newer than all that are there.
+async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, count: usize) {
+    let (state, args) = (state.code(), "'1'");
+    let sql = format!(
+        "insert into convoke_queues (name) values ('{queue}') on conflict do nothing;
+         insert into convoke_types (name) values ('{job_type}') on conflict do nothing;
+         with given as (
+             insert into convoke_jobs (id, due_at, created_at, retry_initial, retry_multiplier, retry_max, queue_id, type_id,
+                                       max_retries, state, priority, retry_jitter, args, completed_at)
+             select gen_random_uuid(), n, n, 1, 2.0, 1, q.id, t.id, 3, {state}, 1, 0, {args}, case when {state} >= 5 then n end
+             from generate_series(1, {count}) n
+             join convoke_queues q on q.name = '{queue}'
+             join convoke_types t on t.name = '{job_type}'
+             returning seq, due_at, completed_at, queue_id, state
+         ), waiting as (
+             insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled)
+             select seq, due_at, queue_id, 1, state = 2 from given where state < 5
+         )
+         insert into convoke_ended (seq, completed_at, queue_id, state)
+         select seq, completed_at, queue_id, state from given where state >= 5"
+    );
+    client.batch_execute(&sql).await.expect("added");
+}
+
+/// The rows of our tables, and entries of their indexes, that have been read so far, by table. Waits until all other sessions
+/// have ended: a session reports its statistics at its end.
+async fn rows_read(client: &Client) -> Vec<(String, i64)> {
+    let others = "select count(*) from pg_stat_activity
+                  where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
+    eventually("the other sessions to end", async || {
+        (client.query_one(others, &[]).await.expect("counted").get::<_, i64>(0) == 0).then_some(())
+    })
+    .await;
+    let sql = "select t.relname::text, t.seq_tup_read + coalesce(sum(i.idx_tup_read), 0)::bigint
+               from pg_stat_user_tables t
+               left join pg_stat_user_indexes i on i.relid = t.relid
+               where t.relname like 'convoke_%'
+               group by t.relid, t.relname, t.seq_tup_read
+               order by 1";
+    client.query(sql, &[]).await.expect("read").iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// The first page of a list by a store of its own, and the most rows of one table that it read.
+async fn first_page(url: &str, client: &Client, query: &JobQuery) -> (JobPage, i64) {
+    let before = rows_read(client).await;
+    let store = PostgresStore::connect(url).await.expect("connects");
+    let page = store.list(JobQuery { limit: 100, ..query.clone() }).await.expect("listed");
+    drop(store);
+    let after = rows_read(client).await;
+    let most = before.iter().zip(&after).map(|((_, before), (_, after))| after - before).max();
+    (page, most.expect("there are tables"))
+}
+
+/// What a page may read of one table: documented as about 10,000 jobs, and as many index entries to decide how.
+const READ_MAX: i64 = 21_000;
+
+#[tokio::test]
+async fn a_list_reads_a_bounded_number_of_rows_and_finds_few_jobs_behind_many() {
+    let url = SharedPostgres::get().create_database();
+    drop(PostgresStore::connect(&url).await.expect("connects"));
+    let client = connect(&url).await;
+    add_jobs(&client, "q", "t", Status::Completed, 5).await;
+    add_jobs(&client, "q", "t", Status::Cancelled, 4).await;
+    add_jobs(&client, "other", "rare", Status::Scheduled, 3).await;
+    add_jobs(&client, "q", "t", Status::Pending, 60_000).await;
+    // As many ranges of ended jobs as are not read side by side.
+    for n in 0..70 {
+        add_jobs(&client, &format!("q{n}"), "u", Status::Failed, 1).await;
+    }
+    client.batch_execute("vacuum analyze").await.expect("analysed");
+    let by = |statuses: &[Status]| JobQuery { statuses: statuses.to_vec(), ..JobQuery::default() };
+    let of_type =
+        |name: &str, query: JobQuery| JobQuery { job_type: Some(JobType::new(name).expect("a name")), ..query };
+    let in_queue = |name: &str, query: JobQuery| JobQuery { queue: Some(stage::queue(name)), ..query };
+    for (query, expected) in [
+        (by(&[Status::Completed]), 5),
+        (by(&[Status::Completed, Status::Cancelled]), 9),
+        (by(&[Status::Completed, Status::Running]), 5),
+        (by(&[Status::Scheduled]), 3),
+        (by(&[Status::Failed]), 70),
+        (by(&[Status::Pending]), 100),
+        (in_queue("q", by(&[Status::Completed])), 5),
+        (in_queue("other", by(&[Status::Completed])), 0),
+        (of_type("t", by(&[Status::Completed])), 5),
+        (of_type("rare", by(&[])), 3),
+        (in_queue("q", of_type("rare", by(&[]))), 0),
+    ] {
+        let (page, read) = first_page(&url, &client, &query).await;
+        assert_eq!((page.jobs.len(), page.next_cursor.is_some()), (expected, expected == 100), "{query:?}");
+        assert!(read <= READ_MAX, "{read} rows of one table for {query:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_must_walk_past_many_jobs_ends_its_pages_early_and_misses_none() {
+    let url = SharedPostgres::get().create_database();
+    drop(PostgresStore::connect(&url).await.expect("connects"));
+    let client = connect(&url).await;
+    add_jobs(&client, "q", "t", Status::Completed, 10_001).await;
+    add_jobs(&client, "q", "t", Status::Pending, 60_000).await;
+    client.batch_execute("vacuum analyze").await.expect("analysed");
+    let mut query = JobQuery { statuses: vec![Status::Completed], ..JobQuery::default() };
+    let (page, read) = first_page(&url, &client, &query).await;
+    assert!(page.jobs.is_empty() && page.next_cursor.is_some(), "it ends early");
+    assert!(read <= READ_MAX, "{read} rows of one table");
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    query.limit = 1_000;
+    let (mut found, mut pages) = (0, 0);
+    loop {
+        let page = store.list(query.clone()).await.expect("listed");
+        found += page.jobs.len();
+        pages += 1;
+        query.cursor = page.next_cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, 10_001);
+    assert_eq!(pages, 6 + 11, "six that found nothing, then a thousand each");
 }

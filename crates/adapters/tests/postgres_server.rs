@@ -10,10 +10,11 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, Error, ExecutionId, JobId};
 use convoke_testkit::conformance::store::stage;
-use convoke_testkit::process::{Durability, Postgres, SharedPostgres, eventually};
+use convoke_testkit::process::{Durability, OpenTransaction, Postgres, SharedPostgres, eventually};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -401,4 +402,66 @@ async fn a_server_is_trusted_as_far_as_the_url_says() {
     let encrypted = "select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) \
                      where s.ssl and a.application_name = 'convoke'";
     assert!(admin.query_one(encrypted, &[]).await.expect("counts").get::<_, i64>(0) > 0);
+}
+
+const TTL: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_flood_of_lists_keeps_no_other_request_and_no_duty_from_a_connection() {
+    let url = SharedPostgres::get().create_database();
+    let store = connect(&url).await;
+    let clients = store.for_clients().expect("connections for clients");
+    let leases = store.leases();
+    let lease = leases.elect("ns", "n", TTL, Floor::UNKNOWN).await.expect("elected");
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    let known = new_job("q");
+    clients.insert(vec![known.clone()]).await.expect("insert");
+    // Lists wait for this table, and nothing below does.
+    let slow = OpenTransaction::begin(&url, "lock table convoke_ended in access exclusive mode").await;
+    let mut lists = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let (clients, query) =
+            (Arc::clone(&clients), JobQuery { statuses: vec![Status::Failed], ..JobQuery::default() });
+        lists.spawn(async move { clients.list(query).await });
+    }
+    eventually("lists that wait", async || (slow.waiting_sessions().await >= 2).then_some(())).await;
+    // Requests of clients, then the duties of leader and followers.
+    assert!(clients.get(&[known.id]).await.expect("get")[0].is_some());
+    assert_eq!(clients.queues().await.expect("queues").len(), 1);
+    clients.insert(vec![new_job("new")]).await.expect("insert");
+    let patch = convoke_core::jobs::QueuePatch { paused: Some(true), ..Default::default() };
+    clients.configure(&stage::queue("q"), patch).await.expect("configure");
+    store.promote(fence, Timestamp::now(), 9).await.expect("promote");
+    store.in_flight(InFlightFilter::default(), None, 9).await.expect("in flight");
+    store.queues().await.expect("queues");
+    store.remove_workers(Some(fence), &[stage::worker("w")]).await.expect("remove");
+    assert_eq!(store.dispatch(fence, order("new", 9)).await.expect("dispatch").runs.len(), 1);
+    leases.renew("ns", "n", lease.epoch, TTL).await.expect("renewed");
+    assert!(lists.try_join_next().is_none(), "the lists still wait");
+    slow.rollback().await;
+    for page in lists.join_all().await {
+        assert!(page.expect("listed").jobs.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_lock_keep_no_duty_from_a_connection() {
+    let url = SharedPostgres::get().create_database();
+    let store = connect(&url).await;
+    let clients = store.for_clients().expect("connections for clients");
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    clients.insert(vec![new_job("q")]).await.expect("insert");
+    let slow = OpenTransaction::begin(&url, "select 1 from convoke_queues where name = 'q' for update").await;
+    let mut writes = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let clients = Arc::clone(&clients);
+        let patch = convoke_core::jobs::QueuePatch { paused: Some(true), ..Default::default() };
+        writes.spawn(async move { clients.configure(&stage::queue("q"), patch).await });
+    }
+    eventually("writes that wait", async || (slow.waiting_sessions().await >= 2).then_some(())).await;
+    assert_eq!(clients.queues().await.expect("queues").len(), 1);
+    store.remove_workers(Some(fence), &[stage::worker("w")]).await.expect("remove");
+    store.workers().await.expect("workers");
+    slow.rollback().await;
+    writes.join_all().await;
 }

@@ -124,34 +124,34 @@ async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> fai
 #[async_trait]
 impl Leases for PostgresLeases {
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
-        lent!(Write, self.ways, |db| enroll(db, namespace, member, ttl))
+        lent!(Write, &self.ways, |db| enroll(db, namespace, member, ttl))
     }
 
     async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
-        lent!(Write, self.ways, |db| withdraw(db, namespace, member))
+        lent!(Write, &self.ways, |db| withdraw(db, namespace, member))
     }
 
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
-        lent!(Read, self.ways, |db| roster(db, namespace))
+        lent!(Read, &self.ways, |db| roster(db, namespace))
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
-        lent!(Read, self.ways, |db| read(db, namespace))
+        lent!(Read, &self.ways, |db| read(db, namespace))
     }
 
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
-        lent!(Write, self.ways, |db| elect(db, namespace, candidate, ttl, floor))
+        lent!(Write, &self.ways, |db| elect(db, namespace, candidate, ttl, floor))
     }
 
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
-        lent!(Write, self.ways, |db| renew(db, namespace, holder, epoch, ttl))
+        lent!(Write, &self.ways, |db| renew(db, namespace, holder, epoch, ttl))
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        lent!(Write, self.ways, |db| resign(db, namespace, holder, epoch))
+        lent!(Write, &self.ways, |db| resign(db, namespace, holder, epoch))
     }
 
     async fn ping(&self) -> Result<()> {
-        lent!(Read, self.ways, |db| epoch::ping(db))
+        lent!(Read, &self.ways, |db| epoch::ping(db))
     }
 }

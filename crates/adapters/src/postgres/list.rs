@@ -1,9 +1,9 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! A page is found by walking one index downwards by `seq` and keeping what the query asks for. Which index is decided by
-//! how many rows each would make us look at, which the counters tell; no page looks at more than [`LOOK_MAX`] of them. Where
-//! that was not enough to fill the page, it ends early and its cursor goes on from there. Jobs that completed, which are most,
-//! are met on the way; other ends have an index.
+//! A page is found by one of three paths, none of which reads more than about [`LOOK_MAX`] rows, however many jobs there are:
+//! ranges of the index of jobs that ended without completing; all jobs of the requested states, if they are few; else a walk
+//! down an index of jobs. A walk that finds too few within its bound ends the page early, and the cursor continues from
+//! there. No table of counts is read: its size grows with the number of queues.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,13 @@ use convoke_core::limits::PAGE_MAX;
 use convoke_core::ports::store::{JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::IsolationLevel;
+use tokio_postgres::types::ToSql;
 
 use super::failure::Result;
-use super::rows::{get, job, limit, number};
+use super::rows::{get, job, limit, status};
 
-/// Rows that a page looks at.
+/// Upper bound of the rows that a walk reads, and of those that are read by their state and sorted.
 const LOOK_MAX: usize = 10_000;
-
-/// The same for jobs that completed, which have no index of their own: so many may wait in front of them.
-const LOOK_FOR_COMPLETED_MAX: usize = 200_000;
-
-/// Jobs that are fetched by their state and sorted, rather than met on the way: index entries only.
-const GATHER_MAX: u64 = 20_000;
 
 /// Ranges that are walked side by side.
 const RANGES_MAX: usize = 64;
@@ -113,13 +108,22 @@ impl<'q> Wanted<'q> {
     fn wants(&self, status: Status) -> bool {
         self.statuses.contains(&status)
     }
+
+    /// The requested states of ended jobs, once each.
+    fn ended(&self) -> impl Iterator<Item = Status> {
+        Status::ALL.into_iter().filter(|status| !status.is_live() && self.wants(*status))
+    }
+
+    fn ended_codes(&self) -> Vec<i16> {
+        self.ended().map(|status| status.code().into()).collect()
+    }
 }
 
-/// A way to meet jobs in the order of the list.
+/// How the jobs of a page are found.
 enum Path {
     /// Down an index of jobs, from below the first parameter.
     Walk { key: &'static str },
-    /// Those of a few states, few enough to be sorted.
+    /// All jobs of the requested states, which are few enough to be sorted.
     Gather,
     /// Down the ranges of ended jobs that hold anything asked for.
     Finished(Vec<(Status, i32)>),
@@ -134,22 +138,24 @@ async fn choose(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Path> {
         return Ok(Path::Walk { key: OF_CORRELATION });
     }
     let statuses = wanted.statuses;
-    if !statuses.is_empty()
-        && statuses.iter().all(|status| status.is_live())
-        && gather_cost(db, wanted).await? <= GATHER_MAX
-    {
-        return Ok(Path::Gather);
-    }
     if let Some(job_type) = wanted.job_type {
+        if wanted.queue.is_none() && statuses.is_empty() {
+            return Ok(Path::Walk { key: OF_TYPE });
+        }
         let statement = db.prepare_cached(include_str!("sql/type_has_many.sql")).await?;
         if db.query_opt(&statement, &[&job_type, &limit(LOOK_MAX)]).await?.is_none() {
             return Ok(Path::Walk { key: OF_TYPE });
         }
     }
-    if !statuses.is_empty() && statuses.iter().all(|status| !status.is_live() && *status != Status::Completed) {
-        let ranges = finished_ranges(db, wanted).await?;
-        if ranges.len() <= RANGES_MAX {
-            return Ok(Path::Finished(ranges));
+    if !statuses.is_empty() {
+        if statuses.iter().all(|status| !status.is_live() && *status != Status::Completed) {
+            let ranges = finished_ranges(db, wanted).await?;
+            if ranges.len() <= RANGES_MAX {
+                return Ok(Path::Finished(ranges));
+            }
+        }
+        if are_few(db, wanted).await? {
+            return Ok(Path::Gather);
         }
     }
     Ok(match (wanted.queue, wanted.job_type) {
@@ -159,37 +165,30 @@ async fn choose(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Path> {
     })
 }
 
-/// Index entries that [`gather`] would read.
-async fn gather_cost(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<u64> {
-    let statement = db.prepare_cached(include_str!("sql/counts.sql")).await?;
-    let all = db.query_one(&statement, &[&None::<i32>]).await?;
-    let mut cost: u64 = 0;
-    if wanted.wants(Status::Pending) {
-        cost += match wanted.queue {
-            Some(_) => number::<u64>(&db.query_one(&statement, &[&wanted.queue]).await?, 0)?,
-            None => number(&all, 0)?,
-        };
-    }
-    if wanted.wants(Status::Scheduled) {
-        cost += number::<u64>(&all, 1)?;
-    }
-    if wanted.statuses.iter().any(|status| status.is_in_flight()) {
-        cost += number::<u64>(&all, 2)? + number::<u64>(&all, 3)?;
-    }
-    Ok(cost)
+/// Whether [`gather`] would read at most [`LOOK_MAX`] rows.
+async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
+    let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather_has_many.sql"), wanted)).await?;
+    let in_flight = wanted.statuses.iter().any(|status| status.is_in_flight());
+    let (pending, scheduled) = (wanted.wants(Status::Pending), wanted.wants(Status::Scheduled));
+    let ended = wanted.ended_codes();
+    let params: [&(dyn ToSql + Sync); 6] = [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &limit(LOOK_MAX)];
+    Ok(db.query_opt(&statement, &params).await?.is_none())
 }
 
+/// The statement for jobs that wait, in one queue if the query names one.
+fn of_waiting(sql: &str, wanted: &Wanted<'_>) -> String {
+    sql.replace("{waiting}", if wanted.queue.is_some() { "w.queue_id = $1" } else { "$1::int is null" })
+}
+
+/// The ranges of `convoke_ended_list` to read: those of the queue, or all that exist, but no more than one over
+/// [`RANGES_MAX`].
 async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Vec<(Status, i32)>> {
-    let statement = db.prepare_cached(include_str!("sql/finished_counts.sql")).await?;
-    let mut ranges = Vec::new();
-    for row in db.query(&statement, &[&wanted.queue]).await? {
-        for (column, state) in (1..).zip([Status::Failed, Status::TimedOut, Status::Cancelled]) {
-            if wanted.wants(state) && get::<i64>(&row, column)? > 0 {
-                ranges.push((state, get(&row, 0)?));
-            }
-        }
+    if let Some(queue) = wanted.queue {
+        return Ok(wanted.ended().map(|status| (status, queue)).collect());
     }
-    Ok(ranges)
+    let statement = db.prepare_cached(include_str!("sql/finished_ranges.sql")).await?;
+    let rows = db.query(&statement, &[&wanted.ended_codes(), &limit(RANGES_MAX + 1)]).await?;
+    rows.iter().map(|row| Ok((status(row, 0)?, get(row, 1)?))).collect()
 }
 
 /// What was found, and where the next page begins.
@@ -198,44 +197,36 @@ type Found = (Vec<i64>, Option<i64>);
 async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, key: &str, before: i64, most: usize) -> Result<Found> {
     let states: Option<Vec<i16>> =
         (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
-    let look = limit(if wanted.wants(Status::Completed) { LOOK_FOR_COMPLETED_MAX } else { LOOK_MAX });
     let statement = db.prepare_cached(&include_str!("sql/walk.sql").replace("{key}", key)).await?;
-    let rows = db
-        .query(
-            &statement,
-            &[&before, &look, &wanted.queue, &wanted.job_type, &wanted.correlation_id, &states, &limit(most + 1)],
-        )
-        .await?;
-    let seqs = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<i64>>>()?;
-    if let Some(next) = seqs.get(most) {
-        // There is one more: it opens the next page.
-        return Ok((seqs.clone(), Some(next + 1)));
+    let (look, rows_max) = (limit(LOOK_MAX), limit(most + 1));
+    let params: [&(dyn ToSql + Sync); 7] =
+        [&before, &look, &wanted.queue, &wanted.job_type, &wanted.correlation_id, &states, &rows_max];
+    let mut seqs = Vec::new();
+    let mut next = None;
+    for row in db.query(&statement, &params).await? {
+        let (seq, matches, is_last): (i64, bool, bool) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        if matches && seqs.len() == most {
+            // There is one more: it opens the next page.
+            return Ok((seqs, Some(seq + 1)));
+        }
+        if matches {
+            seqs.push(seq);
+        }
+        if is_last {
+            next = Some(seq);
+        }
     }
-    // Did the walk end, or only our patience?
-    let (column, value): (_, Box<dyn tokio_postgres::types::ToSql + Sync + Send>) = match key {
-        OF_QUEUE => ("j.queue_id = $3", Box::new(wanted.queue)),
-        OF_TYPE => ("j.type_id = $3", Box::new(wanted.job_type)),
-        OF_CORRELATION => ("j.correlation_id = $3", Box::new(wanted.correlation_id.map(str::to_owned))),
-        _ => ("$3::int is null", Box::new(None::<i32>)),
-    };
-    let beyond =
-        format!("select j.seq from convoke_jobs j where {column} and j.seq < $1 order by j.seq desc offset $2 limit 1");
-    let statement = db.prepare_cached(&beyond).await?;
-    let next = db.query_opt(&statement, &[&before, &look, &*value]).await?;
-    let next = next.map(|row| get::<i64>(&row, 0)).transpose()?;
-    Ok((seqs, next.map(|seq| seq + 1)))
+    Ok((seqs, next))
 }
 
 async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
-    let of_queue = if wanted.queue.is_some() { "w.queue_id = $2" } else { "$2::int is null" };
-    let statement = db.prepare_cached(&include_str!("sql/gather.sql").replace("{waiting}", of_queue)).await?;
-    let wants = [Status::Pending, Status::Scheduled, Status::Dispatched, Status::Running].map(|it| wanted.wants(it));
-    let rows = db
-        .query(
-            &statement,
-            &[&before, &wanted.queue, &wants[0], &wants[1], &wants[2], &wants[3], &wanted.job_type, &limit(most + 1)],
-        )
-        .await?;
+    let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather.sql"), wanted)).await?;
+    let [pending, scheduled, dispatched, running] =
+        [Status::Pending, Status::Scheduled, Status::Dispatched, Status::Running].map(|status| wanted.wants(status));
+    let (ended, rows_max) = (wanted.ended_codes(), limit(most + 1));
+    let params: [&(dyn ToSql + Sync); 9] =
+        [&wanted.queue, &pending, &scheduled, &dispatched, &running, &ended, &before, &wanted.job_type, &rows_max];
+    let rows = db.query(&statement, &params).await?;
     let seqs = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<i64>>>()?;
     let next = seqs.get(most).map(|seq| seq + 1);
     Ok((seqs, next))
@@ -252,8 +243,9 @@ async fn finished(
     if ranges.is_empty() {
         return Ok((Vec::new(), None));
     }
-    // Where nothing else is asked for, all that is met is found.
-    let share = if wanted.job_type.is_some() { LOOK_MAX / ranges.len() } else { most + 1 };
+    // If no type is requested, every row of a range is found.
+    let share = LOOK_MAX / ranges.len();
+    let share = if wanted.job_type.is_some() { share } else { share.min(most + 1) };
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();
     let statement = db.prepare_cached(include_str!("sql/finished.sql")).await?;

@@ -5,7 +5,8 @@
 //!
 //! Several nodes write to one database, none of them alone. What must not be done twice is compared in the statement that
 //! does it: a leader's epoch, a run's execution, a run's owner. Busy verbs have connections of their own and take all calls
-//! that wait into one statement (`lane`); the rest share a pool.
+//! that wait into one statement (`lane`). The rest use pools: clients' lists, clients' other reads, clients' writes and the
+//! duties of the node each have their own, so that a flood of requests of one kind delays only requests of that kind.
 //!
 //! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
 //! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.
@@ -57,8 +58,14 @@ use record::{JudgeWork, RecordWork};
 use server::{Flush, Server};
 use store::Engine;
 
-/// Connections for reading and for what is written now and then.
-const POOL: usize = 8;
+/// Connections for the reads and the rare writes of the node's duties.
+const DUTIES: usize = 3;
+/// Connections for clients' reads of single jobs, queues, workers and so on.
+const CLIENT_READS: usize = 3;
+/// Connections for clients' lists of jobs, the most expensive requests there are.
+const CLIENT_LISTS: usize = 2;
+/// Connections for clients' rare writes: cancel, retry, purge, settings.
+const CLIENT_WRITES: usize = 2;
 /// Connections for bookkeeping.
 const BOOKKEEPERS: usize = 3;
 /// Connections that insert, and that record: while one waits for the disk, the other works.
@@ -68,6 +75,8 @@ const BUSY: usize = 2;
 #[derive(Clone)]
 pub struct PostgresStore {
     engine: Arc<Engine>,
+    /// Uses the clients' pools instead of that of the duties.
+    for_clients: bool,
 }
 
 impl PostgresStore {
@@ -79,7 +88,10 @@ impl PostgresStore {
         let names = Arc::new(Names::default());
         let named = || Arc::clone(&names);
         let engine = Engine {
-            pool: server.pool(POOL, Flush::Now).await?,
+            duties: server.pool(DUTIES, Flush::Now).await?,
+            client_reads: server.pool(CLIENT_READS, Flush::Now).await?,
+            client_lists: server.pool(CLIENT_LISTS, Flush::Now).await?,
+            client_writes: server.pool(CLIENT_WRITES, Flush::Now).await?,
             bookkeepers: server.pool(BOOKKEEPERS, Flush::Later).await?,
             inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert).await?,
             careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert).await?,
@@ -89,7 +101,7 @@ impl PostgresStore {
             leases: PostgresLeases::of(&server).await?,
             names,
         };
-        Ok(PostgresStore { engine: Arc::new(engine) })
+        Ok(PostgresStore { engine: Arc::new(engine), for_clients: false })
     }
 
     /// Leases in the same database, by connections of their own.

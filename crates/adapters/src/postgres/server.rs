@@ -220,7 +220,7 @@ pub(super) enum Kind {
 /// Runs a verb on a connection of a pool, again where it met another transaction.
 macro_rules! lent {
     ($kind:ident, $ways:expr, |$db:ident| $verb:expr) => {{
-        let ways: &$crate::postgres::server::Ways = &$ways;
+        let ways: &$crate::postgres::server::Ways = $ways;
         let mut collisions = 0;
         loop {
             let mut lent = ways.lend().await?;

@@ -22,7 +22,10 @@ use super::{PostgresStore, cancel, epoch, fleet, history, list, only, queues, re
 
 /// All connections.
 pub(super) struct Engine {
-    pub(super) pool: Ways,
+    pub(super) duties: Ways,
+    pub(super) client_reads: Ways,
+    pub(super) client_lists: Ways,
+    pub(super) client_writes: Ways,
     pub(super) bookkeepers: Ways,
     pub(super) inserts: Lane<PlainInsert>,
     pub(super) careful_inserts: Lane<CarefulInsert>,
@@ -33,18 +36,36 @@ pub(super) struct Engine {
     pub(super) names: Arc<Names>,
 }
 
+impl PostgresStore {
+    fn reads(&self) -> &Ways {
+        if self.for_clients { &self.engine.client_reads } else { &self.engine.duties }
+    }
+
+    fn lists(&self) -> &Ways {
+        if self.for_clients { &self.engine.client_lists } else { &self.engine.duties }
+    }
+
+    fn writes(&self) -> &Ways {
+        if self.for_clients { &self.engine.client_writes } else { &self.engine.duties }
+    }
+}
+
 #[async_trait]
 impl EpochStore for PostgresStore {
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        lent!(Write, self.engine.pool, |db| epoch::seal(db, epoch))
+        lent!(Write, self.writes(), |db| epoch::seal(db, epoch))
     }
 
     async fn sealed(&self) -> Result<Epoch> {
-        lent!(Read, self.engine.pool, |db| epoch::sealed(db))
+        lent!(Read, self.reads(), |db| epoch::sealed(db))
     }
 
     async fn ping(&self) -> Result<()> {
-        lent!(Read, self.engine.pool, |db| epoch::ping(db))
+        lent!(Read, self.reads(), |db| epoch::ping(db))
+    }
+
+    fn for_clients(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(PostgresStore { engine: Arc::clone(&self.engine), for_clients: true }))
     }
 }
 
@@ -52,45 +73,45 @@ impl EpochStore for PostgresStore {
 impl JobStore for PostgresStore {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         insert::check(&jobs)?;
-        match insert::way(&self.engine.pool, &self.engine.names, jobs).await? {
+        match insert::way(self.reads(), &self.engine.names, jobs).await? {
             Way::Fast(jobs) => self.engine.inserts.call(jobs).await,
             Way::Careful(jobs) => self.engine.careful_inserts.call(jobs).await,
         }
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
-        lent!(Read, self.engine.pool, |db| cancel::get_jobs(db, ids))
+        lent!(Read, self.reads(), |db| cancel::get_jobs(db, ids))
     }
 
     async fn list(&self, query: JobQuery) -> Result<JobPage> {
-        lent!(Read, self.engine.pool, |db| list::list(db, &query))
+        lent!(Read, self.lists(), |db| list::list(db, &query))
     }
 
     async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
-        lent!(Read, self.engine.pool, |db| history::history(db, id))
+        lent!(Read, self.reads(), |db| history::history(db, id))
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
-        lent!(Read, self.engine.pool, |db| history::logs(db, id, after, limit))
+        lent!(Read, self.reads(), |db| history::logs(db, id, after, limit))
     }
 
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
-        lent!(Write, self.engine.pool, |db| cancel::cancel(db, ids, reason, now))
+        lent!(Write, self.writes(), |db| cancel::cancel(db, ids, reason, now))
     }
 
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
-        lent!(Write, self.engine.pool, |db| cancel::redrive(db, ids, now))
+        lent!(Write, self.writes(), |db| cancel::redrive(db, ids, now))
     }
 
     async fn purge(&self, ids: &[JobId]) -> Result<u64> {
-        lent!(Write, self.engine.pool, |db| cancel::purge(db, ids))
+        lent!(Write, self.writes(), |db| cancel::purge(db, ids))
     }
 }
 
 #[async_trait]
 impl RunStore for PostgresStore {
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
-        lent!(Write, self.engine.bookkeepers, |db| runs::promote(db, &self.engine.names, fence, now, limit))
+        lent!(Write, &self.engine.bookkeepers, |db| runs::promote(db, &self.engine.names, fence, now, limit))
     }
 
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
@@ -106,106 +127,106 @@ impl RunStore for PostgresStore {
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
-        lent!(Write, self.engine.pool, |db| runs::reassign(db, &changes))
+        lent!(Write, self.writes(), |db| runs::reassign(db, &changes))
     }
 
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
-        lent!(Read, self.engine.pool, |db| runs::in_flight(db, &filter, after, limit))
+        lent!(Read, self.reads(), |db| runs::in_flight(db, &filter, after, limit))
     }
 
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
-        lent!(Read, self.engine.pool, |db| runs::overdue(db, now, limit))
+        lent!(Read, self.reads(), |db| runs::overdue(db, now, limit))
     }
 
     async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
-        lent!(Read, self.engine.pool, |db| retention::uncleaned(db, before, limit))
+        lent!(Read, self.reads(), |db| retention::uncleaned(db, before, limit))
     }
 
     async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
-        lent!(Write, self.engine.bookkeepers, |db| retention::mark_cleaned(db, fence, ids))
+        lent!(Write, &self.engine.bookkeepers, |db| retention::mark_cleaned(db, fence, ids))
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
-        lent!(Write, self.engine.bookkeepers, |db| retention::expire(db, fence, cutoffs, limit))
+        lent!(Write, &self.engine.bookkeepers, |db| retention::expire(db, fence, cutoffs, limit))
     }
 }
 
 #[async_trait]
 impl QueueStore for PostgresStore {
     async fn queues(&self) -> Result<Vec<Queue>> {
-        lent!(Read, self.engine.pool, |db| queues::queues(db))
+        lent!(Read, self.reads(), |db| queues::queues(db))
     }
 
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>> {
-        lent!(Read, self.engine.pool, |db| queues::queue(db, name))
+        lent!(Read, self.reads(), |db| queues::queue(db, name))
     }
 
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
-        lent!(Write, self.engine.pool, |db| queues::configure(db, name, patch))
+        lent!(Write, self.writes(), |db| queues::configure(db, name, patch))
     }
 
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-        lent!(Read, self.engine.pool, |db| queues::grants(db, name, since))
+        lent!(Read, self.reads(), |db| queues::grants(db, name, since))
     }
 }
 
 #[async_trait]
 impl ScheduleStore for PostgresStore {
     async fn put_schedule(&self, schedule: Schedule) -> Result<bool> {
-        lent!(Write, self.engine.pool, |db| schedules::put_schedule(db, &schedule))
+        lent!(Write, self.writes(), |db| schedules::put_schedule(db, &schedule))
     }
 
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
-        lent!(Read, self.engine.pool, |db| schedules::schedule(db, name))
+        lent!(Read, self.reads(), |db| schedules::schedule(db, name))
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
-        lent!(Read, self.engine.pool, |db| schedules::schedules(db))
+        lent!(Read, self.reads(), |db| schedules::schedules(db))
     }
 
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool> {
-        lent!(Write, self.engine.pool, |db| schedules::remove_schedule(db, name))
+        lent!(Write, self.writes(), |db| schedules::remove_schedule(db, name))
     }
 
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules> {
-        lent!(Read, self.engine.pool, |db| schedules::due_schedules(db, now, limit))
+        lent!(Read, self.reads(), |db| schedules::due_schedules(db, now, limit))
     }
 
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
-        lent!(Write, self.engine.pool, |db| schedules::tick(db, fence, &ticks))
+        lent!(Write, self.writes(), |db| schedules::tick(db, fence, &ticks))
     }
 }
 
 #[async_trait]
 impl WorkerStore for PostgresStore {
     async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
-        lent!(Write, self.engine.bookkeepers, |db| fleet::beat_workers(db, workers))
+        lent!(Write, &self.engine.bookkeepers, |db| fleet::beat_workers(db, workers))
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
-        lent!(Read, self.engine.pool, |db| fleet::workers(db))
+        lent!(Read, self.reads(), |db| fleet::workers(db))
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>> {
-        lent!(Read, self.engine.pool, |db| fleet::worker(db, id))
+        lent!(Read, self.reads(), |db| fleet::worker(db, id))
     }
 
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
-        lent!(Write, self.engine.pool, |db| fleet::remove_workers(db, fence, ids))
+        lent!(Write, self.writes(), |db| fleet::remove_workers(db, fence, ids))
     }
 }
 
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn beat_node(&self, node: NodeRecord) -> Result<()> {
-        lent!(Write, self.engine.bookkeepers, |db| fleet::beat_node(db, &node))
+        lent!(Write, &self.engine.bookkeepers, |db| fleet::beat_node(db, &node))
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        lent!(Read, self.engine.pool, |db| fleet::nodes(db))
+        lent!(Read, self.reads(), |db| fleet::nodes(db))
     }
 
     async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
-        lent!(Write, self.engine.pool, |db| fleet::remove_node(db, fence, id))
+        lent!(Write, self.writes(), |db| fleet::remove_node(db, fence, id))
     }
 }

@@ -66,7 +66,7 @@ impl SqliteLeases {
         F: FnOnce(&Connection) -> failure::Result<T> + Send + 'static,
     {
         match &self.way {
-            Way::Store(engine) => engine.readers.call(verb).await,
+            Way::Store(engine) => engine.readers.duties.call(verb).await,
             Way::Own(connection) => {
                 let connection = Arc::clone(connection);
                 off_the_runtime(move || Ok(verb(&connection.lock())?)).await

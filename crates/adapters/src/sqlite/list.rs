@@ -18,7 +18,7 @@ use super::rows::{job, status};
 const LOOK_MAX: usize = 10_000;
 
 /// Jobs that are fetched by their state and sorted, rather than met on the way: index entries only.
-const GATHER_MAX: u64 = 20_000;
+const GATHER_MAX: u64 = LOOK_MAX as u64;
 
 /// Ranges that are walked side by side.
 const RANGES_MAX: usize = 64;

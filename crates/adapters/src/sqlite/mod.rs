@@ -40,7 +40,7 @@ use convoke_core::Result;
 use checkpoint::Checkpoints;
 pub use leases::SqliteLeases;
 use lock::StoreLock;
-use readers::Readers;
+use readers::Purposes;
 use store::Engine;
 use writer::Writer;
 
@@ -55,6 +55,8 @@ const WRITER_CACHE_KIB: u32 = 16 << 10;
 pub struct SqliteStore {
     engine: Arc<Engine>,
     path: PathBuf,
+    /// Reads with the clients' connections instead of that of the duties.
+    for_clients: bool,
 }
 
 impl SqliteStore {
@@ -67,9 +69,9 @@ impl SqliteStore {
         // The lock was free: whoever led from this file is dead, and need not be waited for.
         terms::end_term(&writer, COORDINATOR).map_err(|error| schema::describe(path, &error))?;
         let checkpoints = Checkpoints::start(path, &mut writer)?;
-        let readers = Readers::open(path)?;
+        let readers = Purposes::open(path)?;
         let writer = Writer::start(writer, checkpoints, lock)?;
-        Ok(SqliteStore { engine: Arc::new(Engine { readers, writer }), path: path.into() })
+        Ok(SqliteStore { engine: Arc::new(Engine { readers, writer }), path: path.into(), for_clients: false })
     }
 
     /// Leases in the same file.

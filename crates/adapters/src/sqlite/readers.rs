@@ -1,7 +1,8 @@
 //! Readers: connections that cannot write, apart from the writer's, so that a slow list never delays a commit.
 //!
 //! Each read runs in one transaction of its own and sees one state of the store, at least as new as the last write that
-//! was answered. There are few of them; a read waits for a free one.
+//! was answered. There are few of them; a read waits for a free one. Clients' lists, clients' other reads and the duties of
+//! the coordinator each have their own, so that a flood of requests of one kind delays only requests of that kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +15,24 @@ use tokio::sync::Semaphore;
 use super::failure;
 use super::schema;
 
-const READERS: usize = 2;
 const CACHE_KIB: u32 = 4 << 10;
+
+/// All connections that read, by purpose.
+pub(super) struct Purposes {
+    pub(super) duties: Readers,
+    pub(super) client_reads: Readers,
+    pub(super) client_lists: Readers,
+}
+
+impl Purposes {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        Ok(Purposes {
+            duties: Readers::open(path, 1)?,
+            client_reads: Readers::open(path, 2)?,
+            client_lists: Readers::open(path, 1)?,
+        })
+    }
+}
 
 pub(super) struct Readers {
     free: Arc<Mutex<Vec<Connection>>>,
@@ -23,9 +40,9 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let free = (0..READERS).map(|_| schema::open_read_only(path, CACHE_KIB)).collect::<Result<Vec<_>>>()?;
-        Ok(Readers { free: Arc::new(Mutex::new(free)), permits: Arc::new(Semaphore::new(READERS)) })
+    fn open(path: &Path, count: usize) -> Result<Self> {
+        let free = (0..count).map(|_| schema::open_read_only(path, CACHE_KIB)).collect::<Result<Vec<_>>>()?;
+        Ok(Readers { free: Arc::new(Mutex::new(free)), permits: Arc::new(Semaphore::new(count)) })
     }
 
     pub(super) async fn call<T, F>(&self, verb: F) -> Result<T>
@@ -71,5 +88,39 @@ impl Drop for Lent {
         if let Some(connection) = self.connection.take() {
             self.free.lock().push(connection);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lists_that_take_long_delay_no_other_read() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("convoke.db");
+        drop(schema::open_writable(&path, CACHE_KIB).expect("created"));
+        let readers = Arc::new(Purposes::open(&path).expect("opens"));
+        let (began, has_begun) = tokio::sync::oneshot::channel();
+        let (end, may_end) = mpsc::channel::<()>();
+        let lists = Arc::clone(&readers);
+        let slow = tokio::spawn(async move {
+            let list = move |_: &Connection| {
+                let _ = began.send(());
+                Ok(may_end.recv().is_ok())
+            };
+            lists.client_lists.call(list).await
+        });
+        has_begun.await.expect("it runs");
+        let waiting = Arc::clone(&readers);
+        let next = tokio::spawn(async move { waiting.client_lists.call(|_| Ok(())).await });
+        readers.client_reads.call(|_| Ok(())).await.expect("a client's read");
+        readers.duties.call(|_| Ok(())).await.expect("a read of a duty");
+        assert!(!next.is_finished(), "another list waits");
+        end.send(()).expect("it waits for this");
+        assert!(slow.await.expect("no panic").expect("listed"));
+        next.await.expect("no panic").expect("listed");
     }
 }

@@ -1,5 +1,7 @@
 //! The ports' verbs, each handed to the writer or to a reader.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
@@ -9,7 +11,7 @@ use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
-use super::readers::Readers;
+use super::readers::{Purposes, Readers};
 use super::writer::Writer;
 use super::{
     SqliteStore, archive, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, runs,
@@ -19,8 +21,18 @@ use super::{
 /// Who writes and who reads.
 pub(super) struct Engine {
     // Before the writer, so that the last connection to close is the one that can tidy up.
-    pub(super) readers: Readers,
+    pub(super) readers: Purposes,
     pub(super) writer: Writer,
+}
+
+impl SqliteStore {
+    fn reads(&self) -> &Readers {
+        if self.for_clients { &self.engine.readers.client_reads } else { &self.engine.readers.duties }
+    }
+
+    fn lists(&self) -> &Readers {
+        if self.for_clients { &self.engine.readers.client_lists } else { &self.engine.readers.duties }
+    }
 }
 
 #[async_trait]
@@ -30,7 +42,7 @@ impl EpochStore for SqliteStore {
     }
 
     async fn sealed(&self) -> Result<Epoch> {
-        self.engine.readers.call(epoch::sealed).await
+        self.reads().call(epoch::sealed).await
     }
 
     async fn ping(&self) -> Result<()> {
@@ -39,6 +51,10 @@ impl EpochStore for SqliteStore {
 
     fn is_exclusive(&self) -> bool {
         true
+    }
+
+    fn for_clients(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(SqliteStore { for_clients: true, ..self.clone() }))
     }
 }
 
@@ -50,19 +66,19 @@ impl JobStore for SqliteStore {
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
         let ids = ids.to_vec();
-        self.engine.readers.call(move |db| cancel::get(db, &ids)).await
+        self.reads().call(move |db| cancel::get(db, &ids)).await
     }
 
     async fn list(&self, query: JobQuery) -> Result<JobPage> {
-        self.engine.readers.call(move |db| list::list(db, &query)).await
+        self.lists().call(move |db| list::list(db, &query)).await
     }
 
     async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
-        self.engine.readers.call(move |db| archive::history(db, id)).await
+        self.reads().call(move |db| archive::history(db, id)).await
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
-        self.engine.readers.call(move |db| logs::logs(db, id, after, limit)).await
+        self.reads().call(move |db| logs::logs(db, id, after, limit)).await
     }
 
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
@@ -106,15 +122,15 @@ impl RunStore for SqliteStore {
     }
 
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
-        self.engine.readers.call(move |db| runs::in_flight(db, &filter, after, limit)).await
+        self.reads().call(move |db| runs::in_flight(db, &filter, after, limit)).await
     }
 
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
-        self.engine.readers.call(move |db| runs::overdue(db, now, limit)).await
+        self.reads().call(move |db| runs::overdue(db, now, limit)).await
     }
 
     async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
-        self.engine.readers.call(move |db| retention::uncleaned(db, before, limit)).await
+        self.reads().call(move |db| retention::uncleaned(db, before, limit)).await
     }
 
     async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
@@ -130,12 +146,12 @@ impl RunStore for SqliteStore {
 #[async_trait]
 impl QueueStore for SqliteStore {
     async fn queues(&self) -> Result<Vec<Queue>> {
-        self.engine.readers.call(queues::queues).await
+        self.reads().call(queues::queues).await
     }
 
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>> {
         let name = name.clone();
-        self.engine.readers.call(move |db| queues::queue(db, &name)).await
+        self.reads().call(move |db| queues::queue(db, &name)).await
     }
 
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
@@ -145,7 +161,7 @@ impl QueueStore for SqliteStore {
 
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
         let name = name.clone();
-        self.engine.readers.call(move |db| queues::grants(db, &name, since)).await
+        self.reads().call(move |db| queues::grants(db, &name, since)).await
     }
 }
 
@@ -157,11 +173,11 @@ impl ScheduleStore for SqliteStore {
 
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
         let name = name.clone();
-        self.engine.readers.call(move |db| schedules::schedule(db, &name)).await
+        self.reads().call(move |db| schedules::schedule(db, &name)).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
-        self.engine.readers.call(schedules::schedules).await
+        self.reads().call(schedules::schedules).await
     }
 
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool> {
@@ -170,7 +186,7 @@ impl ScheduleStore for SqliteStore {
     }
 
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules> {
-        self.engine.readers.call(move |db| schedules::due_schedules(db, now, limit)).await
+        self.reads().call(move |db| schedules::due_schedules(db, now, limit)).await
     }
 
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
@@ -187,12 +203,12 @@ impl WorkerStore for SqliteStore {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
-        self.engine.readers.call(fleet::workers).await
+        self.reads().call(fleet::workers).await
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>> {
         let id = id.clone();
-        self.engine.readers.call(move |db| fleet::worker(db, &id)).await
+        self.reads().call(move |db| fleet::worker(db, &id)).await
     }
 
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
@@ -208,7 +224,7 @@ impl NodeStore for SqliteStore {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        self.engine.readers.call(fleet::nodes).await
+        self.reads().call(fleet::nodes).await
     }
 
     async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {

@@ -8,6 +8,8 @@
 //! `ExecutionId`. A verb takes a slice and gives a vector of the same length and order, unless it says otherwise. Adapters
 //! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -39,6 +41,11 @@ pub trait EpochStore: Send + Sync {
     /// Whether nobody but this process can have it open: then other nodes in its registry are dead.
     fn is_exclusive(&self) -> bool {
         false
+    }
+    /// Returns a handle to the same store for what clients request, if the store keeps connections for clients apart from
+    /// those of the coordinator's duties. `None`: this handle is for both.
+    fn for_clients(&self) -> Option<Arc<dyn Store>> {
+        None
     }
 }
 

@@ -130,9 +130,9 @@ impl Coordinator {
         &self.node().id
     }
 
-    /// For reads.
+    /// Returns the store for clients' requests, for reads.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.node().ports.store
+        &self.node().client_store
     }
 
     pub fn clock(&self) -> &Arc<dyn Clock> {

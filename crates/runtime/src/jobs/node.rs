@@ -46,6 +46,8 @@ const EVENTS_BACKLOG: usize = 4_096;
 pub struct Node {
     pub id: NodeId,
     pub ports: Ports,
+    /// The same store as in `ports`. Clients' requests use it, so that they do not compete with duties for connections.
+    pub client_store: Arc<dyn Store>,
     pub settings: Settings,
     pub channels: Channels,
     pub started_at: Timestamp,
@@ -105,6 +107,7 @@ impl Node {
     ) -> Result<Self> {
         Ok(Node {
             id,
+            client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
             job_channels: ports.bus.multiplex().await?.into(),
             channels: Channels::new(settings.bus_prefix.clone()),
             started_at: ports.clock.now(),
@@ -129,6 +132,7 @@ impl Node {
         })
     }
 
+    /// Returns the store for the duties of this node. Clients' requests use `client_store`.
     pub fn store(&self) -> &dyn Store {
         &*self.ports.store
     }

@@ -88,14 +88,14 @@ impl Coordinator {
     }
 
     async fn stored(&self, id: JobId) -> Result<Job> {
-        let job = self.node().store().get(&[id]).await?.pop().flatten();
+        let job = self.store().get(&[id]).await?.pop().flatten();
         job.ok_or_else(|| Error::not_found("job", id))
     }
 
     /// Ends a live job, whatever it is doing. One that is cancelled already stays so; one that ended otherwise is refused.
     pub async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
         let node = self.node();
-        let answer = node.store().cancel(&[id], reason.as_deref(), node.now()).await?.pop();
+        let answer = self.store().cancel(&[id], reason.as_deref(), node.now()).await?.pop();
         let (job, run) = match answer {
             Some(Cancelled::Now { job, run }) => (job, run),
             Some(Cancelled::Before(job)) if job.status == Status::Cancelled => {
@@ -123,7 +123,7 @@ impl Coordinator {
     /// Makes an ended job pending again.
     pub async fn retry(&self, id: JobId) -> Result<Job> {
         let node = self.node();
-        match node.store().redrive(&[id], node.now()).await?.pop() {
+        match self.store().redrive(&[id], node.now()).await?.pop() {
             Some(Redriven::Pending(job)) => {
                 node.cache.job_changed(id);
                 node.hints.ready(&job.queue);
@@ -147,7 +147,7 @@ impl Coordinator {
         let mut retried = 0;
         let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
-            for outcome in node.store().redrive(&ids, node.now()).await? {
+            for outcome in self.store().redrive(&ids, node.now()).await? {
                 if let Redriven::Pending(job) = outcome {
                     retried += 1;
                     node.cache.job_changed(job.id);
@@ -166,7 +166,7 @@ impl Coordinator {
         let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
             // Once a job is gone nobody would know of its channels.
-            let dead = node.store().get(&ids).await?.into_iter().flatten().filter(|job| job.status.is_dead_letter());
+            let dead = self.store().get(&ids).await?.into_iter().flatten().filter(|job| job.status.is_dead_letter());
             let uncleaned: Vec<JobId> = dead.filter(|job| !job.channels_cleaned).map(|job| job.id).collect();
             node.bus().close(&node.channels.of_jobs(&uncleaned)).await?;
             purged += self.store().purge(&ids).await?;
@@ -270,7 +270,7 @@ async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason:
 /// Commits new jobs, then hints that they are there.
 pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
-    let answers = node.trouble.note(telemetry::timed("insert", node.store().insert(jobs)).await)?;
+    let answers = node.trouble.note(telemetry::timed("insert", node.client_store.insert(jobs)).await)?;
     let mut tally: Vec<(&Told, u64)> = Vec::new();
     for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
         match tally.iter_mut().find(|(first, _)| first.same_kind(told)) {

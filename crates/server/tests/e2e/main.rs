@@ -11,6 +11,7 @@ mod disk_full;
 mod drain;
 mod examples;
 mod exclusivity;
+mod floods;
 mod jobs;
 mod mesh;
 mod queues;

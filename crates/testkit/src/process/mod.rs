@@ -38,7 +38,7 @@ pub use losing_proxy::LosingProxy;
 pub use moment::monotonic_ns;
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
-pub use postgres::{Durability, Postgres, SharedPostgres};
+pub use postgres::{Durability, OpenTransaction, Postgres, SharedPostgres};
 pub use program::{Launch, Program, Signal, skip_loudly};
 pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};

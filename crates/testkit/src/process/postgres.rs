@@ -163,6 +163,34 @@ impl SharedPostgres {
     }
 }
 
+/// A connection with an open transaction, as an application may leave one.
+pub struct OpenTransaction {
+    client: tokio_postgres::Client,
+}
+
+impl OpenTransaction {
+    /// Begins one and runs `sql` in it.
+    pub async fn begin(url: &str, sql: &str) -> OpenTransaction {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("connects");
+        tokio::spawn(connection);
+        client.batch_execute(&format!("begin; {sql}")).await.expect("runs in the transaction");
+        OpenTransaction { client }
+    }
+
+    /// Returns how many sessions of this database wait for a lock.
+    pub async fn waiting_sessions(&self) -> i64 {
+        let count =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        // A transaction reads the statistics once, unless they are cleared.
+        self.client.batch_execute("select pg_stat_clear_snapshot()").await.expect("cleared");
+        self.client.query_one(count, &[]).await.expect("counted").get(0)
+    }
+
+    pub async fn rollback(self) {
+        self.client.batch_execute("rollback").await.expect("rolls back");
+    }
+}
+
 /// Processes of one run agree on a directory, and that one of them starts the server.
 fn find_or_start() -> u16 {
     let own = rustix::process::getpid().as_raw_nonzero().get();

@@ -1,0 +1,13 @@
+-- Returns a row if gather.sql would read more than $6 rows. Only pending jobs have an index by queue.
+select 1
+from (
+    select 1 from convoke_waiting w where $2::boolean and not w.scheduled and {waiting}
+    union all
+    select 1 from convoke_waiting w where $3::boolean and w.scheduled
+    union all
+    select 1 from convoke_runs r where $4::boolean
+    union all
+    select 1 from convoke_ended e where e.state = any ($5::smallint[])
+) g
+offset $6
+limit 1

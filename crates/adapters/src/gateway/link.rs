@@ -36,6 +36,10 @@ impl GatewayLink {
 
 #[async_trait]
 impl WorkerLink for GatewayLink {
+    fn address(&self) -> String {
+        self.http.address()
+    }
+
     async fn register(&self, worker: Register) -> Result<Registered> {
         self.beat("/v1/worker/register", &worker).await
     }

@@ -109,7 +109,7 @@ impl<W: Work> Desk<W> {
             }
             // The server said no: perhaps only to one of them.
             Err(failure) if replies.len() > 1 && !failure.is_disconnection() => {
-                tracing::debug!(?failure, calls = replies.len(), "a group was refused; its calls are run one by one");
+                tracing::debug!(calls = replies.len(), "a group of calls failed: its calls are run one by one");
                 for (range, reply) in replies {
                     let answer = self.attempt(&items[range]).await;
                     let _ = reply.send(answer.map_err(|failure| failure.told("store")));

@@ -123,6 +123,10 @@ async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> fai
 
 #[async_trait]
 impl Leases for PostgresLeases {
+    fn address(&self) -> String {
+        self.ways.address()
+    }
+
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         lent!(Write, &self.ways, |db| enroll(db, namespace, member, ttl))
     }

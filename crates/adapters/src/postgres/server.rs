@@ -82,7 +82,8 @@ impl Server {
         );
         let pool = Pool::builder(manager).max_size(size).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|error| Error::unavailable("store", error.to_string()))?;
-        let ways = Ways { pool, what: if self.field.starts_with("leases") { "leases" } else { "store" } };
+        let address = format!("postgres://{}", self.address.shown());
+        let ways = Ways { pool, address, what: if self.field.starts_with("leases") { "leases" } else { "store" } };
         let mut lent = Vec::with_capacity(size);
         for _ in 0..size {
             lent.push(ways.lend().await?);
@@ -120,7 +121,7 @@ impl Server {
         // Ends with the client. What it could say of an error, the verb that meets it says.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(error = in_words(&error), "a connection to PostgreSQL ended");
+                tracing::debug!(error = in_words(&error), "connection to PostgreSQL ended");
             }
         });
         Ok(client)
@@ -164,9 +165,15 @@ impl Hot {
 pub(super) struct Ways {
     pool: Pool,
     pub(super) what: &'static str,
+    address: String,
 }
 
 impl Ways {
+    /// Where the server is, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.address.clone()
+    }
+
     pub(super) async fn lend(&self) -> Result<Lent> {
         match tokio::time::timeout(POOL_PATIENCE, self.pool.get()).await {
             Ok(Ok(client)) => Ok(Lent { client: Some(client) }),

@@ -52,6 +52,10 @@ impl PostgresStore {
 
 #[async_trait]
 impl EpochStore for PostgresStore {
+    fn address(&self) -> String {
+        self.engine.pool.address()
+    }
+
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {
         lent!(Write, self.writes(), |db| epoch::seal(db, epoch))
     }

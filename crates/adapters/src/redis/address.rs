@@ -76,6 +76,25 @@ impl Address {
     }
 }
 
+impl std::fmt::Display for Address {
+    /// Without credentials and without files.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
+        f.write_str(if self.master.is_some() { "+sentinel://" } else { "://" })?;
+        for (place, (host, port)) in self.hosts.iter().enumerate() {
+            f.write_str(if place > 0 { "," } else { "" })?;
+            if host.contains(':') { write!(f, "[{host}]:{port}")? } else { write!(f, "{host}:{port}")? }
+        }
+        if let Some(master) = &self.master {
+            write!(f, "/{master}")?;
+        }
+        if self.db != 0 {
+            write!(f, "/{}", self.db)?;
+        }
+        Ok(())
+    }
+}
+
 fn parse_credentials(field: &str, text: Option<&str>) -> Result<(Option<String>, Option<String>), Invalid> {
     let Some(text) = text else { return Ok((None, None)) };
     let (user, password) = text.split_once(':').unwrap_or((text, ""));

@@ -78,6 +78,10 @@ impl RedisBus {
 
 #[async_trait]
 impl Bus for RedisBus {
+    fn address(&self) -> String {
+        self.line.address()
+    }
+
     async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
         self.line.change(redis::cmd("PUBLISH").arg(topic).arg(&message[..])).await?;
         Ok(())

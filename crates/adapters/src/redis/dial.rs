@@ -13,7 +13,7 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
     PushInfo, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::address::{Address, Tls};
 
@@ -53,6 +53,11 @@ impl Dialer {
         Ok(dialer)
     }
 
+    /// Where it connects to, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// One attempt. `ear` hears what the server pushes, and when the connection is lost.
     pub(super) async fn dial(
         &self,
@@ -84,13 +89,11 @@ impl Dialer {
         loop {
             match self.dial(ear.clone()).await {
                 Ok(connection) => {
-                    if tries > 0 {
-                        tracing::info!(what, tries, "connected to Redis again");
-                    }
+                    debug!(what, tries, "connected to Redis again");
                     return connection;
                 }
-                Err(error) if tries == 0 => warn!(what, %error, "cannot connect to Redis, will go on trying"),
-                Err(error) => debug!(what, %error, tries, "cannot connect to Redis yet"),
+                // Whoever uses the connection logs that Redis is away.
+                Err(error) => debug!(what, %error, tries, "connecting to Redis failed"),
             }
             tries = tries.saturating_add(1);
             // Full jitter: the nodes of a cluster must not come back all at once.

@@ -61,6 +61,10 @@ fn lease(holder: Value, epoch: &Value, remaining: &Value) -> Option<Lease> {
 
 #[async_trait]
 impl Leases for RedisLeases {
+    fn address(&self) -> String {
+        self.line.address()
+    }
+
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         let args = [member.as_bytes(), &ms(ttl).into_bytes()];
         self.line.run(Intent::Change, &script::ENROLL, &[&self.key(namespace, "members")], &args).await?;

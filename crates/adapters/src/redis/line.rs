@@ -27,6 +27,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Line {
     what: &'static str,
+    address: Arc<str>,
     live: watch::Receiver<Option<Live>>,
     broken: mpsc::UnboundedSender<u64>,
     _task: Arc<Tether>,
@@ -42,11 +43,12 @@ impl Line {
     /// The first connection must succeed; those after it are made without a word.
     pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
         let (broken, reports) = mpsc::unbounded_channel();
+        let address = dialer.address().into();
         let first = dialer.dial(ear(1, broken.clone())).await;
         let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
         let (current, live) = watch::channel(Some(Live { number: 1, connection }));
         let task = Tether::spawn(keep_open(what, dialer, current, reports, broken.clone()));
-        Ok(Line { what, live, broken, _task: Arc::new(task) })
+        Ok(Line { what, address, live, broken, _task: Arc::new(task) })
     }
 
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value> {
@@ -92,6 +94,11 @@ impl Line {
         answer.map_err(|error| failure(self.what, intent, error))
     }
 
+    /// Where Redis is, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     pub(super) fn what(&self) -> &'static str {
         self.what
     }
@@ -114,7 +121,7 @@ impl Line {
     /// Has the connection replaced where the error says that it is of no more use.
     fn note(&self, number: u64, error: &redis::RedisError) {
         if is_fatal(error) {
-            debug!(what = self.what, %error, "a connection to Redis is given up");
+            debug!(what = self.what, %error, "connection to Redis dropped");
             let _ = self.broken.send(number);
         }
     }

@@ -57,6 +57,7 @@ impl Allowance {
 pub struct S3Leases {
     objects: Objects,
     meter: Arc<Meter>,
+    address: String,
     prefix: String,
     pod: String,
     clock: Arc<dyn Clock>,
@@ -82,7 +83,16 @@ impl S3Leases {
         let address = Address::parse(url)?;
         let objects = Objects::new(address.open(variables, meter.clone())?);
         let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let leases = S3Leases { objects, meter, prefix: address.prefix, pod, clock, namespaces: Mutex::default() };
+        let shown = format!("s3://{}/{}", address.bucket, address.prefix);
+        let leases = S3Leases {
+            objects,
+            meter,
+            address: shown,
+            prefix: address.prefix,
+            pod,
+            clock,
+            namespaces: Mutex::default(),
+        };
         leases.ping().await?;
         Ok(leases)
     }
@@ -266,6 +276,10 @@ fn new_write_id() -> String {
 
 #[async_trait]
 impl Leases for S3Leases {
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         let namespace = self.namespace(namespace)?;
         let path = namespace.folder.worker(member)?;

@@ -78,7 +78,7 @@ impl Drop for Checkpoints {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the checkpoint's thread panicked");
+            tracing::error!("checkpoint thread panicked");
         }
     }
 }
@@ -93,6 +93,6 @@ fn copy_when_asked(copier: &Connection, asked: &Receiver<()>) {
 fn copy(connection: &Connection) {
     let passive = connection.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()));
     if let Err(error) = passive {
-        tracing::warn!(%error, "a checkpoint failed");
+        tracing::warn!(%error, "checkpoint failed");
     }
 }

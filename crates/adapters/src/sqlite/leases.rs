@@ -24,6 +24,8 @@ const CACHE_KIB: u32 = 256;
 #[derive(Clone)]
 pub struct SqliteLeases {
     way: Way,
+    /// The file, as a URL.
+    address: String,
 }
 
 #[derive(Clone)]
@@ -39,11 +41,13 @@ impl SqliteLeases {
         let connection = schema::open_writable(path, CACHE_KIB)?;
         // Alone with the file, nobody else would shorten its log.
         connection.pragma_update(None, "wal_autocheckpoint", 1_000).map_err(unavailable)?;
-        Ok(SqliteLeases { way: Way::Own(Arc::new(Mutex::new(connection))) })
+        let address = format!("sqlite:{}", path.display());
+        Ok(SqliteLeases { way: Way::Own(Arc::new(Mutex::new(connection))), address })
     }
 
     pub(super) fn of(engine: Arc<Engine>) -> Self {
-        SqliteLeases { way: Way::Store(engine) }
+        let address = engine.address.clone();
+        SqliteLeases { way: Way::Store(engine), address }
     }
 
     async fn write<T, F>(&self, mut verb: F) -> Result<T>
@@ -92,6 +96,10 @@ fn write_alone<T>(db: &mut Connection, mut verb: impl FnMut(&Connection) -> fail
 
 #[async_trait]
 impl Leases for SqliteLeases {
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         let (namespace, member) = (namespace.to_owned(), member.to_owned());
         self.write(move |db| terms::enroll(db, &namespace, &member, ttl)).await

@@ -71,7 +71,9 @@ impl SqliteStore {
         let checkpoints = Checkpoints::start(path, &mut writer)?;
         let readers = Purposes::open(path)?;
         let writer = Writer::start(writer, checkpoints, lock)?;
-        Ok(SqliteStore { engine: Arc::new(Engine { readers, writer }), path: path.into(), for_clients: false })
+        let address = format!("sqlite:{}", path.display());
+        let engine = Arc::new(Engine { readers, writer, address });
+        Ok(SqliteStore { engine, path: path.into(), for_clients: false })
     }
 
     /// Leases in the same file.

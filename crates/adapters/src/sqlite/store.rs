@@ -23,6 +23,8 @@ pub(super) struct Engine {
     // Before the writer, so that the last connection to close is the one that can tidy up.
     pub(super) readers: Purposes,
     pub(super) writer: Writer,
+    /// The file, as a URL.
+    pub(super) address: String,
 }
 
 impl SqliteStore {
@@ -47,6 +49,10 @@ impl EpochStore for SqliteStore {
 
     async fn ping(&self) -> Result<()> {
         self.engine.writer.call(1, epoch::ping).await
+    }
+
+    fn address(&self) -> String {
+        self.engine.address.clone()
     }
 
     fn is_exclusive(&self) -> bool {

@@ -97,7 +97,7 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the writer's thread panicked");
+            tracing::error!("writer thread panicked");
         }
     }
 }
@@ -129,6 +129,17 @@ enum Broken {
     /// A verb refused although it had written: what it wrote must go.
     RefusedLate,
     Panicked,
+}
+
+impl Broken {
+    /// Why, for the log.
+    fn reason(&self) -> String {
+        match self {
+            Broken::Unbegun(error) | Broken::Database(error) | Broken::Doubtful(error) => error.to_string(),
+            Broken::RefusedLate => "a verb was refused after it had written".into(),
+            Broken::Panicked => "a verb panicked".into(),
+        }
+    }
 }
 
 impl From<rusqlite::Error> for Broken {
@@ -209,20 +220,21 @@ impl Desk {
         match self.attempt(group) {
             Ok(()) => group.drain(..).for_each(|request| request.answer()),
             Err(Broken::Doubtful(error)) => {
-                tracing::error!(%error, verbs = group.len(), "a commit failed without saying whether it happened");
+                // Whoever called logs it, as of any store that is away: here it would be a line a call.
+                tracing::debug!(%error, verbs = group.len(), "commit failed, its outcome is unknown");
                 let message = error.to_string();
                 group.drain(..).for_each(|request| request.fail(Error::unknown("store", message.as_str())));
             }
             Err(Broken::Unbegun(error)) => {
-                tracing::warn!(%error, verbs = group.len(), "a transaction could not begin");
+                tracing::debug!(%error, verbs = group.len(), "transaction could not begin");
                 let message = error.to_string();
                 group.drain(..).for_each(|request| request.fail(Error::unavailable("store", message.as_str())));
             }
             Err(broken) if group.len() > 1 => {
-                tracing::warn!(
-                    ?broken,
+                tracing::debug!(
+                    reason = broken.reason(),
                     verbs = group.len(),
-                    "a transaction was rolled back; its verbs are run one by one"
+                    "transaction rolled back: its verbs are run one by one"
                 );
                 let mut alone = Vec::with_capacity(1);
                 for request in group.drain(..) {
@@ -248,7 +260,7 @@ impl Desk {
             if !self.db.is_autocommit()
                 && let Err(error) = self.db.execute_batch("rollback")
             {
-                tracing::error!(%error, "a rollback failed");
+                tracing::error!(%error, "rollback failed");
             }
         }
         outcome

@@ -33,11 +33,12 @@ impl Tally {
     fn count(&self, event: &MonitorEvent) {
         match event {
             MonitorEvent::HandshakeFailed { peer_ident, reason, .. } => {
-                debug!(peer = %peer_ident, %reason, "a connection did not get through the handshake");
+                debug!(peer = %peer_ident, %reason, "handshake of a shard worker failed");
                 self.handshakes.fetch_add(1, Ordering::Relaxed);
             }
             MonitorEvent::Disconnected { peer, reason: DisconnectReason::Error(reason), .. } => {
-                debug!(peer = ?peer.peer_address, %reason, "a connection was cut off");
+                let address = peer.peer_address.as_ref().map(ToString::to_string);
+                debug!(peer = address, %reason, "connection of a shard worker was cut off");
                 if reason.contains(TOO_LARGE) {
                     self.oversized.fetch_add(1, Ordering::Relaxed);
                 }

@@ -52,6 +52,21 @@ pub enum Ask {
     },
 }
 
+impl Ask {
+    /// The verb, for the log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Ask::Read => "read",
+            Ask::Enroll => "enroll",
+            Ask::Roster => "roster",
+            Ask::Elect { .. } => "elect",
+            Ask::Renew { .. } => "renew",
+            Ask::Withdraw => "withdraw",
+            Ask::Resign { .. } => "resign",
+        }
+    }
+}
+
 /// What they answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {

@@ -24,6 +24,10 @@ pub trait WorkerLink: Send + Sync {
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten>;
     /// Unfinished runs go back at once.
     async fn leave(&self, worker: WorkerId) -> Result<()>;
+    /// Where the coordinator is, for people to read and without credentials; empty if it is in this process.
+    fn address(&self) -> String {
+        String::new()
+    }
 }
 
 /// What an application asks of a coordinator.
@@ -186,6 +190,21 @@ pub enum EventKind {
     Cancelled,
     /// Unfinished, given back by a worker that drains: the job runs again at once and no attempt is counted.
     Released,
+}
+
+impl EventKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EventKind::Started => "started",
+            EventKind::Progress => "progress",
+            EventKind::Log => "log",
+            EventKind::Completed => "completed",
+            EventKind::Failed => "failed",
+            EventKind::TimedOut => "timedOut",
+            EventKind::Cancelled => "cancelled",
+            EventKind::Released => "released",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

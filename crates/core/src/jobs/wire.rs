@@ -200,6 +200,17 @@ pub enum HandoffReason {
     Orphan,
 }
 
+impl HandoffReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            HandoffReason::Shutdown => "shutdown",
+            HandoffReason::NodeCrash => "nodeCrash",
+            HandoffReason::Rebalance => "rebalance",
+            HandoffReason::Orphan => "orphan",
+        }
+    }
+}
+
 /// `job.handoff.ack.{nodeId}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

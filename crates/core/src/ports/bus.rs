@@ -42,6 +42,10 @@ pub trait Bus: Send + Sync {
     async fn queues(&self, prefix: &str) -> Result<Vec<String>>;
     /// Whether it answers.
     async fn ping(&self) -> Result<()>;
+    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    fn address(&self) -> String {
+        String::new()
+    }
     /// Whether it ends with the process: then nobody else can be reached by it.
     fn is_in_process(&self) -> bool {
         false

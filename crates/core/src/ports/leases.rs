@@ -36,6 +36,10 @@ pub trait Leases: Send + Sync {
     fn glance_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(500))
     }
+    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    fn address(&self) -> String {
+        String::new()
+    }
     /// Whether the backend answers.
     async fn ping(&self) -> Result<()>;
 }

@@ -15,6 +15,10 @@ use crate::mesh::{InstanceId, MeshNode};
 
 #[async_trait]
 pub trait MeshLink: Send + Sync {
+    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    fn address(&self) -> String {
+        String::new()
+    }
     /// A number that nobody in this mesh has or had, as far as the registry knows. `inbox` hears what is sent to it and to
     /// all, from before it is registered until the membership is dropped.
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>>;

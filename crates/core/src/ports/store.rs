@@ -34,6 +34,10 @@ pub trait EpochStore: Send + Sync {
     async fn sealed(&self) -> Result<Epoch>;
     /// Whether a write would be taken now.
     async fn ping(&self) -> Result<()>;
+    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    fn address(&self) -> String {
+        String::new()
+    }
     /// Whether what it has confirmed outlives the process.
     fn is_lasting(&self) -> bool {
         true

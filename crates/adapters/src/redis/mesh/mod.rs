@@ -93,6 +93,10 @@ fn shown(hostname: &Value) -> Option<String> {
 
 #[async_trait]
 impl MeshLink for RedisMesh {
+    fn address(&self) -> String {
+        self.line.address()
+    }
+
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
         let keys = &self.keys;
         let token = Uuid::now_v7().to_string();

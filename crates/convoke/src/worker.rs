@@ -7,6 +7,7 @@ use std::time::Duration;
 use convoke_core::jobs::link::WorkerLink;
 use convoke_core::{JobType, Json, QueueName, WorkerId};
 use convoke_runtime::jobs::worker::{self, Failure, HandlerFuture, Handlers, Settings, Shutdown};
+use convoke_runtime::outage::Outages;
 use serde::Serialize;
 
 use crate::connect;
@@ -161,7 +162,7 @@ impl Worker {
         let shutdown = Shutdown::default();
         let listen = async {
             signals::termination().await?;
-            tracing::info!("asked to stop: no more jobs are taken");
+            tracing::info!("stopping: runs may finish, a second signal gives them back");
             shutdown.drain.cancel();
             signals::termination().await?;
             shutdown.hurry.cancel();
@@ -203,10 +204,11 @@ impl Worker {
 
 /// Waits for a bus that is not there yet, as a worker waits for a coordinator.
 async fn reach(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
+    let outages = Outages::new([("bus", String::new())]);
     loop {
         match connect::worker_way(url, token.clone(), bus_prefix).await {
             Err(error) if error.is_transient() => {
-                tracing::warn!(%error, "cannot reach the bus yet");
+                outages.failed("connecting", &error);
                 tokio::time::sleep(REACH_AGAIN).await;
             }
             reached => return Ok(reached?),

@@ -2,5 +2,7 @@
 
 pub mod election;
 pub mod jobs;
+mod line_rate;
 pub mod mesh;
+pub mod outage;
 pub mod shards;

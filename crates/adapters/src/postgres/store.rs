@@ -53,7 +53,7 @@ impl PostgresStore {
 #[async_trait]
 impl EpochStore for PostgresStore {
     fn address(&self) -> String {
-        self.engine.pool.address()
+        self.engine.duties.address()
     }
 
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {

@@ -186,7 +186,7 @@ impl Mesh {
         self.instance.handlers().on_broadcast(B::TYPE, move |sender, data| match serde_json::from_str(&data) {
             Ok(broadcast) => Box::pin(handler(sender, broadcast)),
             Err(error) => {
-                tracing::warn!(%error, sender = sender.0, broadcast_type = B::TYPE, "a broadcast could not be read");
+                tracing::warn!(%error, sender = sender.0, broadcast_type = B::TYPE, "broadcast could not be read");
                 Box::pin(std::future::ready(()))
             }
         });

@@ -21,6 +21,7 @@ use super::mark::Mark;
 use super::tenure::overstays;
 use super::term::{Leadership, Term};
 use super::vitals::Vitals;
+use crate::outage::Outages;
 
 /// How far apart candidates try for a place that was just left.
 const NUDGE: Duration = Duration::from_millis(50);
@@ -38,6 +39,7 @@ pub struct Campaign {
     /// Whether this node could do a leader's work. One that cannot does not campaign, and resigns.
     pub fit: watch::Receiver<bool>,
     pub vitals: Arc<Vitals>,
+    pub outages: Arc<Outages>,
 }
 
 impl Campaign {
@@ -58,27 +60,31 @@ impl Campaign {
             }
             let anchor = Mark::now();
             let answer = self.win(anchor).await;
-            self.vitals.beaten(anchor.elapsed(), matches!(answer, Ok(_) | Err(Error::Conflict(_))));
+            let is_answered = matches!(answer, Ok(_) | Err(Error::Conflict(_)));
+            self.vitals.beaten(anchor.elapsed(), is_answered);
+            if is_answered {
+                self.outages.succeeded("leases");
+            }
             let pause = match answer {
                 Ok(term) => {
                     self.vitals.election_took(anchor.elapsed());
                     self.show(Some(self.candidate.clone()), &term);
-                    info!(epoch = %term.fence().epoch(), "leads");
+                    info!(epoch = term.fence().epoch().0, "term began: this node leads");
                     let duties = tokio::spawn(lead(term.clone()));
                     self.hold(&term, anchor, &stop).await;
                     term.end();
                     if let Err(error) = duties.await {
-                        warn!(%error, "a leader's duty panicked");
+                        warn!(%error, "leader task panicked");
                     }
                     self.show(None, &term);
                     self.resign(&term).await;
-                    info!(epoch = %term.fence().epoch(), "no longer leads");
+                    info!(epoch = term.fence().epoch().0, "term ended: this node no longer leads");
                     // A term that ended by itself is not worth fighting for at once.
                     self.renew_interval.min(Duration::from_millis(100))
                 }
                 Err(Error::Conflict(_)) => self.follow().await,
                 Err(error) => {
-                    warn!(%error, "cannot campaign");
+                    self.outages.failed("campaign", &error);
                     self.renew_interval.min(Duration::from_secs(1))
                 }
             };
@@ -124,7 +130,7 @@ impl Campaign {
             Err(error) => {
                 // Without the seal nothing may act on the lease: let another try.
                 let given_back = self.leases.resign(self.namespace, self.candidate.as_str(), lease.epoch).await;
-                debug!(?given_back, "could not seal the epoch");
+                debug!(epoch = lease.epoch.0, is_given_back = given_back.is_ok(), %error, "sealing the epoch failed");
                 Err(error)
             }
         }
@@ -139,7 +145,8 @@ impl Campaign {
             && lease.epoch > floor
         {
             let given_back = self.leases.resign(self.namespace, &lease.holder, lease.epoch).await;
-            debug!(?given_back, epoch = %lease.epoch, "was elected without hearing of it");
+            let is_given_back = given_back.is_ok();
+            debug!(epoch = lease.epoch.0, is_given_back, "won an election whose response was lost: resigned");
         }
     }
 
@@ -153,7 +160,7 @@ impl Campaign {
                 () = stop.cancelled() => return,
                 () = term.ended() => return,
                 Ok(_) = fit.wait_for(|fit| !fit) => {
-                    warn!("resigns: it cannot reach what a leader needs");
+                    warn!(epoch = term.fence().epoch().0, "resigning: the bus or the store cannot be reached");
                     return;
                 }
                 () = tokio::time::sleep_until(next.min(deadline)) => {}
@@ -165,13 +172,17 @@ impl Campaign {
                 return;
             }
             if is_late {
-                warn!("the lease could not be renewed in time");
+                warn!(epoch = term.fence().epoch().0, "lease not renewed in time: resigning");
                 return;
             }
             let epoch = term.fence().epoch();
             let renewal = self.leases.renew(self.namespace, self.candidate.as_str(), epoch, self.ttl);
             let answer = tokio::time::timeout_at(deadline, renewal).await;
-            self.vitals.beaten(started.elapsed(), matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. }))));
+            let is_answered = matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. })));
+            self.vitals.beaten(started.elapsed(), is_answered);
+            if is_answered {
+                self.outages.succeeded("leases");
+            }
             match answer {
                 Ok(Ok(_)) => {
                     anchor = started;
@@ -179,11 +190,11 @@ impl Campaign {
                     next = started.after(self.renew_interval);
                 }
                 Ok(Err(Error::Fenced { .. })) => {
-                    warn!("the lease was lost");
+                    warn!(epoch = epoch.0, "lease lost: another node may lead");
                     return;
                 }
                 Ok(Err(error)) => {
-                    warn!(%error, "the lease could not be renewed");
+                    self.outages.failed("lease renewal", &error);
                     next = Instant::now() + self.renew_interval / 5;
                 }
                 Err(_) => {}
@@ -200,7 +211,7 @@ impl Campaign {
         let epoch = term.fence().epoch();
         let resigned = self.leases.resign(self.namespace, self.candidate.as_str(), epoch).await;
         if let Err(error) = resigned {
-            debug!(%error, "could not resign; the lease will expire");
+            debug!(%error, "resigning failed: the lease expires");
         }
     }
 

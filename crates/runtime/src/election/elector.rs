@@ -7,21 +7,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Metrics, Moment, Now, Settings};
+use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Happening, Metrics, Moment, Now, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::{Clock, Leases};
-use convoke_core::{Epoch, Result};
+use convoke_core::{Epoch, Result, duration};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::debug;
+use tracing::{debug, info, warn};
 
 use super::mark::Mark;
 use super::subscriber::{self, Subscriber};
 use super::tenure::Tenure;
 use super::{heartbeat, telemetry};
+use crate::outage::Outages;
 
 /// How many events a watcher may be behind before it misses some.
 const EVENTS_BUFFER: usize = 256;
@@ -71,6 +72,7 @@ pub(super) struct Shared {
     pub left: CancellationToken,
     /// From where the rules count their moments.
     origin: Mark,
+    pub outages: Outages,
 }
 
 impl Elector {
@@ -89,6 +91,7 @@ impl Elector {
         let shared = Arc::new(Shared {
             rules: Mutex::new(Rules::new(&id, settings, glance_interval, now, first_beat)),
             namespace,
+            outages: Outages::new([("leases", leases.address())]),
             leases,
             clock,
             term: watch::Sender::new(None),
@@ -315,7 +318,7 @@ impl Shared {
             let at = self.clock.now();
             let events = self.events.lock();
             for what in happened {
-                debug!(namespace = self.namespace, event = what.name(), ?what);
+                log(&self.namespace, &what);
                 let event = Event { at, namespace: self.namespace.clone(), what };
                 // Fails only where nobody watches.
                 let _ = events.as_ref().map(|events| events.send(Arc::new(event)));
@@ -326,6 +329,24 @@ impl Shared {
     /// No more events will come.
     pub fn fall_silent(&self) {
         self.events.lock().take();
+    }
+}
+
+/// One line for a change of leader; everything else is for debugging.
+fn log(namespace: &str, what: &Happening) {
+    match what {
+        Happening::LeaderChanged { previous_leader, new_leader, epoch } => {
+            let (previous_leader, new_leader) = (previous_leader.as_deref(), new_leader.as_deref());
+            info!(namespace, previous_leader, new_leader, epoch = epoch.0, "leader changed");
+        }
+        Happening::ContentionDetected(contention) => {
+            let (duration, expected) = (duration::format(contention.duration), duration::format(contention.expected));
+            warn!(namespace, duration, expected, ratio = contention.ratio, "heartbeats are slow: contention detected");
+        }
+        Happening::BreakerOpen { failure_count } => {
+            warn!(namespace, failures = failure_count, "circuit breaker opened: no elections until it closes");
+        }
+        what => debug!(namespace, event = what.name(), "election event"),
     }
 }
 
@@ -342,7 +363,9 @@ impl Events {
         loop {
             match receiver.recv().await {
                 Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(missed)) => debug!(missed, "events were missed"),
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    debug!(missed, "watcher of election events lagged behind")
+                }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use convoke_core::election::{Answer, Ask, Round};
 use convoke_core::ports::leases::Floor;
-use convoke_core::{Error, Result};
+use convoke_core::{Error, Result, duration};
 use tokio_util::sync::DropGuard;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::elector::Shared;
 use super::telemetry;
@@ -95,22 +95,25 @@ async fn put(shared: &Shared, ask: &Ask) -> Answer {
         answer = answer(shared, ask) => answer,
         () = leaving => Answer::Failed,
         () = tokio::time::sleep(patience) => {
-            warn!(namespace = shared.namespace, ?ask, ?patience, "the leases did not answer in time");
+            let message = format!("no response within {}", duration::format(patience));
+            shared.outages.failed(ask.name(), &Error::unavailable("leases", message));
             Answer::Failed
         }
     }
 }
 
 async fn answer(shared: &Shared, ask: &Ask) -> Answer {
-    match try_answer(shared, ask).await {
+    let answer = match try_answer(shared, ask).await {
         Ok(answer) => answer,
         Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Answer::Refused,
         Err(Error::Fenced { .. }) if matches!(ask, Ask::Renew { .. }) => Answer::Refused,
         Err(error) => {
-            warn!(namespace = shared.namespace, ?ask, %error, "the leases failed");
-            Answer::Failed
+            shared.outages.failed(ask.name(), &error);
+            return Answer::Failed;
         }
-    }
+    };
+    shared.outages.succeeded("leases");
+    answer
 }
 
 async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Answer> {
@@ -147,7 +150,7 @@ async fn leave(shared: &Shared) {
     let farewells = asks.iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
     for farewell in futures_util::future::join_all(farewells).await {
         if farewell != Ok(Answer::Done) {
-            debug!(namespace = shared.namespace, "could not say farewell; lease and enrolment will run out");
+            debug!(namespace = shared.namespace, "resigning or withdrawing failed: lease and enrolment expire");
         }
     }
 }

@@ -84,7 +84,7 @@ impl Subscriber {
 
     async fn guarded<T>(&self, act: impl Future<Output = T>) {
         if AssertUnwindSafe(act).catch_unwind().await.is_err() {
-            error!(subscriber = self.name, "a subscriber panicked");
+            error!(subscriber = self.name, "subscriber panicked");
         }
     }
 }
@@ -107,7 +107,12 @@ async fn attend_terms(subscriber: Subscriber, shared: Arc<Shared>) {
     let mut last = Epoch(0);
     while let Some(term) = shared.next_term(last).await {
         last = term.epoch();
-        info!(subscriber = subscriber.name, namespace = shared.namespace, epoch = %last, "serves a term");
+        info!(
+            subscriber = subscriber.name,
+            namespace = shared.namespace,
+            epoch = last.0,
+            "subscriber starts its work for a term"
+        );
         subscriber.serve(&term).await;
     }
 }

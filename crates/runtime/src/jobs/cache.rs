@@ -253,7 +253,7 @@ pub async fn tell(node: &Node) {
         let message = wire::encode(&Outdated { v: V1, keys: keys.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.cache(), message).await {
             // Whoever cannot be reached has heard so too, and forgets what it has.
-            debug!(%error, "other nodes were not told what has changed");
+            debug!(%error, "publishing cache invalidations failed");
         }
     }
 }

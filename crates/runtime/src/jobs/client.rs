@@ -93,7 +93,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F
     loop {
         match call().await {
             Err(error) if error.is_transient() && since.elapsed() + delay < PATIENCE => {
-                tracing::debug!(%error, ?delay, "the coordinator does not answer");
+                tracing::debug!(%error, retry_in_ms = delay.as_millis() as u64, "call to the coordinator failed");
                 tokio::time::sleep(delay.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
                 delay = (delay * 2).min(DELAY_MAX);
             }

@@ -12,7 +12,7 @@ use convoke_core::{Error, Invalid, NodeId, Result};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::node::{Node, Ports};
 use super::settings::Settings;
@@ -69,7 +69,7 @@ impl Coordinator {
         beat(&node).await?;
         let owned = follower::read_back(&node).await?;
         if owned > 0 {
-            info!(runs = owned, "owns what it owned before it was restarted");
+            info!(runs = owned, "recovered runs owned before the restart");
         }
         let inner = Inner {
             node,
@@ -117,6 +117,7 @@ impl Coordinator {
             vacancy: node.peers.vacancy.clone(),
             fit,
             vitals: node.vitals.get_or_init(|| vitals(node)).clone(),
+            outages: node.outages.clone(),
         };
         let (leading, resign) = (node.clone(), resign.clone());
         tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term, others.clone())));
@@ -210,7 +211,7 @@ impl Coordinator {
         // Fails only where the campaign is over already.
         let _ = leadership.wait_for(|view| !view.is_me).await;
         if let Err(error) = beat(node).await {
-            debug!(%error, "cannot beat");
+            node.outages.failed("heartbeat", &error);
         }
         if follower::prospects(node).await == follower::Prospects::None {
             return true;
@@ -230,7 +231,7 @@ impl Coordinator {
         competing.close();
         tokio::join!(tasks.wait(), competing.wait());
         if let Err(error) = node.store().remove_node(None, &node.id).await {
-            debug!(%error, "cannot leave the registry; it will be struck off");
+            debug!(%error, "leaving the registry failed: this node will be declared dead");
         }
         node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
         neighbours::farewell(node).await;
@@ -264,7 +265,7 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
     match other {
         None => Ok(()),
         Some(other) if node.store().is_exclusive() => {
-            debug!(node = %other.node_id, "the node before this one left no word");
+            debug!(predecessor = %other.node_id, "the node before this one did not stop cleanly");
             Ok(())
         }
         Some(other) => {
@@ -294,10 +295,11 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
         failures = match beat(&node).await {
             Ok(()) => 0,
             Err(error) => {
-                warn!(%error, "cannot beat");
+                node.outages.failed("heartbeat", &error);
                 failures.saturating_add(1)
             }
         };
+        node.job_lines.flush();
         let is_fit = failures < 2;
         fitness.send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
         match node.store().nodes().await {
@@ -305,7 +307,7 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
                 node.peers.refresh(&node.id, &nodes, node.now());
                 call_roll(&node, &nodes, &mut roster);
             }
-            Err(error) => debug!(%error, "cannot read the registry"),
+            Err(error) => node.outages.failed("node registry", &error),
         }
     }
 }
@@ -335,6 +337,7 @@ async fn beat(node: &Node) -> Result<()> {
     let (job_count, state, epoch) = (node.claims.len() as u64, node.state(), leadership.epoch);
     let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
     node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await?;
+    node.outages.succeeded("bus");
     let record = NodeRecord {
         node_id: node.id.clone(),
         role,
@@ -345,6 +348,7 @@ async fn beat(node: &Node) -> Result<()> {
         version: env!("CARGO_PKG_VERSION").into(),
     };
     node.store().beat_node(record).await?;
+    node.outages.succeeded("store");
     node.cache.node_changed(&node.id);
     Ok(())
 }
@@ -364,6 +368,12 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
             // Over a vacancy the one before it is remembered.
             let previous_leader = last_leader.clone();
+            info!(
+                previous_leader = previous_leader.as_ref().map(NodeId::as_str),
+                new_leader = new_leader.as_ref().map(NodeId::as_str),
+                epoch = epoch.0,
+                "leader changed"
+            );
             node.tell(Happening::LeaderChanged { namespace, previous_leader, new_leader, epoch });
             if let Some(vitals) = node.vitals.get().filter(|_| view.leader.is_some()) {
                 vitals.leader_changed();
@@ -371,7 +381,7 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
             last_leader = view.leader.clone().or(last_leader);
             shown = view.leader;
             if let Err(error) = beat(&node).await {
-                debug!(%error, "cannot beat");
+                node.outages.failed("heartbeat", &error);
             }
         }
     }
@@ -397,7 +407,7 @@ async fn hear_cancellations(node: Arc<Node>, stop: CancellationToken) {
                 // What was missed is refused when it is reported.
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(%error, "cannot hear cancellations");
+                    node.outages.failed("cancellations", &error);
                     break;
                 }
             }

@@ -155,7 +155,7 @@ async fn send(node: &Node) -> bool {
         let events = batch.iter().map(|event| Event::clone(event)).collect();
         let message = wire::encode(&Events { v: V1, node_id: node.id.clone(), events, missed });
         if let Err(error) = node.bus().publish(&node.channels.events(), message).await {
-            debug!(%error, "events were not told to other nodes");
+            debug!(%error, "publishing events to other nodes failed");
         }
     }
     is_empty

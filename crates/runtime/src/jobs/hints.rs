@@ -119,6 +119,6 @@ pub async fn publish(node: &Node, stop: &CancellationToken) {
 async fn send(node: &Node, topic: &str, message: &impl serde::Serialize) {
     if let Err(error) = node.bus().publish(topic, wire::encode(message)).await {
         // A hint that is lost costs a moment: the leader also looks by itself.
-        debug!(%error, topic, "a hint was lost");
+        debug!(%error, topic, "publishing a hint failed");
     }
 }

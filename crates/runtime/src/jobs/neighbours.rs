@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::cache::{self, Kind};
 use super::node::Node;
@@ -110,7 +110,7 @@ async fn say(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
         let interest = Interest { v: V1, node_id: node.id.clone(), events, jobs: jobs.to_vec(), asks };
         asks = false;
         if let Err(error) = node.bus().publish(&node.channels.interest(), wire::encode(&interest)).await {
-            debug!(%error, "other nodes do not know what this one wants to hear");
+            debug!(%error, "telling other nodes which events are wanted here failed");
         }
     }
 }
@@ -142,7 +142,7 @@ async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> 
     match node.bus().subscribe(topics).await {
         Ok(subscription) => Some(subscription),
         Err(error) => {
-            warn!(%error, "cannot hear other nodes");
+            node.outages.failed("messages of other nodes", &error);
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(RESUBSCRIBE_DELAY) => {}
@@ -170,7 +170,7 @@ async fn listen(node: &Node, mut subscription: Box<dyn Subscription>, stop: &Can
                 }
             }
             Err(error) => {
-                warn!(%error, "other nodes are not heard any more");
+                node.outages.failed("messages of other nodes", &error);
                 return;
             }
         }
@@ -261,12 +261,12 @@ async fn listen_to_workers(node: &Node, mut subscription: Box<dyn Subscription>,
                 match serde_json::from_slice::<WorkerHeartbeat>(&body) {
                     Ok(beat) => node.cache.worker_beaten(&beat.worker_id),
                     // The leader hears it too, and sets it aside.
-                    Err(error) => debug!(channel, %error, "a heartbeat could not be read"),
+                    Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
                 }
             }
             Ok(None) => node.cache.missed(&[Kind::Worker]),
             Err(error) => {
-                debug!(%error, "workers' heartbeats are not heard any more");
+                node.outages.failed("worker heartbeats", &error);
                 return;
             }
         }

@@ -26,6 +26,8 @@ use super::neighbours::Neighbours;
 use super::settings::Settings;
 use super::waiting::Waiters;
 use crate::election::{Leadership, Vitals};
+use crate::line_rate::LineRate;
+use crate::outage::Outages;
 
 /// The world, as a coordinator needs it.
 #[derive(Clone)]
@@ -66,6 +68,9 @@ pub struct Node {
     /// How the election goes, once it campaigns.
     pub vitals: OnceLock<Arc<Vitals>>,
     pub trouble: Trouble,
+    pub outages: Arc<Outages>,
+    /// Lines about single jobs.
+    pub job_lines: LineRate,
     pub pace: Pace,
     /// Rings where this node leads and a queue was paused.
     pub paused: Notify,
@@ -105,9 +110,16 @@ impl Node {
         settings: Settings,
         leadership: watch::Receiver<Leadership>,
     ) -> Result<Self> {
+        let outages = Outages::new([
+            ("store", ports.store.address()),
+            ("bus", ports.bus.address()),
+            ("leases", ports.leases.address()),
+        ]);
         Ok(Node {
             id,
             client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
+            outages: Arc::new(outages),
+            job_lines: LineRate::new("jobs"),
             job_channels: ports.bus.multiplex().await?.into(),
             channels: Channels::new(settings.bus_prefix.clone()),
             started_at: ports.clock.now(),

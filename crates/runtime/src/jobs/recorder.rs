@@ -9,10 +9,13 @@ use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{JobId, Result};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::node::Node;
 use super::{follower, telemetry};
+
+/// How much of an error is logged.
+const ERROR_LOGGED_BYTES_MAX: usize = 500;
 
 /// What runs say of themselves.
 pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
@@ -20,7 +23,8 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
         return Ok(Vec::new());
     }
     let told = reports.iter().map(Told::of).collect();
-    let recorded = node.trouble.note(telemetry::timed("record", node.store().record(reports)).await)?;
+    let recorded = telemetry::timed("record", node.store().record(reports)).await;
+    let recorded = node.trouble.note(recorded).inspect_err(|error| node.outages.request_failed("run reports", error))?;
     settle(node, told, &recorded).await;
     Ok(recorded)
 }
@@ -48,7 +52,7 @@ pub async fn tell_worker(node: &Node, cancel: Cancel) {
     // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
     node.sessions.cancel(cancel.execution_id);
     if let Err(error) = node.bus().publish(&node.channels.cancel(), wire::encode(&cancel)).await {
-        debug!(%error, job = %cancel.job_id, "a cancellation was not announced");
+        debug!(%error, job = %cancel.job_id, "announcing a cancellation failed");
     }
 }
 
@@ -68,6 +72,8 @@ struct Told {
     /// Only that this node has the run: nobody's late word.
     is_claim: bool,
     ended_at: Option<jiff::Timestamp>,
+    /// How the run failed, if it did: the outcome and the beginning of the error.
+    failure: Option<(&'static str, String)>,
 }
 
 impl Told {
@@ -82,6 +88,34 @@ impl Told {
                 && report.progress.is_none()
                 && report.logs.is_empty(),
             ended_at: report.end.as_ref().map(|end| end.at),
+            failure: report.end.as_ref().and_then(|end| failure(&end.outcome)),
+        }
+    }
+}
+
+fn failure(outcome: &Outcome) -> Option<(&'static str, String)> {
+    let (outcome, error) = match outcome {
+        Outcome::Failed { error, .. } => ("failed", error),
+        Outcome::TimedOut { error } => ("timedOut", error),
+        Outcome::Lost { error } => ("lost", error),
+        Outcome::Completed { .. } | Outcome::Cancelled { .. } | Outcome::Released => return None,
+    };
+    Some((outcome, error[..error.floor_char_boundary(ERROR_LOGGED_BYTES_MAX)].to_owned()))
+}
+
+/// Logs one line for an attempt that failed, or for the dead letter that its job became.
+fn log_failure(node: &Node, told: &Told, change: &Change) {
+    let Some((outcome, error)) = &told.failure else { return };
+    if !node.job_lines.admits() {
+        return;
+    }
+    let (job, queue, attempt) = (told.job, &change.queue, change.attempt);
+    match change.retry_at {
+        Some(retry_at) => {
+            warn!(%job, "type" = %change.job_type, %queue, attempt, outcome, error, %retry_at, "job attempt failed");
+        }
+        None => {
+            warn!(%job, "type" = %change.job_type, %queue, attempt, outcome, error, "job failed for good: dead letter");
         }
     }
 }
@@ -114,6 +148,7 @@ async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
 }
 
 fn announce(node: &Node, told: &Told, change: &Change, tally: &mut telemetry::Tally) {
+    log_failure(node, told, change);
     if let Some(ended_at) = told.ended_at {
         tally.ended(change, ended_at);
         if let Some(at) = change.retry_at {

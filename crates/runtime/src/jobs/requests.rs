@@ -270,7 +270,8 @@ async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason:
 /// Commits new jobs, then hints that they are there.
 pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
-    let answers = node.trouble.note(telemetry::timed("insert", node.client_store.insert(jobs)).await)?;
+    let answers = telemetry::timed("insert", node.client_store.insert(jobs)).await;
+    let answers = node.trouble.note(answers).inspect_err(|error| node.outages.request_failed("enqueue", error))?;
     let mut tally: Vec<(&Told, u64)> = Vec::new();
     for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
         match tally.iter_mut().find(|(first, _)| first.same_kind(told)) {

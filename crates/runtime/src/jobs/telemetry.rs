@@ -196,12 +196,14 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
 pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
-    warn!(channel, %error, "a message could not be read");
+    if node.job_lines.admits() {
+        warn!(channel, %error, "message rejected");
+    }
     let kind = node.channels.kind_of(&channel).to_owned();
     counter!("convoke_bus_poison_total", "channel" => kind).increment(1);
     let poison = Poison::of(channel, error, &body);
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
-        warn!(%error, "a poisoned message could not be set aside");
+        node.outages.failed("poison", &error);
     }
 }
 

@@ -152,7 +152,7 @@ pub async fn tell_ended(node: &Node) {
     for jobs in ended.chunks(MESSAGE_JOBS_MAX) {
         let message = wire::encode(&Ended { v: V1, jobs: jobs.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.ended(), message).await {
-            debug!(%error, "those who wait elsewhere were not told; they will look");
+            debug!(%error, "publishing ended jobs failed: other nodes find out when they poll");
         }
     }
 }

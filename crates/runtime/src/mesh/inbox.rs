@@ -31,7 +31,7 @@ impl MeshInbox for Inbox {
             Ok(Envelope::Broadcast { sender, kind, data }) => self.hear_broadcast(sender, &kind, data),
             Err(error) => {
                 station.count_malformed();
-                debug!(%error, bytes = message.len(), "a message in the mesh could not be read");
+                debug!(%error, bytes = message.len(), "mesh message could not be read");
             }
         }
     }
@@ -54,7 +54,7 @@ impl Station {
     fn count_stray(&self, is_ours: bool, id: &str) {
         if !is_ours {
             self.meters.stray();
-            debug!(id, "an answer came too late, or for nobody");
+            debug!(id, "reply to no pending call");
         }
     }
 }

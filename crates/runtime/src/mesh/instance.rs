@@ -197,12 +197,12 @@ impl Running {
         station.lease.lost();
         // Even where it does not seem to be ours: we may have been about to be given it.
         if let Err(error) = station.link.resign(&station.lease.holder).await {
-            debug!(%error, "could not resign; the lock will expire");
+            debug!(%error, "resigning failed: the lock expires");
         }
         if let Some(seat) = station.seat()
             && let Err(error) = seat.leave().await
         {
-            debug!(%error, "could not leave; the leader will see that we are gone");
+            debug!(%error, "leaving failed: the leader removes this instance");
         }
         station.give_up_seat();
         station.tasks.close();

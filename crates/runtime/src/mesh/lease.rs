@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::info;
 use uuid::Uuid;
 
 use super::station::Station;
@@ -57,13 +57,13 @@ pub(super) async fn stand(station: &Station) {
         match station.link.lead(&station.lease.holder, settings.leader_ttl).await {
             Ok(true) => {
                 station.lease.held(asked, settings.leader_ttl);
-                info!(instance = station.id().0, "leads its mesh");
+                info!(instance = station.id().0, "this instance leads its mesh");
                 keep(station).await;
                 station.lease.lost();
-                info!(instance = station.id().0, "leads its mesh no more");
+                info!(instance = station.id().0, "this instance no longer leads its mesh");
             }
             Ok(false) => {}
-            Err(error) => debug!(%error, "cannot stand for the mesh's leader"),
+            Err(error) => station.outages.failed("election", &error),
         }
         tokio::time::sleep(settings.leader_retry_delay).await;
     }
@@ -79,7 +79,7 @@ async fn keep(station: &Station) {
             Ok(true) => station.lease.held(asked, settings.leader_ttl),
             Ok(false) => return,
             Err(error) => {
-                debug!(%error, "cannot renew the mesh's lock");
+                station.outages.failed("lock renewal", &error);
                 if !station.lease.is_held() {
                     return;
                 }

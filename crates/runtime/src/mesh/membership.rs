@@ -16,7 +16,7 @@ use convoke_core::{Error, Result};
 use futures_util::FutureExt;
 use parking_lot::RwLock;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::serving::panic_message;
 use super::station::Station;
@@ -43,6 +43,7 @@ pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
         let started = Instant::now();
         match beat(station).await {
             Ok(live) => {
+                station.outages.succeeded("mesh");
                 station.meters.nodes(live);
                 if started - heard > interval * 3 / 2 {
                     settled = started + ttl;
@@ -53,7 +54,7 @@ pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
                 }
             }
             Err(error) => {
-                warn!(%error, instance = station.id().0, "cannot tell the mesh that we are alive");
+                station.outages.failed("heartbeat", &error);
                 next = Instant::now() + (interval / RETRY_PART).min(RETRY_MAX);
             }
         }
@@ -65,7 +66,10 @@ async fn beat(station: &Arc<Station>) -> Result<u64> {
     if let Some(seat) = station.seat() {
         match seat.beat(station.settings.node_ttl).await {
             Err(Error::Fenced { .. }) => {
-                warn!(instance = seat.id().0, "the mesh has lost its data and given our number to another");
+                warn!(
+                    instance = seat.id().0,
+                    "the mesh lost its data and gave this instance's number to another: joining anew"
+                );
                 station.give_up_seat();
             }
             other => return other,
@@ -82,15 +86,15 @@ async fn sweep(station: &Station, on_gone: &OnGone) {
         Ok(gone) => {
             telemetry::gone(gone.len());
             for id in gone {
-                info!(instance = id.0, "an instance is gone from the mesh");
+                info!(instance = station.id().0, gone = id.0, "instance is gone from the mesh");
                 tell_gone(station, on_gone, id);
             }
         }
         Err(Error::Fenced { .. }) => station.lease.lost(),
         Err(error @ Error::Unknown { .. }) => {
-            warn!(%error, "instances may be gone from the mesh that nobody is told of")
+            warn!(%error, "removing dead instances may have failed: on_gone may not be called for them")
         }
-        Err(error) => debug!(%error, "cannot sweep the mesh"),
+        Err(error) => station.outages.failed("removing dead instances", &error),
     }
 }
 
@@ -101,7 +105,7 @@ fn tell_gone(station: &Station, on_gone: &OnGone, id: InstanceId) {
     station.tasks.spawn(async move {
         let telling = AssertUnwindSafe(async move { callback(id).await }).catch_unwind();
         if let Some(Err(panic)) = abandoned.run_until_cancelled(telling).await {
-            warn!(instance = id.0, panic = panic_message(&*panic), "who was told of a lost instance panicked");
+            warn!(gone = id.0, panic = panic_message(&*panic), "on_gone handler panicked");
         }
     });
 }

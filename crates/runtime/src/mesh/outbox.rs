@@ -156,7 +156,8 @@ fn settle(pending: &Pending, letter: Letter, answer: Result<u64>) {
         (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
         (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(letter.to, letter.message, reply),
         (answer, sort) => {
-            debug!(to = letter.to.0, ?answer, "a message could not be delivered");
+            let error = answer.err().map(|error| error.to_string());
+            debug!(to = letter.to.0, error, "message not delivered");
             count_dropped(&sort);
         }
     }

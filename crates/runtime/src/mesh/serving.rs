@@ -70,7 +70,7 @@ pub(super) fn tell(station: &Arc<Station>, sender: InstanceId, kind: &str, data:
         return telemetry::dropped("broadcast");
     }
     let Some(permit) = station.permit() else {
-        warn!(kind, sender = sender.0, "a broadcast was dropped: as many handlers run as may");
+        warn!(kind, sender = sender.0, "broadcast dropped: too many handlers run already");
         return telemetry::dropped("broadcast");
     };
     let (data, abandoned, kind) = (data.to_owned(), station.abandoned.clone(), kind.to_owned());
@@ -78,7 +78,7 @@ pub(super) fn tell(station: &Arc<Station>, sender: InstanceId, kind: &str, data:
         let _permit = permit;
         let hearing = AssertUnwindSafe(async move { ear(sender, data).await }).catch_unwind();
         if let Some(Err(panic)) = abandoned.run_until_cancelled(hearing).await {
-            warn!(kind, panic = panic_message(&*panic), "a broadcast's handler panicked");
+            warn!(kind, panic = panic_message(&*panic), "broadcast handler panicked");
         }
     });
 }

@@ -20,6 +20,7 @@ use super::lease::Lease;
 use super::outbox::{Letter, Outbox, Sort};
 use super::settings::Settings;
 use super::telemetry::Meters;
+use crate::outage::Outages;
 
 pub(super) struct Station {
     pub link: Arc<dyn MeshLink>,
@@ -29,6 +30,7 @@ pub(super) struct Station {
     pub pending: Arc<Pending>,
     pub lease: Lease,
     pub meters: Arc<Meters>,
+    pub outages: Outages,
     /// Nobody's until it has joined; messages may come before. It changes where it had to join anew.
     id: AtomicU64,
     /// Dropped, we hear no more.
@@ -55,6 +57,7 @@ impl Station {
         let (outbox, letters) = Outbox::new();
         let meters = Arc::new(Meters::new());
         let station = Station {
+            outages: Outages::new([("mesh", link.address())]),
             link,
             settings,
             hostname,

@@ -22,6 +22,8 @@ use tracing::{info, warn};
 use super::telemetry::{self, Tally};
 use super::view::{Running, ShardsState, ShardsView};
 use crate::election::{Duty, Tell, Term};
+use crate::line_rate::LineRate;
+use crate::outage::Outages;
 
 /// Messages that are worked on at once.
 const BATCH_MAX: usize = 1_024;
@@ -38,13 +40,16 @@ pub struct ShardsDuty {
     settings: Settings,
     epochs_last: bool,
     view: ShardsView,
+    outages: Outages,
+    lines: LineRate,
 }
 
 impl ShardsDuty {
     /// `epochs_last` says whether epochs count terms from one on and outlive the process, as in any store but memory.
     pub fn new(binding: Arc<dyn RouterBinding>, settings: Settings, epochs_last: bool, clock: Arc<dyn Clock>) -> Self {
         telemetry::describe();
-        ShardsDuty { binding, settings, epochs_last, view: ShardsView::new(clock) }
+        let (outages, lines) = (Outages::new([]), LineRate::new("shards"));
+        ShardsDuty { binding, settings, epochs_last, view: ShardsView::new(clock), outages, lines }
     }
 
     /// What it does, for whoever asks.
@@ -62,7 +67,7 @@ impl ShardsDuty {
                     // A predecessor on this machine may need a moment to let go of it.
                     let is_first = pause == BIND_AGAIN_MIN;
                     if is_first || !matches!(error, Error::Conflict(_)) {
-                        warn!(%error, "cannot listen for shard workers; tries again");
+                        self.outages.failed("shard socket", &error);
                     }
                     self.view.show(ShardsState::Refused(error.to_string()));
                 }
@@ -73,6 +78,27 @@ impl ShardsDuty {
             pause = (pause * 2).min(BIND_AGAIN_MAX);
         }
         None
+    }
+
+    /// One line for what happened to a service's workers and shards.
+    fn log(&self, event: &ShardEvent) {
+        if !self.lines.admits() {
+            return;
+        }
+        match event {
+            ShardEvent::Rebalanced { service, version, moved } => {
+                info!(shard_service = %service, version = version.0, moved, "shards rebalanced");
+            }
+            ShardEvent::Joined { service, worker } => {
+                info!(shard_service = %service, shard_worker = %worker, "shard worker joined");
+            }
+            ShardEvent::Left { service, worker } => {
+                info!(shard_service = %service, shard_worker = %worker, "shard worker left");
+            }
+            ShardEvent::Dead { service, worker } => {
+                warn!(shard_service = %service, shard_worker = %worker, "shard worker declared dead");
+            }
+        }
     }
 
     fn coordinator(&self, epoch: Epoch) -> Coordinator {
@@ -88,7 +114,7 @@ impl Duty for ShardsDuty {
         let mut tally = Tally::default();
         if let Some(router) = self.bind(&term).await {
             let address = router.address().to_owned();
-            info!(address, "listens for shard workers");
+            info!(address, epoch = term.fence().epoch().0, "shard coordinator is listening");
             // Also after a failure of the socket the books are kept: workers find them as they left them.
             self.view.begin(self.coordinator(term.fence().epoch()));
             self.view.show(ShardsState::Listening(address));
@@ -127,7 +153,7 @@ impl Sitting<'_> {
             match received {
                 Ok(received) => self.work(&mut *router, received).await,
                 Err(error) => {
-                    warn!(%error, "cannot hear shard workers");
+                    self.duty.outages.failed("shard socket", &error);
                     self.tally.error("socket");
                     if !self.term.sleep(BROKEN_PAUSE).await {
                         return;
@@ -151,6 +177,7 @@ impl Sitting<'_> {
             };
             let is_last = received.len() == 0;
             for event in output.events {
+                self.duty.log(&event);
                 (self.tell)(happening(event));
             }
             if !output.sends.is_empty() {
@@ -158,7 +185,7 @@ impl Sitting<'_> {
                 self.tally.sent(&outcomes);
             }
             if is_exhausted {
-                warn!("this term has used up its versions of shard assignments: the next one takes over");
+                warn!("versions of shard assignments are used up: the term ends and the next one takes over");
                 self.term.end();
             }
             if is_last || self.term.is_over() {

@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, warn};
 
 use super::changes::Changes;
+use crate::outage::Outages;
 
 /// After an address could not be connected to, or a connection failed.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -114,7 +115,9 @@ impl ShardWorker {
             match connecting.connect(address).await {
                 Ok(dealer) if place == 0 => first = Some(dealer),
                 Ok(_) => {}
-                Err(error) if error.is_transient() => debug!(address, %error, "cannot connect yet"),
+                Err(error) if error.is_transient() => {
+                    debug!(address, %error, "connecting to the shard coordinator failed")
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -132,7 +135,8 @@ impl ShardWorker {
             news: Notify::new(),
             stop: stop.clone(),
         });
-        tokio::spawn(Connection { shared: shared.clone(), connecting, addresses, place: 0 }.run(first));
+        let outages = Outages::new([("the shard coordinator", addresses.join(","))]);
+        tokio::spawn(Connection { shared: shared.clone(), connecting, addresses, place: 0, outages }.run(first));
         Ok(ShardWorker { shared, leave_grace: options.leave_grace, _stop: Arc::new(stop.drop_guard()) })
     }
 
@@ -217,6 +221,7 @@ struct Connection {
     connecting: Arc<dyn DealerConnecting>,
     addresses: Vec<String>,
     place: usize,
+    outages: Outages,
 }
 
 impl Connection {
@@ -231,14 +236,15 @@ impl Connection {
                 };
                 match connected {
                     Ok(dealer) => {
+                        self.outages.succeeded("the shard coordinator");
                         self.shared.with(|state, now| state.worker.reconnected(now));
                         if self.converse(dealer).await.is_gone() {
                             return;
                         }
-                        debug!(address, "no word from a shard coordinator there");
+                        debug!(address, "the shard coordinator does not respond");
                     }
                     Err(error) => {
-                        warn!(address, %error, "cannot connect to a shard coordinator");
+                        self.outages.failed("connecting", &error);
                         self.pause().await;
                     }
                 }
@@ -265,7 +271,7 @@ impl Connection {
             });
             for message in said {
                 if let Err(error) = dealer.send(message.encode()).await {
-                    debug!(%error, "could not be sent; it will be said again");
+                    debug!(%error, "sending to the shard coordinator failed: it is sent again");
                 }
             }
             if is_gone {
@@ -278,7 +284,7 @@ impl Connection {
                 received = dealer.receive() => match received {
                     Ok(frames) => self.hear(&frames),
                     Err(error) => {
-                        debug!(%error, "the connection to the shard coordinator failed");
+                        debug!(%error, "connection to the shard coordinator failed");
                         tokio::time::sleep(AGAIN).await;
                         return Ended::Silent;
                     }
@@ -291,11 +297,11 @@ impl Connection {
 
     fn hear(&self, frames: &[Bytes]) {
         let Some(answer) = wire::answer(frames) else {
-            debug!("a message of the shard coordinator was not understood");
+            debug!("message of the shard coordinator could not be read");
             return;
         };
         if let Answer::Error(refusal) = &answer {
-            warn!(code = %refusal.code, message = refusal.message, "the shard coordinator refused");
+            warn!(code = %refusal.code, error = refusal.message, "rejected by the shard coordinator");
         }
         self.shared.with(|state, now| {
             let State { worker, outbox, .. } = state;

@@ -24,6 +24,7 @@ async fn an_election_whose_answer_was_lost_is_given_back_and_not_waited_out() {
         vacancy: Arc::new(Notify::new()),
         fit,
         vitals: Arc::new(Vitals::new(namespace, &Settings::default(), Arc::new(SystemClock), Arc::new(|_| {}))),
+        outages: Arc::default(),
     };
     faulty.lose_next("elect");
     let (stop, (led, mut terms), began) = (CancellationToken::new(), mpsc::unbounded_channel(), Instant::now());

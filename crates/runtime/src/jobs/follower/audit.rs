@@ -26,7 +26,7 @@ pub async fn audit_claims(node: Arc<Node>, stop: CancellationToken) {
             () = tokio::time::sleep(node.settings.cluster.heartbeat_interval) => {}
         }
         if let Err(error) = audit(&node).await {
-            debug!(%error, "cannot compare claims with the store");
+            node.outages.failed("audit of claims", &error);
         }
     }
 }
@@ -38,7 +38,7 @@ async fn audit(node: &Node) -> Result<()> {
     let known: HashSet<_> = held.iter().map(|run| run.execution_id).collect();
     let unknown = node.claims.unknown_to(&known, before);
     if !unknown.is_empty() {
-        debug!(runs = unknown.len(), "lets go of runs that are over or another's");
+        debug!(runs = unknown.len(), "released runs that ended or moved to another node");
         claims::let_go(node, unknown).await;
     }
     if !node.draining.is_cancelled() {

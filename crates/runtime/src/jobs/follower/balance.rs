@@ -38,7 +38,8 @@ pub async fn balance_load(node: Arc<Node>, leave: CancellationToken) {
         if runs.is_empty() {
             continue;
         }
-        info!(runs = runs.len(), own = node.claims.len(), others = ?loads, "sheds load");
+        let idlest = loads.iter().min().copied();
+        info!(runs = runs.len(), owned = node.claims.len(), idlest, "rebalancing: runs are offered to other nodes");
         node.peers.set_room(false);
         tokio::select! {
             () = leave.cancelled() => {}

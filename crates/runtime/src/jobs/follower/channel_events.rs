@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use serde::de::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::jobs::node::Node;
 use crate::jobs::{recorder, telemetry};
@@ -32,7 +31,7 @@ pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
             served = serve(&node, &*node.job_channels) => served,
         };
         if let Err(error) = served {
-            warn!(%error, "cannot record jobs' events");
+            node.outages.failed("job events", &error);
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
@@ -78,7 +77,7 @@ async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<Vec
     loop {
         match recorder::record(node, reports.clone()).await {
             Err(error) if error.is_transient() => {
-                warn!(%error, runs = reports.len(), "cannot record yet");
+                node.outages.failed("job events", &error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
             }

@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
 use crate::jobs::recorder;
@@ -271,7 +270,7 @@ pub async fn write_down(node: &Node, after: Duration) {
             return;
         }
         if let Err(error) = recorder::record(node, reports.clone()).await {
-            warn!(%error, claims = reports.len(), "cannot write down who owns which run");
+            node.outages.failed("run ownership", &error);
             node.claims.unwrite(&reports, Instant::now());
             return;
         }
@@ -286,7 +285,7 @@ pub async fn listen(node: &Node) {
         return;
     }
     if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&jobs)).await {
-        warn!(%error, "cannot listen to jobs' channels");
+        node.outages.failed("job channels", &error);
         node.claims.unhear(&jobs, now);
     }
 }
@@ -299,6 +298,6 @@ pub async fn let_go(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
         return;
     }
     if let Err(error) = node.job_channels.remove(&node.channels.of_jobs(&listened)).await {
-        debug!(%error, "cannot stop listening to jobs' channels");
+        node.outages.failed("job channels", &error);
     }
 }

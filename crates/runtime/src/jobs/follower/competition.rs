@@ -10,7 +10,7 @@ use convoke_core::Result;
 use convoke_core::ports::{Consumer, Delivery};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 use uuid::Uuid;
 
 use crate::jobs::node::{COORDINATORS, Node};
@@ -36,14 +36,14 @@ pub async fn compete<F: Future<Output = Result<()>>>(
                     served = serve(&node, &*consumer, &mut open, &work) => served,
                 };
                 if let Err(error) = consumer.leave().await {
-                    debug!(%error, queue, "cannot leave; what is pending will be taken over");
+                    debug!(%error, queue, "leaving a consumer group failed: another node takes over what is pending");
                 }
                 served
             }
             Err(error) => Err(error),
         };
         if let Err(error) = served {
-            warn!(%error, queue, "cannot take from a queue");
+            node.outages.failed("assignments", &error);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RETRY_AFTER.mul_f64(1.0 + rand::random::<f64>())) => {}

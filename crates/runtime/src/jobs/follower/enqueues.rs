@@ -15,7 +15,6 @@ use convoke_core::limits::BATCH_BYTES_MAX;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, Result};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use uuid::Uuid;
 
 use crate::jobs::node::{COORDINATORS, Node};
@@ -38,7 +37,7 @@ struct Entry {
 pub async fn consume_enqueues(node: Arc<Node>, stop: CancellationToken) {
     while !stop.is_cancelled() && !node.draining.is_cancelled() {
         if let Err(error) = serve(&node, &stop).await {
-            warn!(%error, "cannot take what is enqueued by the bus");
+            node.outages.failed("enqueues over the bus", &error);
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(Duration::from_millis(250)) => {}
@@ -134,7 +133,7 @@ async fn insert_until_stored(node: &Node, jobs: Vec<NewJob>) -> Result<()> {
     loop {
         match requests::insert(node, jobs.clone()).await {
             Err(error) if error.is_transient() => {
-                warn!(%error, jobs = jobs.len(), "cannot insert what was enqueued by the bus yet");
+                node.outages.failed("enqueues over the bus", &error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }

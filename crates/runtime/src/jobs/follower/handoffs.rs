@@ -62,11 +62,11 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
             }
             Reassigned::OwnedBy(None) | Reassigned::Over => node.id.clone(),
         };
-        debug!(job = %offer.job_id, from = %offer.from_node, reason = ?offer.reason, %new_owner, "a handoff");
+        debug!(job = %offer.job_id, from = %offer.from_node, reason = offer.reason.as_str(), %new_owner, "handoff accepted");
         acks.push((offer.from_node, HandoffAck { v: V1, job_id: offer.job_id, new_owner }));
     }
     if !taken.is_empty() {
-        info!(runs = taken.len(), "took over runs");
+        info!(runs = taken.len(), "took over runs of another node");
         node.claims.inherited(&taken, Instant::now());
         claims::listen(&node).await;
     }
@@ -84,7 +84,7 @@ async fn acknowledge(node: &Node, acks: Vec<(NodeId, HandoffAck)>) {
         let topic = node.channels.handoff_ack(&from);
         if let Err(error) = node.bus().publish(&topic, wire::encode(&ack)).await {
             // It will offer the run again, and is told then.
-            debug!(%error, %from, "a handoff was not acknowledged");
+            debug!(%error, %from, "acknowledging a handoff failed");
         }
     });
     join_all(acks).await;

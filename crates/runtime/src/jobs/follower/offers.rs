@@ -44,7 +44,7 @@ pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason, se
         orphans: HashSet::new(),
     };
     let runs = offers.mark(runs, Handover::Offer).await;
-    info!(runs = runs.len(), ?reason, "hands runs off");
+    info!(runs = runs.len(), reason = reason.as_str(), "handing runs over");
     offers.see_through(runs, settings).await
 }
 
@@ -141,7 +141,7 @@ impl Offers<'_> {
         count("retried", runs.iter().filter(|(_, tries)| *tries > 1).count());
         let offer = |(run, tries)| Offer { run, from_node: self.node.id.clone(), reason: self.reason, tries };
         if let Err(error) = handoff::publish(self.node, runs.into_iter().map(offer).collect()).await {
-            warn!(%error, "runs could not be offered");
+            self.node.outages.failed("handoff", &error);
         }
     }
 
@@ -154,7 +154,7 @@ impl Offers<'_> {
         let left = self.mark(runs, Handover::Orphan).await;
         let left: Vec<RunRef> = left.into_iter().filter(|run| self.orphans.insert(run.job_id)).collect();
         for run in &left {
-            warn!(job = %run.job_id, "nobody acknowledged a handoff; it is left as an orphan");
+            warn!(job = %run.job_id, "handoff not acknowledged: the run is left as an orphan");
             self.tell(HandoffChange::Orphaned, *run, None);
         }
         count("orphaned", left.len());
@@ -181,7 +181,7 @@ impl Offers<'_> {
                 }
                 Err(error) => {
                     // The store is away: whoever takes a run does so in the store, so that offering does no harm.
-                    warn!(%error, runs = runs.len(), "cannot mark runs that are handed off");
+                    self.node.outages.failed("handoff", &error);
                     ours.extend_from_slice(runs);
                 }
             }
@@ -216,7 +216,7 @@ fn count(outcome: &'static str, runs: usize) {
 
 async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
     let topic = node.channels.handoff_ack(&node.id);
-    node.bus().subscribe(&[topic]).await.inspect_err(|error| warn!(%error, "cannot hear acknowledgements")).ok()
+    node.bus().subscribe(&[topic]).await.inspect_err(|error| node.outages.failed("handoff", error)).ok()
 }
 
 /// The next acknowledgement; none where the subscription broke. Never, where there is none.

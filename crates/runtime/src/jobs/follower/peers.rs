@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
 
 use crate::jobs::node::Node;
 use crate::jobs::telemetry;
@@ -93,7 +92,7 @@ pub async fn prospects(node: &Node) -> Prospects {
     let nodes = match node.store().nodes().await {
         Ok(nodes) => nodes,
         Err(error) => {
-            debug!(%error, "cannot read the registry");
+            node.outages.failed("node registry", &error);
             let live = node.peers.loads(node.settings.cluster.dead_node_timeout);
             return if live.is_empty() { Prospects::Silent } else { Prospects::Good };
         }
@@ -116,7 +115,7 @@ pub async fn hear_peers(node: Arc<Node>, stop: CancellationToken) {
             heard = hear(&node) => heard,
         };
         if let Err(error) = heard {
-            warn!(%error, "cannot hear other nodes");
+            node.outages.failed("heartbeats of other nodes", &error);
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }

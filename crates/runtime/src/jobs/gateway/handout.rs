@@ -11,7 +11,6 @@ use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
 use tokio::time::Instant;
-use tracing::warn;
 
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
@@ -129,7 +128,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it. An entry that
         // could not be acknowledged comes again, and is dropped then because the run has a worker.
         if let Err(error) = consumer.ack(&ids).await {
-            warn!(%error, entries = ids.len(), "runs that were handed out could not be taken off the bus");
+            node.outages.failed("acknowledging dispatched runs", &error);
         }
     }
     for (body, error) in unreadable {

@@ -42,7 +42,7 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
 }
 
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
-    info!(%worker, runs = runs.len(), "a worker no longer has runs that it was given");
+    info!(%worker, runs = runs.len(), "worker lost runs that it was given");
     let now = node.now();
     let lost =
         || Outcome::Lost { error: format!("worker {worker} lost the run: two of its heartbeats did not list it") };

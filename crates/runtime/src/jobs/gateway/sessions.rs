@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::jobs::node::Node;
 use crate::jobs::over::Over;
@@ -416,7 +416,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             () = tokio::time::sleep(interval) => {}
         }
         if let Err(error) = let_go(&node).await {
-            warn!(%error, "cannot look where silent workers went");
+            node.outages.failed("silent workers", &error);
         }
         let writing = node.sessions.registry.lock().await;
         let records = node.sessions.unwritten(node.now());
@@ -427,7 +427,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             node.hints.slots(&record.worker_id);
         }
         if let Err(error) = node.store().beat_workers(&records).await {
-            warn!(%error, "cannot write down workers' heartbeats");
+            node.outages.failed("worker heartbeats", &error);
         }
         drop(writing);
         records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
@@ -440,7 +440,7 @@ async fn let_go(node: &Node) -> Result<()> {
     for worker in node.sessions.silent(node.settings.worker.stale_after) {
         let moved = node.store().worker(&worker).await?.is_some_and(|record| record.via.as_ref() != Some(&node.id));
         if moved && let Some((runs, _)) = node.sessions.leave(&worker, node.now()) {
-            debug!(%worker, runs = runs.len(), "a worker speaks to others by now");
+            debug!(%worker, runs = runs.len(), "worker moved to another node");
             for run in runs {
                 node.claims.release(&run.execution_id);
             }

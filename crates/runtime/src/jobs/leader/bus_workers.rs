@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
@@ -97,7 +97,7 @@ impl BusWorkers {
             return;
         }
         if !is_plausible(&beat) {
-            warn!(worker = %beat.worker_id, "a heartbeat makes no sense");
+            warn!(worker = %beat.worker_id, "worker heartbeat rejected: its values are out of range");
             return;
         }
         if !heard.workers.contains_key(&beat.worker_id)
@@ -270,7 +270,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             () = keep(&node, &term, interval) => return,
         };
         if let Err(error) = worked {
-            super::note(&term, "bus workers", &error);
+            super::note(&node, &term, "bus workers", &error);
             term.sleep(Duration::from_millis(250)).await;
         }
     }
@@ -303,7 +303,7 @@ async fn keep(node: &Node, term: &Term, interval: Duration) {
         if said.elapsed() >= interval {
             said = Instant::now();
             if let Err(error) = node.bus().publish(&node.channels.ready(), nothing.clone()).await {
-                debug!(%error, "cannot speak to itself");
+                node.outages.failed("bus workers", &error);
             }
         }
         let kept = async {
@@ -312,7 +312,7 @@ async fn keep(node: &Node, term: &Term, interval: Duration) {
             compare(node, term).await
         };
         if let Err(error) = kept.await {
-            super::note(term, "bus workers", &error);
+            super::note(node, term, "bus workers", &error);
         }
         let _ = tokio::time::timeout(interval, node.bus_workers.changed.notified()).await;
     }
@@ -326,7 +326,7 @@ async fn write(node: &Node) -> Result<()> {
     node.store().beat_workers(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
     records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     for worker_id in new {
-        info!(worker = %worker_id, "a worker joined by the bus");
+        info!(worker = %worker_id, "worker joined over the bus");
         node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id });
     }
     Ok(())
@@ -359,7 +359,7 @@ async fn compare(node: &Node, term: &Term) -> Result<()> {
         }
         lost.retain(|run| !unread.contains(&run.execution_id));
         if !lost.is_empty() {
-            info!(%worker, runs = lost.len(), "a worker no longer has runs that it was given");
+            info!(%worker, runs = lost.len(), "worker lost runs that it was given");
             let error = format!("worker {worker} lost the run: two of its heartbeats did not list it");
             lose(node, term, &worker, lost, &error).await?;
         }

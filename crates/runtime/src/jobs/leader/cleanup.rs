@@ -26,7 +26,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             if scans % WALK_EVERY == 0 { walk(&node, &term).await } else { Ok(()) }
         };
         if let Err(error) = cleaned.await {
-            super::note(&term, "channel cleanup", &error);
+            super::note(&node, &term, "channel cleanup", &error);
         }
     }
 }
@@ -79,7 +79,7 @@ async fn close_strays(node: &Node, term: &Term, open: &[String]) -> Result<()> {
         let strays = jobs.iter().zip(stored).filter(|(_, job)| is_stray(job));
         let strays: Vec<JobId> = strays.map(|(id, _)| *id).collect();
         if !strays.is_empty() {
-            debug!(jobs = strays.len(), "closes channels that were opened after their job had ended");
+            debug!(jobs = strays.len(), "closing channels that were opened after their job had ended");
             node.bus().close(&node.channels.of_jobs(&strays)).await?;
         }
     }

@@ -19,7 +19,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let interval = node.settings.cluster.dead_node_timeout / 6;
     while term.sleep(interval).await {
         if let Err(error) = strike(&node, &term).await {
-            super::note(&term, "dead nodes", &error);
+            super::note(&node, &term, "dead nodes", &error);
         }
     }
 }
@@ -30,7 +30,7 @@ async fn strike(node: &Node, term: &Term) -> Result<()> {
         if other.node_id != node.id && other.last_heartbeat_at < horizon {
             // Offered first: should this leader die in between, the next one finds the node again.
             let runs = offer_runs_of(node, &other.node_id).await?;
-            warn!(node = %other.node_id, runs, last_heartbeat_at = %other.last_heartbeat_at, "a node is dead");
+            warn!(dead_node = %other.node_id, runs, last_heartbeat_at = %other.last_heartbeat_at, "node declared dead");
             node.store().remove_node(Some(term.fence()), &other.node_id).await?;
             node.cache.node_changed(&other.node_id);
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });

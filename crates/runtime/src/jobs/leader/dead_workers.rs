@@ -31,7 +31,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
         }
         looked = Instant::now();
         if let Err(error) = bury_the_dead(&node, &term, since, stale_after, &mut signs).await {
-            super::note(&term, "dead workers", &error);
+            super::note(&node, &term, "dead workers", &error);
         }
     }
 }
@@ -99,7 +99,7 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
     }
     runs.sort_by_key(|run| run.execution_id);
     runs.dedup();
-    warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "a worker is dead");
+    warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "worker declared dead");
     // Before its runs are lost, or they would be dispatched to its slots again.
     node.hints.gone(WorkerHeartbeat {
         v: Default::default(),

@@ -21,7 +21,7 @@ use convoke_core::ports::{Message, Subscription};
 use convoke_core::{QueueName, Result};
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::election::Term;
 use crate::jobs::node::Node;
@@ -38,7 +38,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
     while !term.is_over() {
         let mut dispatcher = Dispatcher::new(node.clone(), term.clone());
         if let Err(error) = dispatcher.serve().await {
-            super::note(&term, "dispatcher", &error);
+            super::note(&node, &term, "dispatcher", &error);
             term.sleep(Duration::from_millis(100)).await;
         }
     }
@@ -257,7 +257,7 @@ impl Dispatcher {
             let Some(backlog) = super::untaken(&self.node, &queue).await? else {
                 // Asked again with every look and every beat, and said once.
                 if self.unusable.insert(queue.clone()) {
-                    warn!(%queue, "cannot dispatch: something else is in the place of the queue's channel");
+                    warn!(%queue, "queue not dispatched: its Redis key has the wrong type");
                 }
                 continue;
             };
@@ -300,7 +300,8 @@ impl Dispatcher {
             entries.push((name, wire::encode(run)));
         }
         if let Err(error) = self.node.bus().push(entries).await {
-            warn!(%error, runs = done.runs.len(), "dispatched runs were not published; the reconciler will see to them");
+            debug!(runs = done.runs.len(), "dispatched runs were not published: the reconciler releases them");
+            self.node.outages.failed("dispatcher", &error);
         }
         if self.node.is_watched() {
             for run in done.runs {

@@ -61,21 +61,19 @@ pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     while let Some(ended) = duties.join_next().await {
         if let Err(failure) = ended {
             // A duty that panicked must not leave a leader that only seems to lead.
-            error!(%failure, "a leader's duty died");
+            error!(error = %failure, "leader task panicked: the term ends");
             term.end();
         }
     }
 }
 
-/// Ends the term where `error` says that it is over; else it is worth another try.
-fn note(term: &Term, duty: &'static str, error: &Error) {
+/// Ends the term if `error` says that it is over; otherwise the duty tries again.
+fn note(node: &Node, term: &Term, duty: &'static str, error: &Error) {
     if telemetry::is_fenced(error) {
-        warn!(duty, "a write of this term was refused: another leads");
+        warn!(task = duty, epoch = term.fence().epoch().0, "write rejected: another node leads");
         term.end();
-    } else if error.is_transient() {
-        warn!(duty, %error, "cannot do a leader's duty now");
     } else {
-        error!(duty, %error, "a leader's duty failed");
+        node.outages.failed(duty, error);
     }
 }
 
@@ -137,7 +135,7 @@ async fn wait_for(
 /// Listens to the hints on `job.ready`; without them a duty still looks by itself.
 async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
     let listening: Result<_> = node.bus().subscribe(&[node.channels.ready()]).await;
-    listening.inspect_err(|error| warn!(%error, "cannot hear hints")).ok()
+    listening.inspect_err(|error| node.outages.failed("hints", error)).ok()
 }
 
 /// How long from `now` to `at`; nothing where it has passed.

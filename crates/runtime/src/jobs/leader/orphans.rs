@@ -21,7 +21,7 @@ use crate::jobs::views::in_flight;
 pub async fn run(node: Arc<Node>, term: Term) {
     while term.sleep(node.settings.cluster.orphan_check_interval).await {
         if let Err(error) = offer_orphans(&node).await {
-            super::note(&term, "orphans", &error);
+            super::note(&node, &term, "orphans", &error);
         }
     }
 }
@@ -46,7 +46,7 @@ async fn offer_orphans(node: &Node) -> Result<()> {
     });
     let offers: Vec<Offer> = offers.collect();
     if !offers.is_empty() {
-        info!(runs = offers.len(), "offers orphans");
+        info!(runs = offers.len(), "orphaned runs offered to other nodes");
     }
     handoff::publish(node, offers).await
 }

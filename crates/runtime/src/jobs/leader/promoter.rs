@@ -23,7 +23,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
                 promoted.next_due_at
             }
             Err(error) => {
-                super::note(&term, "promoter", &error);
+                super::note(&node, &term, "promoter", &error);
                 None
             }
         };

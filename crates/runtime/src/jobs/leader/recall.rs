@@ -34,7 +34,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             () = node.paused.notified() => {}
         }
         if let Err(error) = recall_all(&node, &term, &mut unserved).await {
-            super::note(&term, "recall", &error);
+            super::note(&node, &term, "recall", &error);
         }
     }
 }
@@ -99,7 +99,7 @@ async fn take_back(
             }
             ids.push(delivery.id);
         }
-        info!(%queue, runs = reports.len(), "the queue is paused, or nobody serves it: its dispatched jobs are pending again");
+        info!(%queue, runs = reports.len(), "queue is paused or has no worker: dispatched jobs are pending again");
         recorder::judge(node, term.fence(), reports).await?;
         consumer.ack(&ids).await?;
         waiting = waiting.saturating_sub(ids.len());

@@ -49,7 +49,7 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
             take_from_the_unknown(&node, &term).await
         };
         if let Err(error) = reconciled.await {
-            super::note(&term, "reconciler", &error);
+            super::note(&node, &term, "reconciler", &error);
         }
         if !term.sleep(interval).await {
             return;
@@ -86,7 +86,7 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
             .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
             .collect();
         if !reports.is_empty() {
-            info!(%queue, runs = reports.len(), "dispatched runs were never picked up");
+            info!(%queue, runs = reports.len(), "dispatched runs were never picked up: their jobs are pending again");
             recorder::judge(node, term.fence(), reports).await?;
         }
     }

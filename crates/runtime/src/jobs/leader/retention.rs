@@ -18,7 +18,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let interval = (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
     while term.sleep(interval).await {
         if let Err(error) = expire(&node, &term).await {
-            super::note(&term, "retention", &error);
+            super::note(&node, &term, "retention", &error);
         }
     }
 }

@@ -27,7 +27,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             Ok(Fired::More) => return,
             Ok(Fired::All { next_at }) => next_at,
             Err(error) => {
-                super::note(&term, "scheduler", &error);
+                super::note(&node, &term, "scheduler", &error);
                 None
             }
         };
@@ -83,7 +83,7 @@ async fn tick_all(node: &Node, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Tick
             Ok(answer) => ticked.extend(answer),
             Err(Error::Invalid(invalid)) => {
                 // Its tick is missed, so that it does not stand in the way of those that are due after it.
-                warn!(schedule = %name, %invalid, "a schedule cannot fire");
+                warn!(schedule = %name, error = %invalid, "schedule cannot fire");
                 ticked.extend(store.tick(term.fence(), vec![Tick { jobs: Vec::new(), ..missed }]).await?);
             }
             Err(error) => return Err(error),

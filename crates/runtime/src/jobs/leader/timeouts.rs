@@ -41,7 +41,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             Ok(None) => LOOK_INTERVAL,
             Ok(Some(next)) => super::until(node.now(), next).min(LOOK_INTERVAL),
             Err(error) => {
-                super::note(&term, "timeouts", &error);
+                super::note(&node, &term, "timeouts", &error);
                 super::LOOK_INTERVAL
             }
         };
@@ -87,7 +87,7 @@ async fn hold_back(node: &Node, runs: &[InFlight], held_back: &mut HeldBack) {
     }
     let bell = Bell { v: V1, jobs, logs: Some(Vec::new()) };
     if let Err(error) = node.bus().publish(&node.channels.bell(), wire::encode(&bell)).await {
-        debug!(%error, "owners could not be rung for");
+        debug!(%error, "notifying owners of due runs failed");
     }
 }
 

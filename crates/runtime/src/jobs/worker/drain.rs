@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Summary};
 use super::session::Session;
 use super::slots::Slots;
 
@@ -32,20 +32,34 @@ pub(super) async fn run(
     };
     if !finished {
         let runs = ledger.stop_all();
-        tracing::warn!(runs, "the grace period is over: unfinished runs are given back");
+        tracing::warn!(runs, "grace period is over: unfinished runs are given back");
         if timeout(STOP_LIMIT, slots.idle()).await.is_err() {
             // A handler that blocks its thread cannot be dropped, but its run can be given back.
             let runs = ledger.abandon();
-            tracing::error!(runs, "handlers did not let themselves be stopped");
+            tracing::error!(runs, "handlers could not be stopped: their runs are given back");
         }
     }
     if timeout(FLUSH_LIMIT, ledger.settled()).await.is_err() {
-        tracing::warn!("the coordinator did not hear how the last runs ended");
+        tracing::warn!("the outcome of the last runs could not be reported");
     }
     match timeout(FLUSH_LIMIT, session.link.leave(session.id.clone())).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "could not leave"),
-        Err(_) => tracing::warn!("could not leave in time"),
+        Ok(Err(error)) => tracing::warn!(%error, "leaving the cluster failed"),
+        Err(_) => tracing::warn!("leaving the cluster timed out"),
     }
-    tracing::info!(worker = %session.id, summary = ?ledger.summary(), "ended");
+    ledger.lines.flush();
+    let Summary { completed, failed, timed_out, cancelled, released, stale, lines_dropped, unaccepted } =
+        ledger.summary();
+    tracing::info!(
+        worker = %session.id,
+        completed,
+        failed,
+        timed_out,
+        cancelled,
+        released,
+        stale,
+        lines_dropped,
+        unaccepted,
+        "worker stopped"
+    );
 }

@@ -80,7 +80,7 @@ fn take(polled: Polled, ledger: &Ledger, slots: &mut Slots, drain: &Cancellation
     slots.start(ledger.accept(polled.jobs));
     ledger.cancel(&polled.cancel);
     if polled.drain {
-        tracing::info!("the coordinator asked this worker to drain");
+        tracing::info!("draining: the coordinator asked for it");
         drain.cancel();
     }
 }

@@ -21,10 +21,11 @@ pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: Cance
         pause = match session.link.heartbeat(beat).await {
             Ok(beaten) => {
                 session.heard(&ledger);
+                ledger.lines.flush();
                 backoff.reset();
                 ledger.cancel(&beaten.cancel);
                 if beaten.drain && !drain.is_cancelled() {
-                    tracing::info!("the coordinator asked this worker to drain");
+                    tracing::info!("draining: the coordinator asked for it");
                     drain.cancel();
                 }
                 session.heartbeat_interval()

@@ -22,6 +22,7 @@ use super::outbox::{Outbox, is_end};
 use super::pace::Pace;
 use super::run::{Run, Stop};
 use super::settings::Settings;
+use crate::line_rate::LineRate;
 
 /// That a run started is told this late, so that a fast one says all it has to say in one go.
 const STARTED_HELD: Duration = Duration::from_millis(100);
@@ -58,6 +59,8 @@ pub(super) struct Ledger {
     state: Mutex<State>,
     /// The coordinator does not answer.
     away: AtomicBool,
+    /// One log line a run.
+    pub lines: LineRate,
     /// There is something to report, or a start to be held.
     pub news: Notify,
     /// There may be room for more runs.
@@ -94,6 +97,7 @@ impl Ledger {
             concurrency: settings.concurrency as usize,
             state: Mutex::default(),
             away: AtomicBool::new(false),
+            lines: LineRate::new("jobs"),
             news: Notify::new(),
             room: Notify::new(),
             queued: Notify::new(),

@@ -19,7 +19,7 @@ pub(super) async fn run(ledger: Arc<Ledger>) {
         tokio::time::sleep_until(since + PATIENCE).await;
         let released = ledger.release_waiting(Instant::now() - PATIENCE);
         if released > 0 {
-            tracing::info!(runs = released, "given back: no slot came free for them");
+            tracing::info!(runs = released, "runs given back: no slot became free for them");
         }
     }
 }

@@ -42,13 +42,13 @@ async fn send(session: &Session, ledger: &Ledger, events: Vec<Event>) {
                 let stale = ledger.accepted(&part, &reported.rejected);
                 if stale > 0 {
                     metrics::counter!("convoke_worker_stale_total").increment(stale as u64);
-                    tracing::warn!(runs = stale, "the coordinator has given these runs up: they are dropped");
+                    tracing::warn!(runs = stale, "runs dropped: the coordinator gave them to another worker");
                 }
             }
             Err(error) if is_about_the_events(&error) => match halve(part) {
                 Ok((first, second)) => parts.extend([second, first]),
                 Err(event) => {
-                    tracing::error!(job = %event.job_id, kind = ?event.kind, %error, "an event was refused");
+                    tracing::error!(job = %event.job_id, kind = event.kind.as_str(), %error, "event rejected by the coordinator");
                     ledger.refused(&event, &error.to_string());
                 }
             },

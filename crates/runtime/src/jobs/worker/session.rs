@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::link::{Register, Registered, WorkerLink};
-use convoke_core::{Error, Result, WorkerId};
+use convoke_core::{Error, QueueName, Result, WorkerId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::backoff::Backoff;
 use super::ledger::Ledger;
 use super::settings::Settings;
+use crate::outage::Outages;
+
+/// As errors name it.
+const COORDINATOR: &str = "the coordinator";
 
 pub(super) struct Session {
     pub link: Arc<dyn WorkerLink>,
@@ -26,6 +30,7 @@ pub(super) struct Session {
     /// Counts registrations, so that loops that were refused together register once.
     term: AtomicU64,
     registering: tokio::sync::Mutex<()>,
+    outages: Outages,
 }
 
 impl Session {
@@ -46,18 +51,19 @@ impl Session {
             concurrency: settings.concurrency,
         };
         let mut backoff = Backoff::new(seed(&id));
+        let outages = Outages::new([(COORDINATOR, link.address())]);
         loop {
             let answer = tokio::select! {
                 answer = link.register(registration.clone()) => answer,
                 () = stop.cancelled() => return Ok(None),
             };
             let error = match answer {
-                Ok(registered) => return Ok(Some(Session::of(link, id, registration, registered))),
+                Ok(registered) => return Ok(Some(Session::of(link, id, registration, registered, outages))),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => error,
             };
             let delay = backoff.next_delay();
-            tracing::warn!(%error, ?delay, "cannot register yet");
+            outages.failed("register", &error);
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = stop.cancelled() => return Ok(None),
@@ -65,9 +71,17 @@ impl Session {
         }
     }
 
-    fn of(link: Arc<dyn WorkerLink>, id: WorkerId, registration: Register, registered: Registered) -> Self {
+    fn of(
+        link: Arc<dyn WorkerLink>,
+        id: WorkerId,
+        registration: Register,
+        registered: Registered,
+        outages: Outages,
+    ) -> Self {
         let Registered { worker_id, heartbeat_interval, .. } = registered;
-        tracing::info!(worker = %worker_id, queues = ?registration.queues, "registered");
+        let queues: Vec<&str> = registration.queues.iter().map(QueueName::as_str).collect();
+        let (queues, concurrency) = (queues.join(","), registration.concurrency);
+        tracing::info!(worker = %worker_id, queues, concurrency, "worker registered");
         Session {
             link,
             registration: Register { worker_id: Some(worker_id.clone()), ..registration },
@@ -76,6 +90,7 @@ impl Session {
             heartbeat_interval: Mutex::new(heartbeat_interval),
             term: AtomicU64::new(0),
             registering: tokio::sync::Mutex::new(()),
+            outages,
         }
     }
 
@@ -93,8 +108,8 @@ impl Session {
 
     /// A call was answered.
     pub fn heard(&self, ledger: &Ledger) {
+        self.outages.succeeded(COORDINATOR);
         if ledger.set_away(false) {
-            tracing::info!("the coordinator is back");
             // It may have lost count of what runs here.
             self.beat_now.notify_one();
         }
@@ -102,7 +117,7 @@ impl Session {
 
     /// A call failed that was made in `term`: registers again where the coordinator does not know the worker. True where
     /// that succeeded and the call can be made again.
-    pub async fn recover(&self, ledger: &Ledger, call: &str, error: &Error, term: u64) -> bool {
+    pub async fn recover(&self, ledger: &Ledger, call: &'static str, error: &Error, term: u64) -> bool {
         if matches!(error, Error::NotFound { .. }) {
             match self.register_again(term).await {
                 Ok(()) => {
@@ -110,14 +125,13 @@ impl Session {
                     self.beat_now.notify_one();
                     return true;
                 }
-                Err(error) => tracing::warn!(%error, "cannot register again"),
-            }
-        } else if error.is_transient() {
-            if ledger.set_away(true) {
-                tracing::warn!(%error, call, "the coordinator does not answer; what runs goes on");
+                Err(error) => self.outages.failed("register", &error),
             }
         } else {
-            tracing::error!(%error, call, "the coordinator refused a call");
+            if error.is_transient() {
+                ledger.set_away(true);
+            }
+            self.outages.failed(call, error);
         }
         false
     }
@@ -130,7 +144,7 @@ impl Session {
         let registered = self.link.register(self.registration.clone()).await?;
         *self.heartbeat_interval.lock() = registered.heartbeat_interval;
         self.term.fetch_add(1, Ordering::AcqRel);
-        tracing::info!(worker = %self.id, "registered again");
+        tracing::info!(worker = %self.id, "worker registered again");
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ use super::handlers::{Failure, HandlerFuture, Handlers};
 use super::ledger::{Ended, Ledger, ending};
 use super::run::{Run, Stop};
 
+/// How much of an error is logged.
+const ERROR_LOGGED_BYTES_MAX: usize = 500;
 /// How long a handler may go on once its worker's grace period is over.
 const DRAIN_CANCEL_GRACE: Duration = Duration::from_secs(1);
 
@@ -54,10 +56,33 @@ async fn slot(ledger: Arc<Ledger>, handlers: Arc<Handlers>, cancel_grace: Durati
     while let Some((run, args)) = next {
         let began = Instant::now();
         let event = execute(&ledger, &handlers, &run, args, cancel_grace).await;
-        next = ledger.turn(Some(Ended { run, event, took: began.elapsed() }));
+        let took = began.elapsed();
+        if ledger.lines.admits() {
+            log(&run, &event, took);
+        }
+        next = ledger.turn(Some(Ended { run, event, took }));
         // Handlers that never wait must not keep the thread from everybody else.
         tokio::task::coop::consume_budget().await;
     }
+}
+
+/// The one line about a run.
+fn log(run: &Run, event: &Event, took: Duration) {
+    tracing::info!(
+        job = %run.job,
+        "type" = %run.job_type,
+        queue = %run.queue,
+        attempt = run.attempt,
+        outcome = event.kind.as_str(),
+        duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        error = event.error.as_deref().map(start_of),
+        "job run ended"
+    );
+}
+
+/// The part of an error that fits a log line.
+fn start_of(error: &str) -> &str {
+    &error[..error.floor_char_boundary(ERROR_LOGGED_BYTES_MAX)]
 }
 
 async fn execute(
@@ -78,7 +103,7 @@ async fn execute(
     };
     let event = attend(&mut future, run, cancel_grace).await;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-        tracing::error!(job = %run.job, error = panicked(&*panic).error, "a handler panicked when it was dropped");
+        tracing::error!(job = %run.job, error = panicked(&*panic).error, "handler panicked when it was dropped");
     }
     event
 }
@@ -110,7 +135,7 @@ async fn attend(future: &mut HandlerFuture, run: &Run, cancel_grace: Duration) -
     }
     let grace = if run.stopped() == Stop::Drained { DRAIN_CANCEL_GRACE.min(cancel_grace) } else { cancel_grace };
     if tokio::time::timeout(grace, &mut handler).await.is_err() {
-        tracing::warn!(job = %run.job, "a handler went on after it was told to stop, and was dropped");
+        tracing::warn!(job = %run.job, "handler did not stop within its grace period: it was dropped");
     }
     ending(run)
 }

@@ -28,12 +28,13 @@ pub(super) async fn hear(post: Post, session: Arc<Session>, mut topic: Box<dyn S
                         }
                     }
                     // Set aside by the coordinators, who hear the same.
-                    Err(error) => tracing::debug!(%error, "a cancellation could not be read"),
+                    Err(error) => tracing::debug!(%error, "cancellation could not be read"),
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot hear cancellations");
+                // The heartbeat logs that the bus is away.
+                tracing::debug!(%error, "subscription to cancellations failed");
                 topic = subscribe(&post, &mut backoff).await;
             }
         }
@@ -45,7 +46,7 @@ async fn subscribe(post: &Post, backoff: &mut Backoff) -> Box<dyn Subscription> 
         tokio::time::sleep(backoff.next_delay()).await;
         match post.bus.subscribe(&[post.channels.cancel()]).await {
             Ok(topic) => return topic,
-            Err(error) => tracing::debug!(%error, "cannot hear cancellations yet"),
+            Err(error) => tracing::debug!(%error, "subscribing to cancellations failed"),
         }
     }
 }
@@ -66,7 +67,7 @@ pub(super) async fn run(post: Post, session: Arc<Session>) {
                 tokio::time::sleep(PAUSE).await;
             }
             Err(error) => {
-                tracing::debug!(%error, "an errand must wait");
+                tracing::debug!(%error, "publishing job events failed");
                 tokio::time::sleep(backoff.next_delay()).await;
                 session.errand.notify_one();
             }

@@ -94,7 +94,7 @@ impl Hands {
             let dispatch = match serde_json::from_slice::<Dispatch>(&body) {
                 Ok(dispatch) => dispatch,
                 Err(error) => {
-                    tracing::warn!(%queue, %error, "a message could not be read");
+                    tracing::warn!(%queue, %error, "message rejected");
                     counter!("convoke_bus_poison_total", "channel" => "job.dispatch").increment(1);
                     let poison = Poison::of(post.channels.dispatch(queue), error, &body);
                     self.errands.say.push((post.channels.poison(), wire::encode(&poison)));
@@ -108,7 +108,7 @@ impl Hands {
                 done.push(id);
             } else if deliveries > DELIVERIES_MAX {
                 let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);
-                tracing::error!(%job, %error, "a run is not tried again");
+                tracing::error!(%job, %error, "run rejected");
                 let event = Event { error: Some(error), ..Event::new(job, execution, EventKind::Failed) };
                 self.errands.say.push(message(post, worker, &event, 0));
                 done.push(id);

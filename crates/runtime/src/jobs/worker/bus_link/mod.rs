@@ -152,7 +152,7 @@ impl BusLink {
         for (place, consumer) in session.consumers.iter().enumerate() {
             let deliveries = consumer.take_over(self.settings.stale_after, max).await?;
             if !deliveries.is_empty() {
-                tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "taken over from a worker that vanished");
+                tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "took over runs of a worker that vanished");
                 return Ok(session.accept(&self.post, place, deliveries));
             }
         }
@@ -163,6 +163,10 @@ impl BusLink {
 
 #[async_trait]
 impl WorkerLink for BusLink {
+    fn address(&self) -> String {
+        self.post.bus.address()
+    }
+
     async fn register(&self, mut register: Register) -> Result<Registered> {
         let worker_id = match register.worker_id.take() {
             Some(id) => id,

@@ -32,7 +32,7 @@ pub fn start(coordinator: &Coordinator) -> Demo {
         demo.tasks.spawn(async move {
             let worker = worker(&coordinator, queue);
             if let Err(error) = async { worker?.run(shutdown).await }.await {
-                tracing::warn!(queue, %error, "a sample worker could not start");
+                tracing::warn!(queue, %error, "sample worker could not start");
             }
         });
     }
@@ -40,13 +40,13 @@ pub fn start(coordinator: &Coordinator) -> Demo {
     demo.tasks.spawn(async move {
         stop.run_until_cancelled(async {
             if let Err(error) = schedules(&coordinator).await {
-                tracing::warn!(%error, "the sample schedules could not be set");
+                tracing::warn!(%error, "sample schedules could not be created");
             }
             trickle(&coordinator).await;
         })
         .await;
     });
-    tracing::info!("the demo runs: sample workers, schedules and a trickle of jobs");
+    tracing::info!("demo started: sample workers, schedules and a trickle of jobs");
     demo
 }
 
@@ -128,7 +128,7 @@ async fn trickle(coordinator: &Coordinator) {
     loop {
         let roll = rand::random_range(0..10);
         if let Err(error) = enqueue(coordinator, roll).await {
-            tracing::debug!(%error, "a sample job could not be enqueued");
+            tracing::debug!(%error, "sample job could not be enqueued");
         }
         let pause = PAUSE_MAX.mul_f64(rand::random());
         tokio::time::sleep(pause).await;

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(cli.run());
     // A thread that is stuck in a read must not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    logs::flush();
     match outcome {
         Ok(code) => code,
         // Whoever reads us has seen enough.

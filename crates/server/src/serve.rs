@@ -85,7 +85,7 @@ impl ServeArgs {
     }
 }
 
-pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
+pub async fn run(args: ServeArgs) -> Result<()> {
     let load = Load {
         file: args.config.clone(),
         directory: PathBuf::from("."),
@@ -93,12 +93,15 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
         flags: args.flags(),
     };
     // A bad value is the caller's to mend, wherever it was set.
-    let config = load.config().map_err(|error| Usage(error.to_string()))?;
+    let mut config = load.config().map_err(|error| Usage(error.to_string()))?;
     if args.print_config {
         return Ok(line(config.to_toml()?.trim_end())?);
     }
-    let surroundings = Surroundings::read(&load.variables).map_err(anyhow::Error::msg)?;
-    logs::start(&surroundings, verbose);
+    let surroundings = Surroundings::read(&load.variables, "coordinator").map_err(anyhow::Error::msg)?;
+    // Chosen before the first line is logged, which names it.
+    let node = node_id(&config)?;
+    config.node.id = Some(node.to_string());
+    logs::start(&surroundings, &[("node", node.as_str())]);
     tracing::debug!(configuration = config.to_toml()?, "starting");
     // Before anything that takes time, so that a signal during the start is not lost.
     let mut stop = Stop::listen()?;
@@ -106,7 +109,7 @@ pub async fn run(args: ServeArgs, verbose: u8) -> Result<()> {
         started = Server::start(&config, &surroundings, load.sets("shards.bind")) => started?,
         () = stop.asked() => return Ok(()),
     };
-    started.run(&config, args.demo, stop).await
+    started.run(args.demo, stop).await
 }
 
 struct Server {
@@ -161,7 +164,7 @@ impl Server {
         Ok(Server { listener, address, coordinator, shards, access, info, metrics })
     }
 
-    async fn run(self, config: &Config, with_demo: bool, mut stop: Stop) -> Result<()> {
+    async fn run(self, with_demo: bool, mut stop: Stop) -> Result<()> {
         let Server { listener, address, coordinator, shards, access, info, metrics } = self;
         let closing = CancellationToken::new();
         let state = AppState::new(coordinator.clone(), shards.clone(), access, info.clone(), metrics);
@@ -178,7 +181,7 @@ impl Server {
             ended = &mut serving => return ended.context("the HTTP server panicked")?,
             () = stop.asked() => {}
         }
-        tracing::info!("stopping; a second signal stops at once");
+        tracing::info!("stopping: runs are handed over, a second signal stops at once");
         let ending = async {
             if let Some(demo) = demo {
                 demo.stop().await;
@@ -199,7 +202,8 @@ impl Server {
         tokio::select! {
             ended = ending => ended,
             () = stop.asked_again() => {
-                tracing::warn!(grace = ?config.worker.shutdown_grace, "stopped at once");
+                tracing::warn!("stopped by a second signal: runs may be left without an owner until the next leader finds them");
+                logs::flush();
                 std::process::exit(130)
             }
         }
@@ -264,7 +268,7 @@ fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator, shards:
     );
     // Nobody may be reading; that is no reason not to serve.
     if let Err(error) = line(text) {
-        tracing::debug!(%error, "nobody reads where everything is");
+        tracing::debug!(%error, "addresses were not printed: standard output is closed");
     }
     Ok(())
 }

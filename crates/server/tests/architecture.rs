@@ -236,3 +236,38 @@ fn every_source_opens_with_what_it_promises() {
         .collect();
     assert!(silent.is_empty(), "a module opens with a short essay:\n{}", silent.join("\n"));
 }
+
+/// A log line is for people and machines: what it shows has a form that is meant to be read.
+#[test]
+fn no_log_line_shows_a_debug_format() {
+    let macros = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
+    let mut found = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| path.contains("/src/")) {
+        for (start, _) in macros.iter().flat_map(|name| text.match_indices(name)) {
+            let call = call_at(&text[start..]);
+            let fields = call.split(',').filter(|part| !part.trim_start().starts_with('"'));
+            if fields
+                .clone()
+                .any(|part| part.contains("= ?") || part.trim_start_matches(['(', ' ', '\n']).starts_with('?'))
+            {
+                found.push(format!("{path}: {call}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "show a value with % or as a number: {found:#?}");
+}
+
+/// The arguments of a macro, from its name to the parenthesis that closes it.
+fn call_at(text: &str) -> &str {
+    let text = &text[text.find('(').unwrap_or(0)..];
+    let mut depth = 0_usize;
+    let end = text.char_indices().find_map(|(place, letter)| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        (depth == 0).then_some(place)
+    });
+    &text[..end.unwrap_or(text.len())]
+}

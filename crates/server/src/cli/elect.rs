@@ -81,8 +81,11 @@ Examples:
   convoke elect cron --leases postgres://localhost/app --ttl 5s -- cron -f
   convoke elect production --leases sqlite:/var/lib/app/leases.db";
 
-pub async fn run(args: ElectArgs, verbose: u8) -> Result<ExitCode> {
-    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
+    // Chosen here, so that every line of the log names it.
+    let id = args.id.get_or_insert_with(convoke::fresh_id);
+    let surroundings = Surroundings::read(&config::variables(), "elector").map_err(Usage)?;
+    logs::start(&surroundings, &[("elector", id), ("namespace", &args.namespace)]);
     if args.leases.starts_with("memory") {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());
@@ -167,7 +170,7 @@ fn startup_jitter(configured: &Settings) -> (Duration, Duration) {
 /// Runs the command in every term, until it ends by itself.
 async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Signals) -> Result<u8> {
     let mut brood = Brood::adopt()?;
-    info!(namespace = errand.namespace, id = elector.id(), "waits to lead");
+    info!("contending for the lead");
     loop {
         let term = tokio::select! {
             term = elector.lead() => term,
@@ -175,9 +178,9 @@ async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Sig
             never = brood.tend() => match never {},
         };
         let Some(term) = term else { return Ok(0) };
-        info!(namespace = errand.namespace, epoch = %term.epoch(), "leads: the command is started");
+        info!(epoch = term.epoch().0, "leading: the command is started");
         let outcome = reign(&term, errand, signals, &mut brood).await?;
-        info!(namespace = errand.namespace, epoch = %term.epoch(), ?outcome, "the command has ended");
+        info!(epoch = term.epoch().0, outcome = name(outcome), exit_code = exit_code(outcome), "the command has ended");
         match outcome {
             Outcome::Ended(ending) => return Ok(ending.exit_code()),
             Outcome::Stopped(Ending::Signal(by)) if is_request(by) => return Ok(0),
@@ -186,6 +189,22 @@ async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Sig
             // A lease that was saved at the last moment is of no use to a command that has ended.
             Outcome::Lost => elector.resign().await,
         }
+    }
+}
+
+/// How a command ended, for the log.
+fn name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ended(_) => "ended",
+        Outcome::Stopped(_) => "stopped",
+        Outcome::Lost => "lead_lost",
+    }
+}
+
+fn exit_code(outcome: Outcome) -> Option<u8> {
+    match outcome {
+        Outcome::Ended(ending) | Outcome::Stopped(ending) => Some(ending.exit_code()),
+        Outcome::Lost => None,
     }
 }
 

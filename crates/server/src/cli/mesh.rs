@@ -124,19 +124,20 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
+    let is_asked = verbose > 0;
     let mut config = configured()?;
     let place = Place { address: args.address()?, is_named: args.redis.is_some(), settings: config.mesh_settings() };
     match args.verb {
         Verb::Nodes { key, json } => {
-            start_logs(verbose > 0, verbose)?;
+            start_logs(&key, is_asked)?;
             nodes(&place.instance(&key).await?, json).await
         }
         Verb::Call(call) => {
-            start_logs(verbose > 0, verbose)?;
+            start_logs(&call.key, is_asked)?;
             call.run(&place).await
         }
         Verb::Serve { key, http, insecure } => {
-            start_logs(true, verbose)?;
+            start_logs(&key, true)?;
             config.http.insecure |= insecure;
             serve(&place, &key, http, config).await
         }
@@ -157,9 +158,9 @@ impl MeshArgs {
 }
 
 /// What asks a question says nothing of itself unless it is asked to.
-fn start_logs(wanted: bool, verbose: u8) -> Result<()> {
+fn start_logs(key: &str, wanted: bool) -> Result<()> {
     if wanted {
-        logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+        logs::start(&Surroundings::read(&config::variables(), "mesh").map_err(Usage)?, &[("mesh", key)]);
     }
     Ok(())
 }
@@ -243,15 +244,15 @@ async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -
     let instance = place.instance(key).await?;
     instance.handlers().on("echo", Demand::default(), |_, data| Box::pin(async move { read(data) }));
     instance.handlers().on("sleep", Demand::default(), sleep);
-    instance.on_gone(|gone| async move { tracing::info!(instance = gone.0, "an instance is gone") });
     let started = tokio::select! {
         started = instance.start() => started.map_err(named),
         () = stop.asked() => return Ok(()),
     };
     let id = started?;
+    logs::identify("instance", &id.to_string());
     line(format!("instance {id} of {} is ready: it answers echo and sleep", printable(key)))?;
     stop.asked().await;
-    tracing::info!(instance = id.0, "leaving");
+    tracing::info!("leaving the mesh");
     instance.stop().await;
     Ok(())
 }

@@ -28,6 +28,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::config::{self, Config, Flags, Load};
+use crate::logs::{self, LogArgs};
 use crate::serve::ServeArgs;
 
 pub use output::line;
@@ -41,6 +42,8 @@ pub struct Cli {
     /// Say more: what is asked of the server, or debug logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    #[command(flatten)]
+    pub log: LogArgs,
     #[command(flatten)]
     pub serve: ServeArgs,
     #[command(subcommand)]
@@ -80,16 +83,17 @@ pub enum Command {
 }
 
 impl Cli {
-    /// What was typed. `-v` may stand before the command as well, where `serve`'s own flags may not.
+    /// Parses a command line. Global flags may stand before the command as well, where `serve`'s own flags may not.
     pub fn typed(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Cli::try_parse_from(after_the_command(arguments.into_iter().collect()))
     }
 
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let verbose = self.verbose;
+        logs::choose(self.log, verbose);
         match self.command {
-            None => crate::serve::run(self.serve, verbose).await?,
-            Some(Command::Serve(args)) => crate::serve::run(*args, verbose).await?,
+            None => crate::serve::run(self.serve).await?,
+            Some(Command::Serve(args)) => crate::serve::run(*args).await?,
             Some(Command::Enqueue(args)) => return enqueue::run(*args, verbose).await,
             Some(Command::Job(args)) => job::run(args, verbose).await?,
             Some(Command::Schedule(args)) => schedule::run(args, verbose).await?,
@@ -99,7 +103,7 @@ impl Cli {
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
-            Some(Command::Elect(args)) => return elect::run(args, verbose).await,
+            Some(Command::Elect(args)) => return elect::run(args).await,
             Some(Command::ElectGuard(args)) => return elect::run_guard(args).await,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }
@@ -119,14 +123,25 @@ fn configured() -> Result<Config, Usage> {
     load.config().map_err(|error| Usage(error.to_string()))
 }
 
-/// Moves `-v`s that stand before the command behind it.
+/// Global flags that take a value.
+const WITH_VALUE: [&str; 2] = ["--log-format", "--log-level"];
+
+/// Moves global flags that stand before the command behind it.
 fn after_the_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_verbose = |argument: &OsString| {
-        let text = argument.to_str().unwrap_or_default();
+    let text = |place: usize| arguments.get(place).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let is_verbose = |text: &str| {
         text == "--verbose" || (text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|byte| byte == b'v'))
     };
-    let count = arguments.iter().skip(1).take_while(|argument| is_verbose(argument)).count();
-    let command = 1 + count;
+    let mut command = 1;
+    loop {
+        let argument = text(command);
+        match argument.split_once('=') {
+            _ if is_verbose(argument) => command += 1,
+            Some((flag, _)) if WITH_VALUE.contains(&flag) => command += 1,
+            None if WITH_VALUE.contains(&argument) && command + 1 < arguments.len() => command += 2,
+            _ => break,
+        }
+    }
     if arguments.get(command).is_some_and(|argument| !argument.as_encoded_bytes().starts_with(b"-")) {
         arguments[1..=command].rotate_right(1);
     }

@@ -82,7 +82,7 @@ struct JoinArgs {
 pub async fn run(args: ShardsArgs, verbose: u8) -> Result<()> {
     match args.verb {
         Verb::Status { service } => status(&Remote::new(&args.remote, verbose)?, service).await,
-        Verb::Join(join) => work(join, args.remote.json, verbose).await,
+        Verb::Join(join) => work(join, args.remote.json).await,
         Verb::Keys => keys(args.remote.json),
     }
 }
@@ -175,8 +175,9 @@ fn keys(json: bool) -> Result<()> {
     Ok(fields(&[("public key", keys.public_z85()), ("secret key", keys.secret_z85())])?)
 }
 
-async fn work(args: JoinArgs, json: bool, verbose: u8) -> Result<()> {
-    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+async fn work(args: JoinArgs, json: bool) -> Result<()> {
+    let surroundings = Surroundings::read(&config::variables(), "shard-worker").map_err(Usage)?;
+    logs::start(&surroundings, &[("worker", args.worker_id.as_str()), ("shard_service", args.service.as_str())]);
     let mut stop = Stop::listen()?;
     let (service, worker_id) = (args.service.as_str(), args.worker_id.as_str());
     let mut worker = ShardWorker::builder(&args.coordinator, service, worker_id, args.shards)

@@ -22,6 +22,14 @@ fn more_may_be_asked_for_before_and_behind_the_command() {
         let cli = parse(line).expect(line);
         assert_eq!((cli.verbose, cli.command.is_some()), (verbose, line.contains("job")), "{line}");
     }
+    for line in ["--log-level debug --log-format=json job list", "job list --log-level debug --log-format json"] {
+        let cli = parse(line).expect(line);
+        let expected = LogArgs { log_format: Some(logs::Format::Json), log_level: Some(logs::Level::Debug) };
+        assert_eq!((cli.log, cli.command.is_some()), (expected, true), "{line}");
+    }
+    for line in ["--log-level loud job list", "--log-format xml job list", "--log-level"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
     for line in ["-v --demo job list", "--demo job list", "-", "- job list", "-x job list"] {
         assert!(parse(line).is_err(), "{line}");
     }

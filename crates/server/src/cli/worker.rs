@@ -57,7 +57,7 @@ struct RunArgs {
     /// Name to be known by in lists
     #[arg(long)]
     name: Option<String>,
-    /// Id of this worker [default: given by the server]
+    /// Id of this worker [default: host name + random]
     #[arg(long)]
     id: Option<WorkerId>,
     /// How long runs may take to finish when the worker is told to stop
@@ -68,7 +68,7 @@ struct RunArgs {
 pub async fn run(args: WorkerArgs, verbose: u8) -> Result<()> {
     match args.verb {
         Verb::List => list_all(&Remote::new(&args.remote, verbose)?).await,
-        Verb::Run(run) => work(run, args.remote, verbose).await,
+        Verb::Run(run) => work(run, args.remote).await,
     }
 }
 
@@ -94,8 +94,14 @@ async fn list_all(remote: &Remote) -> Result<()> {
     Ok(table(&["worker", "name", "queues", "running", "state", "last beat", "via"], rows.collect())?)
 }
 
-async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
-    logs::start(&Surroundings::read(&config::variables()).map_err(Usage)?, verbose);
+async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
+    // Chosen here, so that every line of the log names it.
+    let id = match args.id {
+        Some(id) => id,
+        None => WorkerId::new(convoke::fresh_id())?,
+    };
+    let surroundings = Surroundings::read(&config::variables(), "worker").map_err(Usage)?;
+    logs::start(&surroundings, &[("worker", id.as_str())]);
     let shutdown = Shutdown::default();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -106,12 +112,12 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("stopping; a second signal gives back what still runs");
+            tracing::info!("stopping: runs may finish, a second signal gives them back");
             token.cancel();
         }
     });
     let settings = Settings {
-        id: args.id,
+        id: Some(id),
         // Not the command itself: it may hold a password, and the name is for everybody to read.
         name: Some(args.name.unwrap_or_else(|| "exec".into())),
         queues: args.queue,
@@ -135,7 +141,7 @@ async fn work(args: RunArgs, remote: RemoteArgs, verbose: u8) -> Result<()> {
         error if error.is_transient() => anyhow::anyhow!("--server: {error}"),
         error => Usage(format!("--server {shown}: {error}")).into(),
     })?;
-    tracing::info!(server = shown, "working");
+    tracing::info!(server = shown, "worker started");
     let ended = Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await;
     commands.finish().await;
     ended?;

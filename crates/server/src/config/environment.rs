@@ -27,14 +27,15 @@ pub fn variables() -> Variables {
 pub struct Surroundings {
     /// `LOG_LEVEL`.
     pub log_level: &'static str,
-    /// `PROCESS_NAME`: the service's name in logs and metrics.
+    /// `PROCESS_NAME`: the service's name in logs and metrics; the role of the process if it is not set.
     pub name: String,
     /// `NODE_ENV=production`: logs are JSON.
     pub production: bool,
 }
 
 impl Surroundings {
-    pub fn read(variables: &Variables) -> Result<Self, String> {
+    /// Reads the variables of a process with this role: `coordinator`, `worker`, `elector`, `mesh`.
+    pub fn read(variables: &Variables, role: &str) -> Result<Self, String> {
         let level = text(variables, "LOG_LEVEL").unwrap_or("info");
         let log_level = match level.to_ascii_lowercase().as_str() {
             "trace" => "trace",
@@ -47,7 +48,7 @@ impl Surroundings {
         };
         Ok(Surroundings {
             log_level,
-            name: text(variables, "PROCESS_NAME").unwrap_or("coordinator").to_owned(),
+            name: text(variables, "PROCESS_NAME").unwrap_or(role).to_owned(),
             production: text(variables, "NODE_ENV") == Some("production"),
         })
     }
@@ -142,12 +143,12 @@ mod tests {
 
     #[test]
     fn the_surroundings_have_defaults_and_refuse_an_unknown_level() {
-        let plain = Surroundings::read(&Variables::new()).expect("defaults");
-        assert_eq!(plain, Surroundings { log_level: "info", name: "coordinator".into(), production: false });
+        let plain = Surroundings::read(&Variables::new(), "worker").expect("defaults");
+        assert_eq!(plain, Surroundings { log_level: "info", name: "worker".into(), production: false });
         let set = variables(&[("LOG_LEVEL", "WARN"), ("PROCESS_NAME", "jobs"), ("NODE_ENV", "production")]);
-        let set = Surroundings::read(&set).expect("valid");
+        let set = Surroundings::read(&set, "worker").expect("valid");
         assert_eq!(set, Surroundings { log_level: "warn", name: "jobs".into(), production: true });
-        let error = Surroundings::read(&variables(&[("LOG_LEVEL", "loud")])).expect_err("refused");
+        let error = Surroundings::read(&variables(&[("LOG_LEVEL", "loud")]), "worker").expect_err("refused");
         assert_eq!(error, "LOG_LEVEL: expected trace, debug, info, warn, error or off, got \"loud\"");
     }
 

@@ -81,11 +81,12 @@ impl From<Error> for ApiError {
             Error::Conflict(_) => ApiError::new(StatusCode::CONFLICT, "conflict", message),
             Error::Fenced { .. } => ApiError::new(StatusCode::CONFLICT, "fenced", message),
             Error::Unavailable { .. } => {
-                tracing::warn!(%message, "a request could not be served");
+                // The store or bus that is away is logged where its outage is known, not once a request.
+                tracing::debug!(error = message, "request failed");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
             }
             Error::Unknown { .. } => {
-                tracing::warn!(%message, "a request ended without a known outcome");
+                tracing::debug!(error = message, "request failed: its outcome is unknown");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unknown_outcome", message)
             }
         }

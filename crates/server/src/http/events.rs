@@ -221,7 +221,7 @@ impl Follower {
                 Ok(page) => page,
                 Err(error) => {
                     // The store is away: what is new will still be there when it is back.
-                    tracing::debug!(%error, job = %self.id, "a job's log could not be read");
+                    tracing::debug!(%error, job = %self.id, "reading a job's log failed");
                     return Ok(count);
                 }
             };

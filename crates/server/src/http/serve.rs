@@ -90,7 +90,7 @@ async fn answer_all<F, Fut>(
     }
     let open = graceful.count();
     if tokio::time::timeout(CLOSING_TIMEOUT, graceful.shutdown()).await.is_err() {
-        tracing::warn!(open, "closed with requests under way");
+        tracing::warn!(open, "closed with requests in progress");
     }
 }
 
@@ -116,7 +116,7 @@ where
         tokio::spawn(async move {
             // A connection ends as its client pleases: by a reset, in mid-request, too slowly. None of it is our error.
             if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection broke");
+                tracing::trace!(%error, "connection failed");
             }
             drop(slot);
         });
@@ -129,12 +129,12 @@ async fn next(listener: &TcpListener) -> TcpStream {
             Ok((stream, _)) => {
                 // Answers are written whole: nothing is gained by waiting for more.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "a connection is gone already");
+                    tracing::debug!(%error, "connection closed before it was accepted");
                 }
                 return stream;
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -91,7 +91,7 @@ async fn readyz(State(state): State<AppState>) -> ApiResult {
 async fn metrics(State(state): State<AppState>) -> Response {
     // Where the store is away the other figures matter all the more.
     if let Err(error) = state.coordinator.refresh_gauges().await {
-        tracing::warn!(%error, "some gauges are old");
+        tracing::debug!(%error, "gauges are stale: the store could not be read");
     }
     page(&state.metrics)
 }

@@ -16,6 +16,7 @@ mod foreign_worker;
 mod handoff_acks;
 mod leader_killed;
 mod leader_paused;
+mod log_lines;
 mod many_owned;
 mod node_drained;
 mod parted_from_postgres;

@@ -13,6 +13,7 @@ mod examples;
 mod exclusivity;
 mod floods;
 mod jobs;
+mod logs;
 mod mesh;
 mod queues;
 mod schedules;

@@ -13,7 +13,10 @@ async fn is_ready(program: &mut Program) {
 }
 
 async fn waits(program: &mut Program) {
-    program.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    program
+        .line("that it waits", |line| line.contains("contending for the lead").then_some(()))
+        .await
+        .expect("it runs");
 }
 
 #[tokio::test]

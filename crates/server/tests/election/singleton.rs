@@ -78,7 +78,7 @@ async fn is_taken_over_from_the_dead(stage: &Stage) {
     let mut first = stage.contend("first", &[], STUBBORN);
     let led = stage.term_after(0).await;
     let mut second = stage.contend("second", &[], GENTLE);
-    second.line("that it waits", |line| line.contains("waits to lead").then_some(())).await.expect("it runs");
+    second.line("that it waits", |line| line.contains("contending for the lead").then_some(())).await.expect("it runs");
     first.kill().await;
     let leads = stage.term_after(led.epoch).await;
     assert_eq!((led.name.as_str(), leads.name.as_str()), ("first", "second"));

@@ -30,6 +30,7 @@ pub struct FleetBuilder {
     binary: PathBuf,
     size: usize,
     settings: Vec<(String, String)>,
+    args: Vec<String>,
 }
 
 pub struct Fleet {
@@ -46,6 +47,7 @@ pub struct Fleet {
 struct Grounds {
     binary: PathBuf,
     settings: Vec<(String, String)>,
+    args: Vec<String>,
     redis: SocketAddr,
     postgres: SocketAddr,
     database: String,
@@ -100,6 +102,7 @@ impl Grounds {
         let bus = format!("redis://{}", redis.address());
         let builder = NodeBuilder::new(&self.binary).store(&store);
         let builder = builder.args(["--node-id", id, "--bus", &bus, "--bus-prefix", &self.prefix]);
+        let builder = builder.args(self.args.iter().cloned());
         let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let builder =
             TIMINGS.into_iter().chain(settings).fold(builder, |builder, (key, value)| builder.set(key, value));
@@ -118,6 +121,12 @@ impl FleetBuilder {
         self
     }
 
+    /// More words on the command line of every node.
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
     pub fn size(self, size: usize) -> Self {
         FleetBuilder { size, ..self }
     }
@@ -125,7 +134,7 @@ impl FleetBuilder {
     /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
     /// on who leads.
     pub async fn start(self) -> Fleet {
-        let FleetBuilder { binary, size, settings } = self;
+        let FleetBuilder { binary, size, settings, args } = self;
         let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Durable));
         let url = postgres.create_database();
         let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
@@ -133,6 +142,7 @@ impl FleetBuilder {
         let grounds = Grounds {
             binary,
             settings,
+            args,
             redis: local(redis.port()),
             postgres: local(postgres.port()),
             database: database.into(),
@@ -154,7 +164,7 @@ impl FleetBuilder {
 impl Fleet {
     /// `binary` is the caller's `env!("CARGO_BIN_EXE_convoke")`.
     pub fn builder(binary: impl Into<PathBuf>) -> FleetBuilder {
-        FleetBuilder { binary: binary.into(), size: 3, settings: Vec::new() }
+        FleetBuilder { binary: binary.into(), size: 3, settings: Vec::new(), args: Vec::new() }
     }
 
     /// Before the name of every channel.
@@ -342,6 +352,11 @@ impl Fleet {
 }
 
 impl Member {
+    /// All that it has printed so far, both streams.
+    pub fn said(&self) -> Vec<String> {
+        self.node.said()
+    }
+
     /// All its connections go by its own wires, where they are counted.
     pub fn footprint(&self) -> Footprint {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.node.pid())).expect("it runs");

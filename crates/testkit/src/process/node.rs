@@ -189,6 +189,11 @@ impl Node {
         &mut self.program
     }
 
+    /// All that it has printed so far, both streams.
+    pub fn said(&self) -> Vec<String> {
+        self.program.said()
+    }
+
     pub fn pid(&self) -> u32 {
         self.program.pid()
     }

@@ -5,9 +5,10 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ports, quick, spec, until};
+use common::{ports, quick, skewed, spec, until};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::channels::Channels;
+use convoke_core::jobs::event::{Happening, NodeChange};
 use convoke_core::jobs::wire::{
     self, Dispatch, Handoff, HandoffAck, HandoffReason, StatusKind, StatusMessage, V1, WorkerHeartbeat, WorkerState,
 };
@@ -262,6 +263,50 @@ async fn when_the_leader_dies_another_leads_and_takes_over_its_runs() {
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
     }
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_clock_is_wrong_by_minutes_declares_no_beating_node_dead() {
+    for minutes in [5, -5] {
+        let ports = fleet();
+        let leader = join(&skewed(&ports, minutes), "a", settings()).await;
+        let mut events = leader.events();
+        let follower = join(&ports, "b", settings()).await;
+        assert!(leader.cluster().is_me);
+        let mut beats = std::collections::HashSet::new();
+        // The leader looks for dead nodes once in six heartbeats.
+        while beats.len() < 40 {
+            let nodes = leader.store().nodes().await.expect("nodes");
+            beats.extend(nodes.iter().filter(|it| it.node_id == node("b")).map(|it| it.last_heartbeat_at));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        while let Ok(event) = events.try_recv() {
+            let is_dead = matches!(event.what, Happening::Node { change: NodeChange::Dead, .. });
+            assert!(!is_dead, "{minutes} minutes off: {event:?}");
+        }
+        follower.stop().await;
+        leader.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_died_is_found_however_wrong_its_clock_was() {
+    for minutes in [5, -5] {
+        let ports = fleet();
+        let leader = join(&ports, "b", settings()).await;
+        let mortal = Mortal::join(&skewed(&ports, minutes), "a", settings()).await;
+        let (worker, runs) = run_jobs(&ports, &leader, 10).await;
+        mortal.die();
+        for run in &runs {
+            owned_by(&leader, run.job_id, "b").await;
+            worker.say(run, StatusKind::Completed).await;
+            until(&leader, run.job_id, |job| job.status == Status::Completed).await;
+        }
+        while leader.nodes().await.expect("nodes").len() > 1 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        leader.stop().await;
+    }
 }
 
 /// A node that is in the registry and takes offers as it likes: what is on the wire, seen from the other side.

@@ -1,9 +1,10 @@
 //! Wall time: the machine's, or a test's.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use convoke_core::ports::Clock;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 /// The machine's clock.
@@ -12,9 +13,23 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let now = Timestamp::now();
+        let now = Timestamp::now().saturating_add(skew()).unwrap_or(Timestamp::MAX);
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
     }
+}
+
+/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=clock:-300` the process believes that it is
+/// so many seconds earlier, so that tests can run a cluster whose clocks are apart.
+fn skew() -> SignedDuration {
+    static SKEW: OnceLock<SignedDuration> = OnceLock::new();
+    if !cfg!(debug_assertions) {
+        return SignedDuration::ZERO;
+    }
+    *SKEW.get_or_init(|| {
+        let failpoint = std::env::var("CONVOKE_FAILPOINT").ok();
+        let seconds = failpoint.and_then(|name| name.strip_prefix("clock:")?.parse().ok());
+        SignedDuration::from_secs(seconds.unwrap_or_default())
+    })
 }
 
 /// A clock that stands still until it is told otherwise, forwards or back.

@@ -12,6 +12,7 @@ pub mod handoff;
 pub mod job;
 pub mod lifecycle;
 pub mod link;
+pub mod liveness;
 pub mod priority;
 pub mod queue;
 pub mod rate_limit;

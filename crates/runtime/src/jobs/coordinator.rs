@@ -22,6 +22,9 @@ use crate::election::{Campaign, Duty, Leadership, Vitals};
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
 
+/// Clocks of a cluster are assumed to be no further apart than this if nothing is decided but whether to wait.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(3_600);
+
 /// A node of the cluster; a single one is all of it. Cheap to clone.
 #[derive(Clone)]
 pub struct Coordinator {
@@ -253,32 +256,41 @@ fn vitals(node: &Arc<Node>) -> Arc<Vitals> {
     Arc::new(Vitals::new(NAMESPACE, &settings, node.ports.clock.clone(), tell))
 }
 
-/// A bus that ends with the process cannot reach the other nodes of a store: their workers' words would go unheard, and its own
-/// assignments too.
+/// Refuses a bus that ends with the process on a store that other nodes use: it could not reach them, their workers' messages
+/// would go unread, and this node's assignments too.
+///
+/// Whether another node is alive shows in its heartbeats, which this node watches for as long as a dead one is silent. Their
+/// timestamps are another clock's: they only spare the wait for a node that was last there long ago.
 async fn refuse_to_split(node: &Node) -> Result<()> {
     if !node.bus().is_in_process() {
         return Ok(());
     }
-    let horizon = node.now() - node.settings.cluster.dead_node_timeout;
-    let nodes = node.store().nodes().await?;
-    let other = nodes.into_iter().find(|other| other.node_id != node.id && other.last_heartbeat_at >= horizon);
-    match other {
-        None => Ok(()),
-        Some(other) if node.store().is_exclusive() => {
-            debug!(predecessor = %other.node_id, "the node before this one did not stop cleanly");
-            Ok(())
-        }
-        Some(other) => {
+    let others = follower::read_registry(node).await?;
+    let horizon = node.now() - CLOCK_SKEW_MAX;
+    let recent = others.iter().find(|other| other.node_id != node.id && other.last_heartbeat_at >= horizon);
+    let Some(recent) = recent else { return Ok(()) };
+    if node.store().is_exclusive() {
+        debug!(predecessor = %recent.node_id, "the node before this one did not stop cleanly");
+        return Ok(());
+    }
+    let patience = node.settings.cluster.dead_node_timeout;
+    info!(other_node = %recent.node_id, patience = %convoke_core::duration::format(patience), "another node is registered in this store: waiting to see whether it is alive");
+    let deadline = tokio::time::Instant::now() + patience;
+    while tokio::time::Instant::now() < deadline {
+        tokio::time::sleep((patience / 60).max(Duration::from_millis(5))).await;
+        let same =
+            |a: &NodeRecord, b: &NodeRecord| (&a.node_id, a.last_heartbeat_at) == (&b.node_id, b.last_heartbeat_at);
+        let beats = |now: &NodeRecord| now.node_id != node.id && !others.iter().any(|before| same(before, now));
+        if let Some(alive) = node.store().nodes().await?.into_iter().find(beats) {
             let message = format!(
-                "expected a bus that other nodes share, such as redis://HOST: node {} uses this store too (it beat at \
-                 {}), and a bus in this process cannot reach it. A node that was killed is struck off after {}",
-                other.node_id,
-                other.last_heartbeat_at,
-                convoke_core::duration::format(node.settings.cluster.dead_node_timeout),
+                "expected a bus that other nodes share, such as redis://HOST: node {} uses this store too, and a bus in \
+                 this process cannot reach it",
+                alive.node_id,
             );
-            Err(Invalid::senseless("bus.url", message).into())
+            return Err(Invalid::senseless("bus.url", message).into());
         }
     }
+    Ok(())
 }
 
 /// Beats until `stop`, and says whether the node could lead: it must reach both the bus and the store.
@@ -302,11 +314,8 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
         node.job_lines.flush();
         let is_fit = failures < 2;
         fitness.send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
-        match node.store().nodes().await {
-            Ok(nodes) => {
-                node.peers.refresh(&node.id, &nodes, node.now());
-                call_roll(&node, &nodes, &mut roster);
-            }
+        match follower::read_registry(&node).await {
+            Ok(nodes) => call_roll(&node, &nodes, &mut roster),
             Err(error) => node.outages.failed("node registry", &error),
         }
     }
@@ -315,8 +324,7 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
 /// Tells watchers who is there, where that has changed.
 fn call_roll(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
     let timeout = node.settings.cluster.dead_node_timeout;
-    let horizon = node.now() - timeout;
-    let live = nodes.iter().filter(|other| other.last_heartbeat_at >= horizon);
+    let live = nodes.iter().filter(|other| node.peers.unchanged_for(&other.node_id) <= timeout);
     let workers: Vec<String> = live.map(|other| other.node_id.to_string()).collect();
     let turnover = roster.hear(&workers, Moment::default(), timeout);
     if !turnover.is_none() {

@@ -124,7 +124,7 @@ impl Node {
             channels: Channels::new(settings.bus_prefix.clone()),
             started_at: ports.clock.now(),
             claims: Claims::default(),
-            peers: Peers::default(),
+            peers: Peers::new(&settings.cluster),
             sessions: Sessions::default(),
             bus_workers: BusWorkers::default(),
             hints: Hints::default(),

@@ -24,7 +24,8 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
     }
     let told = reports.iter().map(Told::of).collect();
     let recorded = telemetry::timed("record", node.store().record(reports)).await;
-    let recorded = node.trouble.note(recorded).inspect_err(|error| node.outages.request_failed("run reports", error))?;
+    let recorded =
+        node.trouble.note(recorded).inspect_err(|error| node.outages.request_failed("run reports", error))?;
     settle(node, told, &recorded).await;
     Ok(recorded)
 }

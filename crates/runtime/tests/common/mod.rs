@@ -10,6 +10,7 @@ use std::time::Duration;
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report, WorkerLink};
 use convoke_core::jobs::{Job, JobSpec, RetryPolicy};
+use convoke_core::ports::Clock;
 use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use convoke_testkit::shared_bus::SharedBus;
@@ -27,6 +28,20 @@ pub fn ports() -> Ports {
 pub fn shared_ports() -> Ports {
     let ports = ports();
     Ports { bus: Arc::new(SharedBus(ports.bus.clone())), ..ports }
+}
+
+/// A wall clock that is wrong by so much.
+pub struct SkewedClock(pub jiff::SignedDuration);
+
+impl Clock for SkewedClock {
+    fn now(&self) -> jiff::Timestamp {
+        SystemClock.now() + self.0
+    }
+}
+
+/// The same world, seen by a machine whose wall clock is wrong by so many minutes.
+pub fn skewed(ports: &Ports, minutes: i64) -> Ports {
+    Ports { clock: Arc::new(SkewedClock(jiff::SignedDuration::from_mins(minutes))), ..ports.clone() }
 }
 
 pub fn quick() -> Settings {

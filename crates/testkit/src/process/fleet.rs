@@ -31,6 +31,8 @@ pub struct FleetBuilder {
     size: usize,
     settings: Vec<(String, String)>,
     args: Vec<String>,
+    /// Of one node each: its id, a key and a value.
+    own_settings: Vec<(String, String, String)>,
 }
 
 pub struct Fleet {
@@ -48,6 +50,7 @@ struct Grounds {
     binary: PathBuf,
     settings: Vec<(String, String)>,
     args: Vec<String>,
+    own_settings: Vec<(String, String, String)>,
     redis: SocketAddr,
     postgres: SocketAddr,
     database: String,
@@ -103,7 +106,9 @@ impl Grounds {
         let builder = NodeBuilder::new(&self.binary).store(&store);
         let builder = builder.args(["--node-id", id, "--bus", &bus, "--bus-prefix", &self.prefix]);
         let builder = builder.args(self.args.iter().cloned());
-        let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let own = self.own_settings.iter().filter(|(node, ..)| node == id);
+        let own = own.map(|(_, key, value)| (key.as_str(), value.as_str()));
+        let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).chain(own);
         let builder =
             TIMINGS.into_iter().chain(settings).fold(builder, |builder, (key, value)| builder.set(key, value));
         Member { id: id.into(), redis, postgres, node: builder.start().await, state: State::Up }
@@ -127,6 +132,12 @@ impl FleetBuilder {
         self
     }
 
+    /// Sets a configuration key of one node, which starts with the fleet or joins later.
+    pub fn set_on(mut self, node: &str, key: &str, value: &str) -> Self {
+        self.own_settings.push((node.into(), key.into(), value.into()));
+        self
+    }
+
     pub fn size(self, size: usize) -> Self {
         FleetBuilder { size, ..self }
     }
@@ -134,7 +145,7 @@ impl FleetBuilder {
     /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
     /// on who leads.
     pub async fn start(self) -> Fleet {
-        let FleetBuilder { binary, size, settings, args } = self;
+        let FleetBuilder { binary, size, settings, own_settings, args } = self;
         let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Durable));
         let url = postgres.create_database();
         let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
@@ -143,6 +154,7 @@ impl FleetBuilder {
             binary,
             settings,
             args,
+            own_settings,
             redis: local(redis.port()),
             postgres: local(postgres.port()),
             database: database.into(),
@@ -164,7 +176,13 @@ impl FleetBuilder {
 impl Fleet {
     /// `binary` is the caller's `env!("CARGO_BIN_EXE_convoke")`.
     pub fn builder(binary: impl Into<PathBuf>) -> FleetBuilder {
-        FleetBuilder { binary: binary.into(), size: 3, settings: Vec::new(), args: Vec::new() }
+        FleetBuilder {
+            binary: binary.into(),
+            size: 3,
+            settings: Vec::new(),
+            own_settings: Vec::new(),
+            args: Vec::new(),
+        }
     }
 
     /// Before the name of every channel.

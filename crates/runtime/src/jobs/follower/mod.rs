@@ -19,4 +19,4 @@ pub use claims::{Claims, let_go, settle_claims, write_down};
 pub use enqueues::consume_enqueues;
 pub use handoffs::consume_handoffs;
 pub use offers::give_away;
-pub use peers::{Peers, Prospects, hear_peers, prospects};
+pub use peers::{Peers, Prospects, hear_peers, prospects, read_registry};

@@ -7,24 +7,33 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::NodeId;
+use convoke_core::election::Moment;
+use convoke_core::jobs::liveness::Liveness;
 use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, NodeState};
 use convoke_core::ports::store::NodeRecord;
-use jiff::Timestamp;
+use convoke_core::{NodeId, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::jobs::node::Node;
+use crate::jobs::settings::ClusterSettings;
 use crate::jobs::telemetry;
 
 pub struct Peers {
-    known: Mutex<HashMap<NodeId, Peer>>,
+    known: Mutex<Known>,
+    /// From where moments are counted.
+    origin: Instant,
     /// Whether this node may be given more.
     room: watch::Sender<bool>,
     /// Rings when the leader says that it leads no longer.
     pub vacancy: Arc<Notify>,
+}
+
+struct Known {
+    peers: HashMap<NodeId, Peer>,
+    registry: Liveness,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,37 +43,49 @@ struct Peer {
     seen: Instant,
 }
 
-impl Default for Peers {
-    fn default() -> Self {
-        Peers { known: Mutex::default(), room: watch::Sender::new(true), vacancy: Arc::default() }
-    }
-}
-
 impl Peers {
+    pub fn new(settings: &ClusterSettings) -> Self {
+        let registry = Liveness::new(settings.heartbeat_interval, settings.dead_node_timeout);
+        let known = Known { peers: HashMap::new(), registry };
+        Peers {
+            known: Mutex::new(known),
+            origin: Instant::now(),
+            room: watch::Sender::new(true),
+            vacancy: Arc::default(),
+        }
+    }
+
     fn beat(&self, beat: &CoordinatorHeartbeat, now: Instant) {
         let peer = Peer { job_count: beat.job_count, state: beat.state, seen: now };
-        self.known.lock().insert(beat.node_id.clone(), peer);
+        self.known.lock().peers.insert(beat.node_id.clone(), peer);
     }
 
-    /// Follows the registry: who is not in it is gone, who is new in it is known.
-    pub fn refresh(&self, own: &NodeId, nodes: &[NodeRecord], now: Timestamp) {
-        let (monotonic, mut known) = (Instant::now(), self.known.lock());
-        known.retain(|id, _| nodes.iter().any(|node| &node.node_id == id));
+    /// Follows the registry: a node that is not in it is forgotten, one that is new in it is known.
+    fn refresh(&self, own: &NodeId, nodes: &[NodeRecord]) {
+        let mut known = self.known.lock();
+        let Known { peers, registry } = &mut *known;
+        registry.observe(nodes, Moment(self.origin.elapsed()));
+        peers.retain(|id, _| nodes.iter().any(|node| &node.node_id == id));
         for node in nodes.iter().filter(|node| &node.node_id != own) {
-            let age = Duration::try_from(now.duration_since(node.last_heartbeat_at)).unwrap_or_default();
-            let seen = monotonic.checked_sub(age).unwrap_or(monotonic);
+            let Some(seen) = registry.seen(&node.node_id).map(|seen| self.origin + seen.0) else { continue };
             let peer = Peer { job_count: node.job_count, state: node.state, seen };
-            let current = known.entry(node.node_id.clone()).or_insert(peer);
+            let current = peers.entry(node.node_id.clone()).or_insert(peer);
             if current.seen < seen {
                 *current = peer;
             }
         }
     }
 
+    /// Returns for how long the node's heartbeat in the registry has not changed, as far as this node has seen.
+    pub fn unchanged_for(&self, node: &NodeId) -> Duration {
+        let seen = self.known.lock().registry.seen(node);
+        seen.map_or(Duration::ZERO, |seen| Moment(self.origin.elapsed()) - seen)
+    }
+
     /// The loads of those that live and take more.
     pub fn loads(&self, within: Duration) -> Vec<u64> {
         let known = self.known.lock();
-        let live = known.values().filter(|peer| peer.state == NodeState::Active && peer.seen.elapsed() <= within);
+        let live = known.peers.values().filter(|peer| peer.state == NodeState::Active && peer.seen.elapsed() <= within);
         live.map(|peer| peer.job_count).collect()
     }
 
@@ -88,23 +109,30 @@ pub enum Prospects {
     None,
 }
 
+/// Reads the registry, and notes which heartbeats have changed since the last time.
+pub async fn read_registry(node: &Node) -> Result<Vec<NodeRecord>> {
+    let nodes = node.store().nodes().await?;
+    node.peers.refresh(&node.id, &nodes);
+    Ok(nodes)
+}
+
 pub async fn prospects(node: &Node) -> Prospects {
-    let nodes = match node.store().nodes().await {
+    let timeout = node.settings.cluster.dead_node_timeout;
+    let nodes = match read_registry(node).await {
         Ok(nodes) => nodes,
         Err(error) => {
             node.outages.failed("node registry", &error);
-            let live = node.peers.loads(node.settings.cluster.dead_node_timeout);
+            let live = node.peers.loads(timeout);
             return if live.is_empty() { Prospects::Silent } else { Prospects::Good };
         }
     };
-    node.peers.refresh(&node.id, &nodes, node.now());
-    let horizon = node.now() - node.settings.cluster.dead_node_timeout;
     let others = nodes.iter().filter(|other| other.node_id != node.id);
     let mut active = others.filter(|other| other.state == NodeState::Active).peekable();
     if active.peek().is_none() {
         return Prospects::None;
     }
-    if active.any(|other| other.last_heartbeat_at >= horizon) { Prospects::Good } else { Prospects::Silent }
+    let lives = |other: &NodeRecord| node.peers.unchanged_for(&other.node_id) <= timeout;
+    if active.any(lives) { Prospects::Good } else { Prospects::Silent }
 }
 
 /// Hears `coordinator.heartbeat` until `stop`.
@@ -121,7 +149,7 @@ pub async fn hear_peers(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
-async fn hear(node: &Node) -> convoke_core::Result<()> {
+async fn hear(node: &Node) -> Result<()> {
     let mut beats = node.bus().subscribe(&[node.channels.coordinator_heartbeat(), node.channels.taken()]).await?;
     loop {
         let Some(message) = beats.next().await? else { continue };

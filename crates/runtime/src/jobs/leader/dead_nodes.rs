@@ -1,6 +1,8 @@
 //! Declares silent nodes dead: their runs are offered to the others, and they are struck off the registry.
 //!
-//! A node that was only paused finds out by itself: what it says of runs that another has taken is refused.
+//! A node is silent while its heartbeat in the registry does not change, as this leader has seen on its monotonic clock. What
+//! the heartbeat says of the time is the other node's clock, and is not compared with this one's. A node that was only
+//! paused finds out by itself: what it says of runs that another has taken is refused.
 
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use convoke_core::{NodeId, Result};
 use tracing::warn;
 
 use crate::election::Term;
+use crate::jobs::follower::read_registry;
 use crate::jobs::handoff::{self, Offer};
 use crate::jobs::node::Node;
 use crate::jobs::views::in_flight;
@@ -25,12 +28,14 @@ pub async fn run(node: Arc<Node>, term: Term) {
 }
 
 async fn strike(node: &Node, term: &Term) -> Result<()> {
-    let horizon = node.now() - node.settings.cluster.dead_node_timeout;
-    for other in node.store().nodes().await? {
-        if other.node_id != node.id && other.last_heartbeat_at < horizon {
+    let timeout = node.settings.cluster.dead_node_timeout;
+    for other in read_registry(node).await? {
+        let silent = node.peers.unchanged_for(&other.node_id);
+        if other.node_id != node.id && silent > timeout {
             // Offered first: should this leader die in between, the next one finds the node again.
             let runs = offer_runs_of(node, &other.node_id).await?;
-            warn!(dead_node = %other.node_id, runs, last_heartbeat_at = %other.last_heartbeat_at, "node declared dead");
+            let silent_for = convoke_core::duration::format(silent);
+            warn!(dead_node = %other.node_id, runs, silent_for, "node declared dead");
             node.store().remove_node(Some(term.fence()), &other.node_id).await?;
             node.cache.node_changed(&other.node_id);
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });

@@ -1,0 +1,106 @@
+//! Judges which nodes are alive from what one observer has seen of the registry, on the observer's monotonic clock.
+//!
+//! A node writes its heartbeats with its own wall clock, which may be minutes away from the observer's. A timestamp is
+//! therefore compared only with the one that was read before it: a change is a sign of life, the value tells no age.
+//! Silence counts only while the observer could see. After a gap between two reads (the process was paused, or the store
+//! was away) every node has the whole timeout again to show that it is alive.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::election::Moment;
+use crate::ids::NodeId;
+use crate::ports::store::NodeRecord;
+
+#[derive(Debug)]
+pub struct Liveness {
+    nodes: HashMap<NodeId, Sighting>,
+    last_read: Option<Moment>,
+    /// A longer pause between two reads is a gap.
+    gap: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sighting {
+    heartbeat_at: Timestamp,
+    /// When the observer saw that heartbeat first.
+    seen: Moment,
+}
+
+impl Liveness {
+    /// For an observer that reads the registry at least once in `heartbeat_interval`.
+    pub fn new(heartbeat_interval: Duration, dead_node_timeout: Duration) -> Self {
+        let gap = (dead_node_timeout / 2).max(heartbeat_interval.saturating_mul(2));
+        Liveness { nodes: HashMap::new(), last_read: None, gap }
+    }
+
+    /// Takes in the registry as it was read at `now`. Nodes that are not in it are forgotten.
+    pub fn observe(&mut self, registry: &[NodeRecord], now: Moment) {
+        let after_gap = self.last_read.is_none_or(|last| now - last > self.gap);
+        let mut before = std::mem::take(&mut self.nodes);
+        for NodeRecord { node_id, last_heartbeat_at, .. } in registry {
+            let known = before.remove(node_id).filter(|known| known.heartbeat_at == *last_heartbeat_at && !after_gap);
+            let sighting = known.unwrap_or(Sighting { heartbeat_at: *last_heartbeat_at, seen: now });
+            self.nodes.insert(node_id.clone(), sighting);
+        }
+        self.last_read = Some(now);
+    }
+
+    /// Returns when the observer saw the node's heartbeat change last; `None` for a node that is not in the registry.
+    pub fn seen(&self, node: &NodeId) -> Option<Moment> {
+        self.nodes.get(node).map(|sighting| sighting.seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::wire::{NodeRole, NodeState};
+
+    const BEAT: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn record(id: &str, heartbeat_s: i64) -> NodeRecord {
+        let at = Timestamp::from_second(heartbeat_s).expect("in range");
+        NodeRecord {
+            node_id: node(id),
+            role: NodeRole::Follower,
+            state: NodeState::Active,
+            job_count: 0,
+            started_at: at,
+            last_heartbeat_at: at,
+            version: "1".into(),
+        }
+    }
+
+    fn node(id: &str) -> NodeId {
+        NodeId::new(id).expect("a name")
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_change_counts_and_the_timestamp_does_not() {
+        let mut liveness = Liveness::new(BEAT, TIMEOUT);
+        liveness.observe(&[record("a", 1), record("b", 1_000_000)], at(0));
+        // One goes back an hour, the other stands still far in the future.
+        liveness.observe(&[record("a", -3_600), record("b", 1_000_000)], at(10));
+        assert_eq!((liveness.seen(&node("a")), liveness.seen(&node("b"))), (Some(at(10)), Some(at(0))));
+        liveness.observe(&[record("b", 1_000_000)], at(20));
+        assert_eq!((liveness.seen(&node("a")), liveness.seen(&node("b"))), (None, Some(at(0))));
+    }
+
+    #[test]
+    fn silence_that_nobody_could_have_broken_does_not_count() {
+        let mut liveness = Liveness::new(BEAT, TIMEOUT);
+        liveness.observe(&[record("a", 1)], at(0));
+        liveness.observe(&[record("a", 1)], at(20));
+        assert_eq!(liveness.seen(&node("a")), Some(at(0)), "two heartbeats apart is no gap");
+        liveness.observe(&[record("a", 1)], at(41));
+        assert_eq!(liveness.seen(&node("a")), Some(at(41)));
+    }
+}

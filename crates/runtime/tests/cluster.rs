@@ -164,6 +164,13 @@ async fn owned_by(coordinator: &Coordinator, job: JobId, owner: &str) -> Job {
     until(coordinator, job, |job| job.owner_node == Some(node(owner)) && job.ownership == Ownership::Owned).await
 }
 
+/// Waits until a node is shown in this state.
+async fn becomes(coordinator: &Coordinator, id: &str, state: wire::NodeState) {
+    while coordinator.node_view(&node(id)).await.expect("it is listed").state != state {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 async fn leads(coordinator: &Coordinator) {
     while !coordinator.cluster().is_me {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -241,9 +248,7 @@ async fn the_runs_of_a_node_that_died_are_handed_to_the_living() {
         let job = until(&leader, run.job_id, |job| job.status == Status::Completed).await;
         assert_eq!(job.attempt, 1);
     }
-    while leader.nodes().await.expect("nodes").len() > 1 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    becomes(&leader, "a", wire::NodeState::Dead).await;
     leader.stop().await;
 }
 
@@ -302,9 +307,7 @@ async fn a_node_that_died_is_found_however_wrong_its_clock_was() {
             worker.say(run, StatusKind::Completed).await;
             until(&leader, run.job_id, |job| job.status == Status::Completed).await;
         }
-        while leader.nodes().await.expect("nodes").len() > 1 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        becomes(&leader, "a", wire::NodeState::Dead).await;
         leader.stop().await;
     }
 }
@@ -332,6 +335,7 @@ impl Puppet {
             node_id: node("puppet"),
             role: wire::NodeRole::Follower,
             state: wire::NodeState::Active,
+            since: now,
             job_count: 0,
             started_at: now,
             last_heartbeat_at: now,

@@ -9,8 +9,9 @@ use std::time::Duration;
 use common::counting::CountingStore;
 use common::{failed, one, register, report, shared_ports, spec, start_as, worker};
 use convoke_core::jobs::link::{Event, EventKind, WorkerLink};
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{JobSpec, Status};
-use convoke_core::ports::store::{Handover, Reassign};
+use convoke_core::ports::store::{Handover, NodeRecord, Reassign};
 use convoke_core::{Error, JobId, NodeId};
 use convoke_runtime::jobs::{Coordinator, DeadSelection, Ports};
 
@@ -169,9 +170,11 @@ async fn nodes_are_read_once_and_those_who_come_and_go_are_seen() {
         a_moment().await;
     }
     third.stop().await;
-    while first.nodes().await.expect("nodes").len() != 2 || first.node_view(third.node_id()).await.is_ok() {
+    let left = |nodes: &[NodeRecord]| nodes.iter().filter(|node| node.state == NodeState::Left).count();
+    while left(&first.nodes().await.expect("nodes")) != 1 {
         a_moment().await;
     }
+    assert_eq!(first.node_view(third.node_id()).await.expect("it stays listed").state, NodeState::Left);
     first.stop().await;
     second.stop().await;
 }

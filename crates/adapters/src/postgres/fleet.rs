@@ -5,6 +5,7 @@ use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 use convoke_core::{Error, NodeId, QueueName, WorkerId};
 use deadpool_postgres::Client;
+use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -13,7 +14,8 @@ use super::failure::{Failure, Result};
 use super::rows::{code, get, instant, micros, node_id, node_id_option, number, readable, worker_id};
 
 const WORKER_STATES: [WorkerState; 3] = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone];
-const NODE_STATES: [NodeState; 3] = [NodeState::Active, NodeState::Draining, NodeState::Dead];
+const NODE_STATES: [NodeState; 5] =
+    [NodeState::Active, NodeState::Draining, NodeState::Dead, NodeState::Left, NodeState::Suspect];
 const NODE_ROLES: [NodeRole; 2] = [NodeRole::Leader, NodeRole::Follower];
 
 /// The number under which one of `all` is stored.
@@ -90,7 +92,7 @@ pub(super) async fn remove_workers(db: &mut Client, fence: Option<Fence>, ids: &
 
 pub(super) async fn beat_node(db: &Client, node: &NodeRecord) -> Result<()> {
     let statement = db.prepare_cached(include_str!("sql/beat_node.sql")).await?;
-    let params: [&(dyn ToSql + Sync); 7] = [
+    let params: [&(dyn ToSql + Sync); 8] = [
         &node.node_id.as_str(),
         &code_of(&NODE_ROLES, &node.role),
         &code_of(&NODE_STATES, &node.state),
@@ -98,6 +100,7 @@ pub(super) async fn beat_node(db: &Client, node: &NodeRecord) -> Result<()> {
         &micros(node.started_at),
         &micros(node.last_heartbeat_at),
         &readable(&node.version),
+        &micros(node.since),
     ];
     db.execute(&statement, &params).await.map_err(Failure::of_commit)?;
     Ok(())
@@ -114,17 +117,37 @@ pub(super) async fn nodes(db: &Client) -> Result<Vec<NodeRecord>> {
             started_at: instant(row, 4)?,
             last_heartbeat_at: instant(row, 5)?,
             version: get(row, 6)?,
+            since: instant(row, 7)?,
         })
     };
     db.query(&statement, &[]).await?.iter().map(read).collect()
 }
 
-pub(super) async fn remove_node(db: &mut Client, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+pub(super) async fn retire_node(
+    db: &mut Client,
+    fence: Option<Fence>,
+    id: &NodeId,
+    state: NodeState,
+    at: Timestamp,
+) -> Result<()> {
     let transaction = db.transaction().await?;
     if let Some(fence) = fence {
-        hold(&transaction, fence, "remove_node").await?;
+        hold(&transaction, fence, "retire_node").await?;
     }
-    let statement = transaction.prepare_cached("delete from convoke_nodes where id = $1").await?;
-    transaction.execute(&statement, &[&id.as_str()]).await?;
+    let update = "update convoke_nodes set role = $2, state = $3, since = $4 where id = $1";
+    let statement = transaction.prepare_cached(update).await?;
+    let (role, state) = (code_of(&NODE_ROLES, &NodeRole::Follower), code_of(&NODE_STATES, &state));
+    transaction.execute(&statement, &[&id.as_str(), &role, &state, &micros(at)]).await?;
+    commit(transaction).await
+}
+
+pub(super) async fn forget_nodes(db: &mut Client, fence: Fence, ids: &[NodeId]) -> Result<()> {
+    let transaction = db.transaction().await?;
+    hold(&transaction, fence, "forget_nodes").await?;
+    let ids: Vec<&str> = ids.iter().map(NodeId::as_str).collect();
+    let gone = [NodeState::Dead, NodeState::Left].map(|state| code_of(&NODE_STATES, &state));
+    let delete = "delete from convoke_nodes where id = any ($1) and state = any ($2)";
+    let statement = transaction.prepare_cached(delete).await?;
+    transaction.execute(&statement, &[&ids, &gone.as_slice()]).await?;
     commit(transaction).await
 }

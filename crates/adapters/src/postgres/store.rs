@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
@@ -230,7 +231,11 @@ impl NodeStore for PostgresStore {
         lent!(Read, self.reads(), |db| fleet::nodes(db))
     }
 
-    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
-        lent!(Write, self.writes(), |db| fleet::remove_node(db, fence, id))
+    async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()> {
+        lent!(Write, self.writes(), |db| fleet::retire_node(db, fence, id, state, at))
+    }
+
+    async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
+        lent!(Write, self.writes(), |db| fleet::forget_nodes(db, fence, ids))
     }
 }

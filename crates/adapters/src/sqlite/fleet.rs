@@ -4,6 +4,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 use convoke_core::{Error, NodeId, QueueName, WorkerId};
+use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -13,7 +14,8 @@ use super::failure::Result;
 use super::rows::{code, instant, micros, node_id, node_id_option, number, worker_id};
 
 const WORKER_STATES: [WorkerState; 3] = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone];
-const NODE_STATES: [NodeState; 3] = [NodeState::Active, NodeState::Draining, NodeState::Dead];
+const NODE_STATES: [NodeState; 5] =
+    [NodeState::Active, NodeState::Draining, NodeState::Dead, NodeState::Left, NodeState::Suspect];
 const NODE_ROLES: [NodeRole; 2] = [NodeRole::Leader, NodeRole::Follower];
 
 /// The number under which one of `all` is stored.
@@ -88,6 +90,7 @@ pub(super) fn beat_node(ledger: &mut Ledger<'_>, node: &NodeRecord) -> Result<()
         micros(node.started_at),
         micros(node.last_heartbeat_at),
         node.version,
+        micros(node.since),
     ])?;
     Ok(())
 }
@@ -103,13 +106,35 @@ pub(super) fn nodes(db: &Connection) -> Result<Vec<NodeRecord>> {
             started_at: instant(row, 4)?,
             last_heartbeat_at: instant(row, 5)?,
             version: row.get(6)?,
+            since: instant(row, 7)?,
         })
     })?;
     Ok(nodes.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn remove_node(ledger: &mut Ledger<'_>, fence: Option<Fence>, id: &NodeId) -> Result<()> {
-    fence.map_or(Ok(()), |fence| hold(ledger, fence, "remove_node"))?;
-    ledger.db.prepare_cached("delete from nodes where id = ?1")?.execute([id.as_str()])?;
+pub(super) fn retire_node(
+    ledger: &mut Ledger<'_>,
+    fence: Option<Fence>,
+    id: &NodeId,
+    state: NodeState,
+    at: Timestamp,
+) -> Result<()> {
+    fence.map_or(Ok(()), |fence| hold(ledger, fence, "retire_node"))?;
+    ledger.db.prepare_cached("update nodes set role = ?2, state = ?3, since = ?4 where id = ?1")?.execute(params![
+        id.as_str(),
+        code_of(&NODE_ROLES, &NodeRole::Follower),
+        code_of(&NODE_STATES, &state),
+        micros(at),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn forget_nodes(ledger: &mut Ledger<'_>, fence: Fence, ids: &[NodeId]) -> Result<()> {
+    hold(ledger, fence, "forget_nodes")?;
+    let [dead, left] = [NodeState::Dead, NodeState::Left].map(|state| code_of(&NODE_STATES, &state));
+    let mut statement = ledger.db.prepare_cached("delete from nodes where id = ?1 and state in (?2, ?3)")?;
+    for id in ids {
+        statement.execute(params![id.as_str(), dead, left])?;
+    }
     Ok(())
 }

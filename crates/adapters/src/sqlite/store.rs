@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
@@ -233,8 +234,13 @@ impl NodeStore for SqliteStore {
         self.reads().call(fleet::nodes).await
     }
 
-    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
+    async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()> {
         let id = id.clone();
-        self.engine.writer.call(1, move |ledger| fleet::remove_node(ledger, fence, &id)).await
+        self.engine.writer.call(1, move |ledger| fleet::retire_node(ledger, fence, &id, state, at)).await
+    }
+
+    async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
+        let ids = ids.to_vec();
+        self.engine.writer.call(ids.len(), move |ledger| fleet::forget_nodes(ledger, fence, &ids)).await
     }
 }

@@ -14,6 +14,25 @@ use crate::election::Moment;
 use crate::ids::NodeId;
 use crate::ports::store::NodeRecord;
 
+/// How long a node that is gone stays listed.
+pub const GONE_LISTED_FOR: Duration = Duration::from_secs(3_600);
+/// How many of them at most: a node that crashes at every start must not fill the registry.
+pub const GONE_LISTED_MAX: usize = 100;
+
+/// Returns how long a node may be silent before it is suspected: half an interval beyond the next heartbeat.
+pub fn suspect_after(heartbeat_interval: Duration) -> Duration {
+    heartbeat_interval.saturating_add(heartbeat_interval / 2)
+}
+
+/// Returns the nodes that have been gone for so long, or are so many, that they are no longer listed.
+pub fn forgettable(registry: &[NodeRecord], now: Timestamp) -> Vec<NodeId> {
+    let mut gone: Vec<&NodeRecord> = registry.iter().filter(|node| node.state.is_gone()).collect();
+    gone.sort_by_key(|node| std::cmp::Reverse(node.since));
+    let horizon = now - GONE_LISTED_FOR;
+    let is_old = |(place, node): &(usize, &NodeRecord)| *place >= GONE_LISTED_MAX || node.since < horizon;
+    gone.into_iter().enumerate().filter(is_old).map(|(_, node)| node.node_id.clone()).collect()
+}
+
 #[derive(Debug)]
 pub struct Liveness {
     nodes: HashMap<NodeId, Sighting>,
@@ -68,6 +87,7 @@ mod tests {
             node_id: node(id),
             role: NodeRole::Follower,
             state: NodeState::Active,
+            since: at,
             job_count: 0,
             started_at: at,
             last_heartbeat_at: at,
@@ -92,6 +112,17 @@ mod tests {
         assert_eq!((liveness.seen(&node("a")), liveness.seen(&node("b"))), (Some(at(10)), Some(at(0))));
         liveness.observe(&[record("b", 1_000_000)], at(20));
         assert_eq!((liveness.seen(&node("a")), liveness.seen(&node("b"))), (None, Some(at(0))));
+    }
+
+    #[test]
+    fn nodes_are_forgotten_an_hour_after_they_went_or_when_there_are_too_many() {
+        let gone = |id: &str, since_s| NodeRecord { state: NodeState::Dead, ..record(id, since_s) };
+        let now = Timestamp::from_second(10_000).expect("in range");
+        let left = NodeRecord { state: NodeState::Left, ..record("left", 6_399) };
+        let registry = [record("alive", 0), gone("old", 6_399), gone("recent", 6_400), left];
+        assert_eq!(forgettable(&registry, now), [node("old"), node("left")]);
+        let many: Vec<NodeRecord> = (0..=100).map(|number| gone(&format!("n{number}"), 9_000 + number)).collect();
+        assert_eq!(forgettable(&many, now), [node("n0")], "the one that has been gone for longest");
     }
 
     #[test]

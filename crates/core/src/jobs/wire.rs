@@ -249,8 +249,20 @@ pub struct CoordinatorHeartbeat {
 #[serde(rename_all = "camelCase")]
 pub enum NodeState {
     Active,
+    /// Silent for longer than a heartbeat may take, as the node that shows it has observed. Never stored, never sent.
+    Suspect,
     Draining,
+    /// Silent for too long: the leader has given its runs to others.
     Dead,
+    /// It handed its runs over and went.
+    Left,
+}
+
+impl NodeState {
+    /// Whether the node is no longer part of the cluster.
+    pub const fn is_gone(self) -> bool {
+        matches!(self, NodeState::Dead | NodeState::Left)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

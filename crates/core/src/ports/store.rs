@@ -376,10 +376,13 @@ pub struct WorkerRecord {
 pub trait NodeStore: Send + Sync {
     /// Adds or replaces, by id.
     async fn beat_node(&self, node: NodeRecord) -> Result<()>;
-    /// All of them, by id.
+    /// Returns all of them by id, those that are gone included.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
-    /// By the leader, which declares it dead, with its fence; without one when it leaves by itself.
-    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()>;
+    /// Marks a node as gone: `Dead` by the leader, with its fence; `Left` by the node itself, without one. It stays listed
+    /// until it is forgotten or beats again. Not an error if it is unknown.
+    async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()>;
+    /// Deletes those of `ids` that are gone. A node that has come back stays.
+    async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -388,6 +391,8 @@ pub struct NodeRecord {
     pub node_id: NodeId,
     pub role: NodeRole,
     pub state: NodeState,
+    /// Since when it is in that state.
+    pub since: Timestamp,
     pub job_count: u64,
     pub started_at: Timestamp,
     pub last_heartbeat_at: Timestamp,

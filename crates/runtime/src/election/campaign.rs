@@ -68,7 +68,7 @@ impl Campaign {
             let pause = match answer {
                 Ok(term) => {
                     self.vitals.election_took(anchor.elapsed());
-                    self.show(Some(self.candidate.clone()), &term);
+                    self.show(Some(self.candidate.clone()), &term, anchor);
                     info!(epoch = term.fence().epoch().0, "term began: this node leads");
                     let duties = tokio::spawn(lead(term.clone()));
                     self.hold(&term, anchor, &stop).await;
@@ -76,7 +76,7 @@ impl Campaign {
                     if let Err(error) = duties.await {
                         warn!(%error, "leader task panicked");
                     }
-                    self.show(None, &term);
+                    self.show(None, &term, Mark::now());
                     self.resign(&term).await;
                     info!(epoch = term.fence().epoch().0, "term ended: this node no longer leads");
                     // A term that ended by itself is not worth fighting for at once.
@@ -187,6 +187,7 @@ impl Campaign {
                 Ok(Ok(_)) => {
                     anchor = started;
                     term.prolong(self.certain_until(anchor));
+                    self.show(Some(self.candidate.clone()), term, anchor);
                     next = started.after(self.renew_interval);
                 }
                 Ok(Err(Error::Fenced { .. })) => {
@@ -217,20 +218,33 @@ impl Campaign {
 
     /// Notes who leads, and says when to try again.
     async fn follow(&self) -> Duration {
-        match self.leases.read(self.namespace).await {
+        let asked = Mark::now();
+        let read = self.leases.read(self.namespace).await;
+        self.vitals.asked(read.is_ok());
+        let seen = Some(asked.instant());
+        match read {
             Ok(Some(lease)) => {
                 let leader = NodeId::new(&lease.holder).ok();
-                let view = Leadership { leader, epoch: lease.epoch, is_me: false };
-                self.view.send_if_modified(|current| std::mem::replace(current, view.clone()) != view);
+                let until = Some(asked.after(lease.remaining));
+                let view = Leadership { leader, epoch: lease.epoch, is_me: false, seen, until };
+                self.view.send_if_modified(|current| current.replace(view));
                 lease.remaining.min(self.renew_interval) + Duration::from_millis(1)
             }
-            Ok(None) => Duration::from_millis(10),
+            Ok(None) => {
+                self.view.send_if_modified(|current| {
+                    let epoch = current.epoch;
+                    current.replace(Leadership { epoch, seen, ..Leadership::default() })
+                });
+                Duration::from_millis(10)
+            }
             Err(_) => self.renew_interval,
         }
     }
 
-    fn show(&self, leader: Option<NodeId>, term: &Term) {
+    fn show(&self, leader: Option<NodeId>, term: &Term, anchor: Mark) {
         let is_me = leader.is_some();
-        self.view.send_replace(Leadership { leader, epoch: term.fence().epoch(), is_me });
+        let until = is_me.then(|| self.certain_until(anchor));
+        let view = Leadership { leader, epoch: term.fence().epoch(), is_me, seen: Some(anchor.instant()), until };
+        self.view.send_if_modified(|current| current.replace(view));
     }
 }

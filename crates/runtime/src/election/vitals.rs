@@ -20,6 +20,8 @@ pub struct Vitals {
     pulse: Mutex<Pulse>,
     clock: Arc<dyn Clock>,
     tell: Tell,
+    /// Whether the last request to the leases was answered; none before the first.
+    respond: Mutex<Option<bool>>,
     /// From where moments are counted.
     origin: Instant,
 }
@@ -32,6 +34,7 @@ impl Vitals {
             pulse: Mutex::new(Pulse::new(settings, clock.now())),
             clock,
             tell,
+            respond: Mutex::default(),
             origin: Instant::now(),
         };
         vitals.publish();
@@ -50,6 +53,16 @@ impl Vitals {
         self.pulse.lock().breaker()
     }
 
+    /// Returns whether the leases answered the election's last request; `None` before the first.
+    pub fn leases_respond(&self) -> Option<bool> {
+        *self.respond.lock()
+    }
+
+    /// Notes whether the leases answered a request.
+    pub(super) fn asked(&self, answered: bool) {
+        *self.respond.lock() = Some(answered);
+    }
+
     /// For how long nothing should be asked.
     pub(super) fn shut_for(&self) -> Option<Duration> {
         let now = self.moment(Instant::now());
@@ -63,6 +76,7 @@ impl Vitals {
 
     /// A request was answered, or failed, after so long.
     pub(super) fn beaten(&self, took: Duration, succeeded: bool) {
+        self.asked(succeeded);
         let now = Now { at: self.moment(Instant::now()), wall: self.clock.now() };
         self.pulse.lock().beaten(Moment(now.at.0.saturating_sub(took)), now, succeeded);
         self.publish();

@@ -5,22 +5,27 @@ use std::time::Duration;
 
 use convoke_core::election::{self, BreakerStatus, Metrics, Moment};
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
-use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, V1};
+use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, NodeState, V1};
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::ports::{Clock, Store};
-use convoke_core::{Error, Invalid, NodeId, Result};
+use convoke_core::{Epoch, Invalid, NodeId, Result};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::health::{self, Check};
 use super::node::{Node, Ports};
+use super::reach::BackendState;
 use super::settings::Settings;
 use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
 use crate::election::{Campaign, Duty, Leadership, Vitals};
 
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
+
+/// How often a node that drains beats at least.
+const DRAINING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Clocks of a cluster are assumed to be no further apart than this if nothing is decided but whether to wait.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(3_600);
@@ -41,14 +46,6 @@ struct Inner {
     competing: TaskTracker,
     /// Ends everything else.
     stop: CancellationToken,
-}
-
-/// Whether a part of the node works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    pub component: &'static str,
-    pub is_healthy: bool,
-    pub detail: Option<String>,
 }
 
 impl Coordinator {
@@ -143,9 +140,9 @@ impl Coordinator {
         &self.node().ports.clock
     }
 
-    /// Who leads, as this node knows it.
+    /// Returns who leads by the lease, as this node knows it.
     pub fn cluster(&self) -> Leadership {
-        self.node().leadership.borrow().clone()
+        self.node().leadership.borrow().clone().at(tokio::time::Instant::now())
     }
 
     /// How its election goes.
@@ -153,9 +150,26 @@ impl Coordinator {
         self.node().vitals.get().map(|vitals| (vitals.metrics(), vitals.breaker()))
     }
 
-    /// Knows who leads, and is not on its way out.
-    pub fn is_ready(&self) -> bool {
-        !self.node().draining.is_cancelled() && self.node().leadership.borrow().leader.is_some()
+    /// Returns why the node takes no work now; `None` if it is ready. It is ready once it has known a leader, until it
+    /// drains, and while it reaches its store and its bus.
+    pub fn unready(&self) -> Option<&'static str> {
+        let node = self.node();
+        if node.draining.is_cancelled() {
+            Some("this node is draining")
+        } else if node.leadership.borrow().epoch == Epoch::default() {
+            Some("this node is starting: it does not know yet who leads")
+        } else if !node.store_reach.is_reachable() {
+            Some("this node cannot reach its store")
+        } else if !node.bus_reach.is_reachable() {
+            Some("this node cannot reach its bus")
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether the node reaches its store and its bus, as its own duties have observed.
+    pub fn backends(&self) -> [BackendState; 2] {
+        [self.node().store_reach.state(), self.node().bus_reach.state()]
     }
 
     /// Waits until it is ready.
@@ -169,31 +183,19 @@ impl Coordinator {
         self.node().watch()
     }
 
+    /// Returns whether each part works. However often it is called, the backends are probed once a second at most.
     pub async fn health(&self) -> Vec<Check> {
-        let ports = &self.node().ports;
-        let (store, bus, leases) = tokio::join!(ports.store.ping(), ports.bus.ping(), ports.leases.ping());
-        let check = |component, answer: Result<()>| {
-            let detail = answer.err().map(|error| error.to_string());
-            Check { component, is_healthy: detail.is_none(), detail }
-        };
-        let store = match self.node().trouble.recent() {
-            Some(what) => store.and(Err(Error::unavailable("store", what))),
-            None => store,
-        };
         let stopped = self.inner.stop.is_cancelled();
         let detail = stopped.then(|| "stopped".to_owned());
-        vec![
-            Check { component: "Coordinator", is_healthy: !stopped, detail },
-            check("Store", store),
-            check("Bus", bus),
-            check("Leases", leases),
-        ]
+        let own = Check { component: "Coordinator", is_healthy: !stopped, detail };
+        let backends = health::backends(&self.inner.node).await;
+        std::iter::once(own).chain(backends.iter().cloned()).collect()
     }
 
     /// Takes no new work: polls that wait answer at once, and it is no longer ready.
     pub fn drain(&self) {
         let node = self.node();
-        if !node.draining.is_cancelled() {
+        if node.draining_since.set(node.now()).is_ok() {
             node.draining.cancel();
             node.tell(Happening::Node { change: NodeChange::Draining, node_id: node.id.clone() });
             node.cache.node_changed(&node.id);
@@ -233,9 +235,14 @@ impl Coordinator {
         tasks.close();
         competing.close();
         tokio::join!(tasks.wait(), competing.wait());
-        if let Err(error) = node.store().remove_node(None, &node.id).await {
+        // What it still owns, if nobody took it, is to be seen.
+        if let Err(error) = beat(node).await {
+            debug!(%error, "last heartbeat failed");
+        }
+        if let Err(error) = node.store().retire_node(None, &node.id, NodeState::Left, node.now()).await {
             debug!(%error, "leaving the registry failed: this node will be declared dead");
         }
+        node.cache.node_changed(&node.id);
         node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
         neighbours::farewell(node).await;
     }
@@ -267,7 +274,8 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
     }
     let others = follower::read_registry(node).await?;
     let horizon = node.now() - CLOCK_SKEW_MAX;
-    let recent = others.iter().find(|other| other.node_id != node.id && other.last_heartbeat_at >= horizon);
+    let may_live = |other: &&NodeRecord| other.node_id != node.id && !other.state.is_gone();
+    let recent = others.iter().filter(may_live).find(|other| other.last_heartbeat_at >= horizon);
     let Some(recent) = recent else { return Ok(()) };
     if node.store().is_exclusive() {
         debug!(predecessor = %recent.node_id, "the node before this one did not stop cleanly");
@@ -280,7 +288,7 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
         tokio::time::sleep((patience / 60).max(Duration::from_millis(5))).await;
         let same =
             |a: &NodeRecord, b: &NodeRecord| (&a.node_id, a.last_heartbeat_at) == (&b.node_id, b.last_heartbeat_at);
-        let beats = |now: &NodeRecord| now.node_id != node.id && !others.iter().any(|before| same(before, now));
+        let beats = |now: &NodeRecord| may_live(&now) && !others.iter().any(|before| same(before, now));
         if let Some(alive) = node.store().nodes().await?.into_iter().find(beats) {
             let message = format!(
                 "expected a bus that other nodes share, such as redis://HOST: node {} uses this store too, and a bus in \
@@ -300,8 +308,11 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
     loop {
         // After a failure it tries sooner: it must not be taken for dead because of one.
         let pause = if failures == 0 { interval } else { interval / 3 };
+        // While it drains somebody may watch what is left.
+        let pause = if node.draining.is_cancelled() { pause.min(DRAINING_INTERVAL) } else { pause };
         tokio::select! {
             () = stop.cancelled() => return,
+            () = node.draining.cancelled(), if !node.draining.is_cancelled() => {}
             () = tokio::time::sleep(pause) => {}
         }
         failures = match beat(&node).await {
@@ -324,7 +335,8 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
 /// Tells watchers who is there, where that has changed.
 fn call_roll(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
     let timeout = node.settings.cluster.dead_node_timeout;
-    let live = nodes.iter().filter(|other| node.peers.unchanged_for(&other.node_id) <= timeout);
+    let live =
+        nodes.iter().filter(|other| !other.state.is_gone() && node.peers.unchanged_for(&other.node_id) <= timeout);
     let workers: Vec<String> = live.map(|other| other.node_id.to_string()).collect();
     let turnover = roster.hear(&workers, Moment::default(), timeout);
     if !turnover.is_none() {
@@ -342,20 +354,22 @@ async fn beat(node: &Node) -> Result<()> {
     let now = node.now();
     let leadership = node.leadership.borrow().clone();
     let role = if leadership.is_me { NodeRole::Leader } else { NodeRole::Follower };
-    let (job_count, state, epoch) = (node.claims.len() as u64, node.state(), leadership.epoch);
+    let ((state, since), job_count, epoch) = (node.state(), node.claims.len() as u64, leadership.epoch);
     let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
-    node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await?;
+    let published = node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await;
+    node.bus_reach.note(published, node.now())?;
     node.outages.succeeded("bus");
     let record = NodeRecord {
         node_id: node.id.clone(),
         role,
         state,
+        since,
         job_count,
         started_at: node.started_at,
         last_heartbeat_at: now,
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    node.store().beat_node(record).await?;
+    node.store_reach.note(node.store().beat_node(record).await, node.now())?;
     node.outages.succeeded("store");
     node.cache.node_changed(&node.id);
     Ok(())

@@ -139,7 +139,7 @@ pub async fn hear(node: Arc<Node>, stop: CancellationToken) {
 }
 
 async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> Option<Box<dyn Subscription>> {
-    match node.bus().subscribe(topics).await {
+    match node.bus_reach.note(node.bus().subscribe(topics).await, node.now()) {
         Ok(subscription) => Some(subscription),
         Err(error) => {
             node.outages.failed("messages of other nodes", &error);

@@ -20,9 +20,11 @@ use super::cache::Cache;
 use super::events_forward::Forwarding;
 use super::follower::{Claims, Peers};
 use super::gateway::{Pace, Sessions};
+use super::health::Health;
 use super::hints::Hints;
 use super::leader::BusWorkers;
 use super::neighbours::Neighbours;
+use super::reach::Backend;
 use super::settings::Settings;
 use super::waiting::Waiters;
 use crate::election::{Leadership, Vitals};
@@ -71,11 +73,15 @@ pub struct Node {
     pub outages: Arc<Outages>,
     /// Lines about single jobs.
     pub job_lines: LineRate,
+    pub store_reach: Backend,
+    pub bus_reach: Backend,
+    pub health: Health,
     pub pace: Pace,
     /// Rings where this node leads and a queue was paused.
     pub paused: Notify,
     /// No new work: parked polls answer at once.
     pub draining: CancellationToken,
+    pub draining_since: OnceLock<Timestamp>,
     events: broadcast::Sender<Arc<Event>>,
 }
 
@@ -115,6 +121,7 @@ impl Node {
             ("bus", ports.bus.address()),
             ("leases", ports.leases.address()),
         ]);
+        let now = ports.clock.now();
         Ok(Node {
             id,
             client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
@@ -122,7 +129,7 @@ impl Node {
             job_lines: LineRate::new("jobs"),
             job_channels: ports.bus.multiplex().await?.into(),
             channels: Channels::new(settings.bus_prefix.clone()),
-            started_at: ports.clock.now(),
+            started_at: now,
             claims: Claims::default(),
             peers: Peers::new(&settings.cluster),
             sessions: Sessions::default(),
@@ -135,9 +142,13 @@ impl Node {
             leadership,
             vitals: OnceLock::new(),
             trouble: Trouble::default(),
+            store_reach: Backend::new("Store", now),
+            bus_reach: Backend::new("Bus", now),
+            health: Health::default(),
             pace: Pace::default(),
             paused: Notify::new(),
             draining: CancellationToken::new(),
+            draining_since: OnceLock::new(),
             events: broadcast::Sender::new(EVENTS_BACKLOG),
             ports,
             settings,
@@ -178,8 +189,12 @@ impl Node {
         Ok(())
     }
 
-    pub fn state(&self) -> NodeState {
-        if self.draining.is_cancelled() { NodeState::Draining } else { NodeState::Active }
+    /// Returns the state of this node, and since when it is in it.
+    pub fn state(&self) -> (NodeState, Timestamp) {
+        match self.draining_since.get() {
+            Some(since) => (NodeState::Draining, *since),
+            None => (NodeState::Active, self.started_at),
+        }
     }
 
     /// Whether anybody would hear an event: making one costs, and mostly nobody listens.

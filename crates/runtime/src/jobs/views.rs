@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::jobs::liveness::suspect_after;
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Job, Queue, Status};
 use convoke_core::ports::store::{InFlight, InFlightFilter, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, WorkerId};
@@ -27,6 +29,15 @@ pub struct QueueView {
     pub workers: u32,
 }
 
+/// Nodes as they are, or as they were when the store last responded.
+#[derive(Debug, Clone)]
+pub struct KnownNodes {
+    pub nodes: Vec<NodeRecord>,
+    pub as_of: Timestamp,
+    /// Why they are not read anew.
+    pub error: Option<Error>,
+}
+
 /// Runs on their way from one node to another.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Handoffs {
@@ -37,6 +48,8 @@ pub struct Handoffs {
 }
 
 const PAGE: usize = 1_000;
+/// How long those who look at the cluster wait for the store.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How many runs are shown at once.
 const SHOWN_MAX: usize = 100;
 /// How many are counted at most: whoever looks must not cost more than the move itself.
@@ -112,25 +125,69 @@ impl Coordinator {
         Ok(node.sessions.record(id, node.now()).unwrap_or_else(|| WorkerRecord::clone(&worker)))
     }
 
+    /// Returns all nodes, those that went within the last hour included.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        let node = self.node();
         let keep = |nodes: &Vec<NodeRecord>| whole(nodes.len() * RECORD_BYTES);
-        let nodes = self.node().cache.read(Key::Nodes, self.store().nodes(), keep).await?;
-        Ok(nodes.iter().map(|node| self.up_to_date(node)).collect())
+        let nodes = node.cache.read(Key::Nodes, self.read_nodes(), keep).await?;
+        Ok(nodes.iter().map(|record| self.up_to_date(record)).collect())
+    }
+
+    /// Returns the nodes and when they were read: now, or if the store does not respond as they were known last.
+    pub async fn known_nodes(&self) -> Result<KnownNodes> {
+        let node = self.node();
+        let silent = || Error::unavailable("store", format!("no response within {LOOK_PATIENCE:?}"));
+        let read = match node.store_reach.is_reachable() {
+            true => tokio::time::timeout(LOOK_PATIENCE, self.nodes()).await.unwrap_or_else(|_| Err(silent())),
+            false => Err(silent()),
+        };
+        match (read, node.peers.last_registry()) {
+            (Ok(nodes), _) => Ok(KnownNodes { nodes, as_of: node.now(), error: None }),
+            (Err(error), Some((at, nodes))) => {
+                let nodes = nodes.iter().map(|record| self.up_to_date(record)).collect();
+                Ok(KnownNodes { nodes, as_of: node.now() - at.elapsed(), error: Some(error) })
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     pub async fn node_view(&self, id: &NodeId) -> Result<NodeRecord> {
         let load = async {
-            let nodes = self.store().nodes().await?;
+            let nodes = self.read_nodes().await?;
             nodes.into_iter().find(|node| &node.node_id == id).ok_or_else(|| Error::not_found("node", id))
         };
         let node = self.node().cache.read(Key::Node(id), load, |_| whole(RECORD_BYTES)).await?;
         Ok(self.up_to_date(&node))
     }
 
+    /// Reads the registry as clients do, and takes note of the heartbeats that have changed.
+    async fn read_nodes(&self) -> Result<Vec<NodeRecord>> {
+        let nodes = self.store().nodes().await?;
+        self.node().peers.refresh(self.node_id(), &nodes);
+        Ok(nodes)
+    }
+
+    /// Returns the record with what this node knows better: its own state, who leads by the lease, who is silent.
     fn up_to_date(&self, record: &NodeRecord) -> NodeRecord {
-        let is_own = &record.node_id == self.node_id();
-        let job_count = if is_own { self.node().claims.len() as u64 } else { record.job_count };
-        NodeRecord { job_count, ..record.clone() }
+        let (node, mut record) = (self.node(), record.clone());
+        record.role = self.cluster().role_of(&record.node_id);
+        if &record.node_id == self.node_id() {
+            record.job_count = node.claims.len() as u64;
+            if !record.state.is_gone() {
+                (record.state, record.since) = node.state();
+            }
+        } else if !record.state.is_gone() {
+            let patience = suspect_after(node.settings.cluster.heartbeat_interval);
+            if let Some(suspected) = self.silence_of(&record.node_id).checked_sub(patience) {
+                (record.state, record.since) = (NodeState::Suspect, node.now() - suspected);
+            }
+        }
+        record
+    }
+
+    /// Returns for how long this node has heard nothing of another, by the bus or in the registry.
+    pub fn silence_of(&self, id: &NodeId) -> Duration {
+        if id == self.node_id() { Duration::ZERO } else { self.node().peers.silent_for(id) }
     }
 
     /// The term that a node spoke of last.
@@ -144,6 +201,14 @@ impl Coordinator {
         let load = self.store().in_flight(filter, None, SHOWN_MAX);
         let keep = |runs: &Vec<InFlight>| Some(Keep { lifetime: OWNED_LIFETIME, bytes: runs.len() * RECORD_BYTES });
         self.node().cache.read(Key::JobsOf(id), load, keep).await
+    }
+
+    /// Returns the runs on their way from one node to another; nothing if the store does not respond.
+    pub async fn known_handoffs(&self) -> Option<Handoffs> {
+        if !self.node().store_reach.is_reachable() {
+            return None;
+        }
+        tokio::time::timeout(LOOK_PATIENCE, self.handoffs()).await.ok()?.ok()
     }
 
     /// Runs on their way from one node to another, as the store has them now.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::*;
@@ -18,12 +19,22 @@ pub struct CountingStore {
     pub gets: AtomicUsize,
     pub workers: AtomicUsize,
     pub nodes: AtomicUsize,
+    pub pings: AtomicUsize,
+    /// While it is written to, pings wait.
+    pub gate: tokio::sync::RwLock<()>,
 }
 
 impl CountingStore {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let zero = || AtomicUsize::new(0);
-        Arc::new(CountingStore { inner, gets: zero(), workers: zero(), nodes: zero() })
+        Arc::new(CountingStore {
+            inner,
+            gets: zero(),
+            workers: zero(),
+            nodes: zero(),
+            pings: zero(),
+            gate: Default::default(),
+        })
     }
 }
 
@@ -50,6 +61,8 @@ impl EpochStore for CountingStore {
     }
 
     async fn ping(&self) -> Result<()> {
+        count(&self.pings);
+        let _open = self.gate.read().await;
         self.inner.ping().await
     }
 }
@@ -210,7 +223,11 @@ impl NodeStore for CountingStore {
         self.inner.nodes().await
     }
 
-    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
-        self.inner.remove_node(fence, id).await
+    async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()> {
+        self.inner.retire_node(fence, id, state, at).await
+    }
+
+    async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
+        self.inner.forget_nodes(fence, ids).await
     }
 }

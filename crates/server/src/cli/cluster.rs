@@ -3,12 +3,12 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use convoke_core::duration;
 use serde_json::Value;
 
-use super::output::{age, line, list, render, text, titled};
+use super::output::{age, line, list, printable, render, text, titled};
 use super::remote::{Remote, RemoteArgs};
 
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show nodes, roles, leader, epoch, owned jobs and handoffs under way
+    /// Show nodes, roles, leader, epoch, owned jobs and handoffs under way; fails if nobody leads
     Status(StatusArgs),
 }
 
@@ -42,18 +42,27 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 pub async fn run(args: ClusterArgs, verbose: u8) -> Result<()> {
     let remote = Remote::new(&args.remote, verbose)?;
-    let Verb::Status(status) = args.verb;
+    match args.verb {
+        Verb::Status(status) => show(&remote, &status).await,
+    }
+}
+
+async fn show(remote: &Remote, status: &StatusArgs) -> Result<()> {
     let clear = if status.watch && !remote.json && std::io::stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        let shown = match remote.get("/v1/cluster").await {
-            Ok(answer) if remote.json => answer.text().into_owned(),
-            Ok(answer) => shown(&answer.value()?),
+        let (text, leaderless) = match remote.get("/v1/cluster").await {
+            Ok(answer) => {
+                let cluster = answer.value()?;
+                let text = if remote.json { answer.text().into_owned() } else { shown(&cluster) };
+                (text, cluster["leader"].is_null())
+            }
             // Whoever watches sees it go and come back.
-            Err(error) if status.watch => format!("error: {error}"),
+            Err(error) if status.watch => (format!("error: {error}"), false),
             Err(error) => return Err(error),
         };
-        line(format!("{clear}{shown}"))?;
+        line(format!("{clear}{text}"))?;
         if !status.watch {
+            ensure!(!leaderless, "nobody leads: nothing is dispatched, no schedule ticks, until a node is elected");
             return Ok(());
         }
         tokio::time::sleep(status.every.max(EVERY_MIN)).await;
@@ -65,19 +74,33 @@ fn shown(cluster: &Value) -> String {
     let handoffs = list(cluster, "handoffs");
     let draining = list(cluster, "nodes").iter().filter(|node| node["draining"] == true).count();
     let total = text(cluster, "handoffsTotal");
-    let total = if total.is_empty() { handoffs.len().to_string() } else { total };
-    let mut parts = vec![titled(&[
+    let by = text(cluster, "answeredBy");
+    let away = list(cluster, "backends").iter().filter(|backend| backend["isReachable"] == false);
+    let away = away.map(|backend| {
+        let (component, detail) = (text(backend, "component").to_lowercase(), text(backend, "detail"));
+        printable(&format!("{by} cannot reach its {component}, for {}: {detail}", age(backend, "since")))
+    });
+    let mut parts: Vec<String> = away.collect();
+    if parts.iter().any(|line| line.contains(" its store,")) {
+        parts.push(format!("nodes are shown as they were {} ago", age(cluster, "nodesAsOf")));
+    }
+    let as_of = if text(cluster, "asOf").is_empty() { "never".into() } else { format!("{} ago", age(cluster, "asOf")) };
+    parts.push(titled(&[
         ("leader", if leader.is_empty() { "none".into() } else { leader }),
         ("epoch", text(cluster, "epoch")),
+        ("as of", format!("{as_of}, by {by}")),
         ("draining", draining.to_string()),
-        ("handoffs", total.clone()),
-    ])];
+        ("handoffs", if total.is_empty() { "unknown".into() } else { total.clone() }),
+    ]));
     let rows = list(cluster, "nodes").iter().map(|node| {
-        let mut row = ["nodeId", "role", "state", "jobCount", "epoch", "version"].map(|name| text(node, name)).to_vec();
-        row.extend([age(node, "startedAt"), age(node, "lastHeartbeatAt")]);
+        let mut row = ["nodeId", "role", "state"].map(|name| text(node, name)).to_vec();
+        row.push(age(node, "since"));
+        row.extend(["jobCount", "epoch", "version"].map(|name| text(node, name)));
+        row.extend([age(node, "startedAt"), text(node, "heartbeatAge")]);
         row
     });
-    parts.push(render(&["node", "role", "state", "jobs", "epoch", "version", "up", "last beat"], rows.collect()));
+    let headers = ["node", "role", "state", "since", "jobs", "epoch", "version", "started", "silent for"];
+    parts.push(render(&headers, rows.collect()));
     if !handoffs.is_empty() {
         let names = ["jobId", "type", "queue", "fromNode", "ownership"];
         let rows = handoffs.iter().map(|handoff| names.map(|name| text(handoff, name)).to_vec());
@@ -95,17 +118,30 @@ mod tests {
 
     use super::*;
 
+    fn cluster() -> Value {
+        let node = |id: &str, role: &str, state: &str| {
+            json!({"nodeId": id, "role": role, "state": state, "since": "s", "jobCount": 7, "epoch": 3, "version": "1",
+                "startedAt": "x", "heartbeatAge": "2s", "draining": state == "draining"})
+        };
+        json!({"leader": "a", "epoch": 3, "answeredBy": "b", "asOf": "t", "handoffs": [], "handoffsTotal": 0,
+            "backends": [{"component": "Store", "isReachable": true, "since": "x"}],
+            "nodes": [node("a", "leader", "active"), node("b", "follower", "draining"), node("c", "follower", "left")]})
+    }
+
     #[test]
     fn a_cluster_is_shown_with_its_nodes_and_what_is_on_its_way() {
-        let node = |id: &str, role: &str, draining: bool| {
-            json!({"nodeId": id, "role": role, "state": if draining { "draining" } else { "active" }, "jobCount": 7,
-                "epoch": 3, "version": "1", "startedAt": "x", "lastHeartbeatAt": "y", "draining": draining})
-        };
-        let mut cluster = json!({"leader": "a", "epoch": 3, "nodes": [node("a", "leader", false), node("b", "follower", true)],
-            "handoffs": [], "handoffsTotal": 0});
+        let mut cluster = cluster();
         let text = shown(&cluster);
-        for part in ["leader    a", "epoch     3", "draining  1", "handoffs  0", "NODE", "b     follower  draining  7"]
-        {
+        for part in [
+            "leader    a",
+            "epoch     3",
+            "as of     t ago, by b",
+            "draining  1",
+            "handoffs  0",
+            "NODE",
+            "b     follower  draining  s",
+            "c     follower  left      s",
+        ] {
             assert!(text.contains(part), "{part} is in\n{text}");
         }
         cluster["handoffs"] =
@@ -113,6 +149,20 @@ mod tests {
         cluster["handoffsTotal"] = json!(250);
         let text = shown(&cluster);
         for part in ["handoffs  250", "HANDOFF OF", "handingOff", "250 in all; the first 1 are shown"] {
+            assert!(text.contains(part), "{part} is in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_backend_that_is_away_is_named_first() {
+        let mut cluster = cluster();
+        cluster["leader"] = Value::Null;
+        cluster["handoffsTotal"] = Value::Null;
+        cluster["nodesAsOf"] = json!("t");
+        cluster["backends"] = json!([{"component": "Store", "isReachable": false, "since": "x", "detail": "refused"}]);
+        let text = shown(&cluster);
+        assert!(text.starts_with("b cannot reach its store, for x: refused"), "{text}");
+        for part in ["nodes are shown as they were t ago", "leader    none", "handoffs  unknown"] {
             assert!(text.contains(part), "{part} is in\n{text}");
         }
     }

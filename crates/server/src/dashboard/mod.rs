@@ -33,7 +33,7 @@ fn what_runs(state: &AppState) -> Vec<(&'static str, String)> {
         (Some(leader), false) => leader.to_string(),
         (None, _) => "nobody yet".into(),
     };
-    let ready = if state.coordinator.is_ready() { "ready" } else { "starting or draining" };
+    let ready = state.coordinator.unready().unwrap_or("ready");
     vec![
         ("node", state.coordinator.node_id().to_string()),
         ("state", ready.into()),

@@ -8,7 +8,7 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Ownership, Status};
 use convoke_core::ports::store::{InFlight, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
-use convoke_runtime::jobs::NAMESPACE;
+use convoke_runtime::jobs::{BackendState, NAMESPACE};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
@@ -117,15 +117,33 @@ async fn node_jobs(State(state): State<AppState>, Segment(id): Segment<NodeId>, 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Cluster {
+    /// By the lease, as the answering node knows it.
     leader: Option<NodeId>,
     epoch: Epoch,
+    answered_by: NodeId,
+    /// When the answering node read or renewed the lease last.
+    as_of: Option<Timestamp>,
+    backends: Vec<Backend>,
     nodes: Vec<ClusterNode>,
+    /// When the nodes were read: earlier than now while the store is away.
+    nodes_as_of: Timestamp,
     /// Runs on their way from one node to another.
     handoffs: Vec<Handoff>,
-    /// How many there are, where not all are shown.
-    handoffs_total: usize,
+    /// How many there are, where not all are shown; none while the store is away.
+    handoffs_total: Option<usize>,
     /// How the election among the nodes goes, as this one sees it.
     election: Option<Election>,
+}
+
+/// A backend as the answering node reaches it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Backend {
+    component: &'static str,
+    is_reachable: bool,
+    since: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -162,6 +180,12 @@ struct Handoff {
     ownership: Ownership,
 }
 
+impl From<BackendState> for Backend {
+    fn from(BackendState { component, is_reachable, since, detail }: BackendState) -> Self {
+        Backend { component, is_reachable, since, detail }
+    }
+}
+
 impl From<InFlight> for Handoff {
     fn from(run: InFlight) -> Self {
         Handoff {
@@ -177,24 +201,31 @@ impl From<InFlight> for Handoff {
 
 /// Who leads, everybody else, and what is on its way between them
 ///
-/// Of the handoffs the first 100 are shown; `handoffsTotal` counts them, up to 10,000.
+/// As the answering node knows it: it also answers while the store or the bus is away, and `backends` says so. At most one
+/// node has the role `leader`: the holder of the lease, while it lasts. A node is `active`, `suspect` (silent for more than
+/// one and a half heartbeats), `draining`, `dead` or `left`; one that is gone is listed for an hour. Of the handoffs the
+/// first 100 are shown; `handoffsTotal` counts them, up to 10,000.
 #[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses((status = 200, body = doc::Cluster), doc::Refused))]
 async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let coordinator = &state.coordinator;
-    let leadership = coordinator.cluster();
-    let now = coordinator.clock().now();
-    let nodes = coordinator.nodes().await?.into_iter().map(|record| {
-        let age = Duration::try_from(now.duration_since(record.last_heartbeat_at)).unwrap_or_default();
-        ClusterNode {
-            epoch: coordinator.epoch_of(&record.node_id),
-            // Finer than this is not known: a beat takes its way.
-            heartbeat_age: Duration::from_millis(age.as_millis() as u64),
-            draining: record.state == NodeState::Draining,
-            record,
-        }
+    let known = coordinator.known_nodes().await?;
+    let handoffs = coordinator.known_handoffs().await;
+    let (leadership, now) = (coordinator.cluster(), coordinator.clock().now());
+    let mut backends = coordinator.backends();
+    if let ([store, _], Some(error)) = (&mut backends, &known.error)
+        && store.is_reachable
+    {
+        (store.is_reachable, store.since, store.detail) = (false, now, Some(error.to_string()));
+    }
+    let nodes = known.nodes.into_iter().map(|record| ClusterNode {
+        epoch: coordinator.epoch_of(&record.node_id),
+        // Finer than this is not known: a beat takes its way.
+        heartbeat_age: Duration::from_millis(coordinator.silence_of(&record.node_id).as_millis() as u64),
+        draining: record.state == NodeState::Draining,
+        // Of the same moment as `leader`: it may have changed since the nodes were read.
+        record: NodeRecord { role: leadership.role_of(&record.node_id), ..record },
     });
     let nodes = nodes.collect();
-    let handoffs = coordinator.handoffs().await?;
     let election = coordinator.election().map(|(metrics, breaker)| Election {
         namespace: NAMESPACE,
         is_leader: leadership.is_me,
@@ -204,9 +235,13 @@ async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     Ok(body::ok(&Cluster {
         leader: leadership.leader,
         epoch: leadership.epoch,
+        answered_by: coordinator.node_id().clone(),
+        as_of: leadership.seen.map(|seen| now - seen.elapsed()),
+        backends: backends.into_iter().map(Backend::from).collect(),
         nodes,
-        handoffs: handoffs.shown.into_iter().map(Handoff::from).collect(),
-        handoffs_total: handoffs.total,
+        nodes_as_of: known.as_of,
+        handoffs_total: handoffs.as_ref().map(|handoffs| handoffs.total),
+        handoffs: handoffs.into_iter().flat_map(|handoffs| handoffs.shown).map(Handoff::from).collect(),
         election,
     }))
 }

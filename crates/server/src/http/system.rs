@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
@@ -39,21 +39,27 @@ struct Check {
 }
 
 /// Whether every part works
+///
+/// The store and the bus are probed at most once a second, however often this is requested.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
     (status = 200, description = "All do", body = doc::Health),
-    (status = 503, description = "One does not: which, and why", body = doc::Health),
+    (status = 503, description = "One does not: which and, for a token that may read, why", body = doc::Health),
 ))]
-async fn health(State(state): State<AppState>) -> Response {
+async fn health(State(state): State<AppState>, headers: HeaderMap) -> Response {
     let mut checks = state.coordinator.health().await;
     if let Some(shards) = &state.shards {
         let detail = shards.health().err();
         checks.push(convoke_runtime::jobs::Check { component: "Shards", is_healthy: detail.is_none(), detail });
     }
     let healthy = checks.iter().all(|check| check.is_healthy);
-    let checks = checks
-        .into_iter()
-        .map(|check| Check { component: check.component, is_healthy: check.is_healthy, detail: check.detail })
-        .collect();
+    // A backend's error may name addresses and databases: for those who may read.
+    let shows_details = state.access.may_read(&headers);
+    let checks = checks.into_iter().map(|check| Check {
+        component: check.component,
+        is_healthy: check.is_healthy,
+        detail: check.detail.filter(|_| shows_details),
+    });
+    let checks = checks.collect();
     let (status, word) =
         if healthy { (StatusCode::OK, "healthy") } else { (StatusCode::SERVICE_UNAVAILABLE, "unhealthy") };
     body::json(status, &Health { status: word, checks }, 256)
@@ -73,14 +79,13 @@ async fn livez() -> Response {
 /// Whether it takes work
 #[utoipa::path(get, path = "/readyz", tag = "system", security(()), responses(
     (status = 200, body = doc::Probe),
-    (status = 503, description = "It is starting or draining", body = doc::ErrorBody),
+    (status = 503, description = "It is starting or draining, or cannot reach its store or its bus", body = doc::ErrorBody),
 ))]
 async fn readyz(State(state): State<AppState>) -> ApiResult {
-    if state.coordinator.is_ready() {
-        return Ok(body::ok(&Probe { status: "ready" }));
+    match state.coordinator.unready() {
+        None => Ok(body::ok(&Probe { status: "ready" })),
+        Some(why) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why)),
     }
-    let message = "this node is starting or draining";
-    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message))
 }
 
 /// Metrics, as Prometheus reads them

@@ -28,4 +28,5 @@ mod redis_emptied;
 mod stage;
 mod traffic;
 mod verdict;
+mod what_is_shown;
 mod worker_killed;

@@ -100,9 +100,10 @@ impl Inner {
     }
 
     async fn beat(&self) {
-        let beat = "insert into convoke_nodes (id, role, state, job_count, started_at, last_heartbeat_at, version)
-                    values ($1, 1, 0, 0, $2, $2, 'puppet')
-                    on conflict (id) do update set last_heartbeat_at = excluded.last_heartbeat_at";
+        let beat = "insert into convoke_nodes (id, role, state, job_count, started_at, last_heartbeat_at, version,
+                                               since)
+                    values ($1, 1, 0, 0, $2, $2, 'puppet', $2)
+                    on conflict (id) do update set last_heartbeat_at = excluded.last_heartbeat_at, state = 0";
         let now = Timestamp::now().as_microsecond();
         self.store.execute(beat, &[&self.id, &now]).await.expect("the registry can be written");
     }

@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
+use convoke_core::jobs::wire::{NodeRole, NodeState};
 use convoke_core::ports::store::{NodeRecord, NodeStore, WorkerRecord, WorkerStore};
 use convoke_core::{NodeId, Result, WorkerId};
+use jiff::Timestamp;
 
 use super::MemoryStore;
 
@@ -43,8 +45,16 @@ impl NodeStore for MemoryStore {
         Ok(self.state().nodes.values().cloned().collect())
     }
 
-    async fn remove_node(&self, fence: Option<Fence>, id: &NodeId) -> Result<()> {
-        self.fenced_if(fence, "remove_node")?.nodes.remove(id);
+    async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()> {
+        if let Some(node) = self.fenced_if(fence, "retire_node")?.nodes.get_mut(id) {
+            (node.role, node.state, node.since) = (NodeRole::Follower, state, at);
+        }
+        Ok(())
+    }
+
+    async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
+        let mut state = self.fenced_if(Some(fence), "forget_nodes")?;
+        state.nodes.retain(|id, node| !(node.state.is_gone() && ids.contains(id)));
         Ok(())
     }
 }

@@ -229,7 +229,9 @@ create table convoke_nodes (
     job_count         bigint   not null,
     started_at        bigint   not null,
     last_heartbeat_at bigint   not null,
-    version           text     not null
+    version           text     not null,
+    -- Since when it is in that state.
+    since             bigint   not null
 ) with (fillfactor = 50);
 
 -- An expired or resigned lease stays, so that its epoch is never given out again.

@@ -156,7 +156,9 @@ create table nodes (
     job_count         integer not null,
     started_at        integer not null,
     last_heartbeat_at integer not null,
-    version           text    not null
+    version           text    not null,
+    -- Since when it is in that state.
+    since             integer not null
 ) without rowid;
 
 -- An expired or resigned lease stays, so that its epoch is never given out again.

@@ -179,7 +179,13 @@ fn a_handoff_and_its_ack_are_exactly_this() {
 
 #[test]
 fn heartbeats_are_exactly_this() {
-    for (state, name) in [(NodeState::Active, "active"), (NodeState::Draining, "draining"), (NodeState::Dead, "dead")] {
+    for (state, name) in [
+        (NodeState::Active, "active"),
+        (NodeState::Suspect, "suspect"),
+        (NodeState::Draining, "draining"),
+        (NodeState::Dead, "dead"),
+        (NodeState::Left, "left"),
+    ] {
         for (role, role_name) in [(NodeRole::Leader, "leader"), (NodeRole::Follower, "follower")] {
             let beat = CoordinatorHeartbeat {
                 v: V1,

@@ -34,6 +34,8 @@ pub struct Peers {
 struct Known {
     peers: HashMap<NodeId, Peer>,
     registry: Liveness,
+    /// As it was read last.
+    last: Option<(Instant, Vec<NodeRecord>)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +48,7 @@ struct Peer {
 impl Peers {
     pub fn new(settings: &ClusterSettings) -> Self {
         let registry = Liveness::new(settings.heartbeat_interval, settings.dead_node_timeout);
-        let known = Known { peers: HashMap::new(), registry };
+        let known = Known { peers: HashMap::new(), registry, last: None };
         Peers {
             known: Mutex::new(known),
             origin: Instant::now(),
@@ -61,12 +63,14 @@ impl Peers {
     }
 
     /// Follows the registry: a node that is not in it is forgotten, one that is new in it is known.
-    fn refresh(&self, own: &NodeId, nodes: &[NodeRecord]) {
+    pub fn refresh(&self, own: &NodeId, nodes: &[NodeRecord]) {
         let mut known = self.known.lock();
-        let Known { peers, registry } = &mut *known;
+        known.last = Some((Instant::now(), nodes.to_vec()));
+        let Known { peers, registry, .. } = &mut *known;
         registry.observe(nodes, Moment(self.origin.elapsed()));
-        peers.retain(|id, _| nodes.iter().any(|node| &node.node_id == id));
-        for node in nodes.iter().filter(|node| &node.node_id != own) {
+        let present = |node: &&NodeRecord| !node.state.is_gone();
+        peers.retain(|id, _| nodes.iter().filter(present).any(|node| &node.node_id == id));
+        for node in nodes.iter().filter(present).filter(|node| &node.node_id != own) {
             let Some(seen) = registry.seen(&node.node_id).map(|seen| self.origin + seen.0) else { continue };
             let peer = Peer { job_count: node.job_count, state: node.state, seen };
             let current = peers.entry(node.node_id.clone()).or_insert(peer);
@@ -74,6 +78,17 @@ impl Peers {
                 *current = peer;
             }
         }
+    }
+
+    /// Returns the registry as it was read last, and when that was.
+    pub fn last_registry(&self) -> Option<(Instant, Vec<NodeRecord>)> {
+        self.known.lock().last.clone()
+    }
+
+    /// Returns for how long nothing was heard of the node, neither by the bus nor in the registry.
+    pub fn silent_for(&self, node: &NodeId) -> Duration {
+        let heard = self.known.lock().peers.get(node).map(|peer| peer.seen.elapsed());
+        heard.map_or_else(|| self.unchanged_for(node), |heard| heard.min(self.unchanged_for(node)))
     }
 
     /// Returns for how long the node's heartbeat in the registry has not changed, as far as this node has seen.
@@ -111,7 +126,7 @@ pub enum Prospects {
 
 /// Reads the registry, and notes which heartbeats have changed since the last time.
 pub async fn read_registry(node: &Node) -> Result<Vec<NodeRecord>> {
-    let nodes = node.store().nodes().await?;
+    let nodes = node.store_reach.note(node.store().nodes().await, node.now())?;
     node.peers.refresh(&node.id, &nodes);
     Ok(nodes)
 }

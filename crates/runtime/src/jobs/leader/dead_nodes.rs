@@ -1,13 +1,16 @@
-//! Declares silent nodes dead: their runs are offered to the others, and they are struck off the registry.
+//! Declares silent nodes dead: their runs are offered to the others. They stay in the registry as dead for an hour, as nodes
+//! that left do, so that an operator can see what became of them.
 //!
 //! A node is silent while its heartbeat in the registry does not change, as this leader has seen on its monotonic clock. What
 //! the heartbeat says of the time is the other node's clock, and is not compared with this one's. A node that was only
 //! paused finds out by itself: what it says of runs that another has taken is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::jobs::event::{Happening, NodeChange};
-use convoke_core::jobs::wire::{HandoffReason, RunRef};
+use convoke_core::jobs::liveness::forgettable;
+use convoke_core::jobs::wire::{HandoffReason, NodeState, RunRef};
 use convoke_core::ports::store::InFlightFilter;
 use convoke_core::{NodeId, Result};
 use tracing::warn;
@@ -29,14 +32,20 @@ pub async fn run(node: Arc<Node>, term: Term) {
 
 async fn strike(node: &Node, term: &Term) -> Result<()> {
     let timeout = node.settings.cluster.dead_node_timeout;
-    for other in read_registry(node).await? {
+    let nodes = read_registry(node).await?;
+    let forgettable = forgettable(&nodes, node.now());
+    if !forgettable.is_empty() {
+        node.store().forget_nodes(term.fence(), &forgettable).await?;
+        forgettable.iter().for_each(|id| node.cache.node_changed(id));
+    }
+    for other in nodes.into_iter().filter(|other| other.node_id != node.id && !other.state.is_gone()) {
         let silent = node.peers.unchanged_for(&other.node_id);
-        if other.node_id != node.id && silent > timeout {
+        if silent > timeout {
             // Offered first: should this leader die in between, the next one finds the node again.
             let runs = offer_runs_of(node, &other.node_id).await?;
-            let silent_for = convoke_core::duration::format(silent);
+            let silent_for = convoke_core::duration::format(Duration::from_millis(silent.as_millis() as u64));
             warn!(dead_node = %other.node_id, runs, silent_for, "node declared dead");
-            node.store().remove_node(Some(term.fence()), &other.node_id).await?;
+            node.store().retire_node(Some(term.fence()), &other.node_id, NodeState::Dead, node.now()).await?;
             node.cache.node_changed(&other.node_id);
             node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });
         }

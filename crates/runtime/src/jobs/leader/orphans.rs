@@ -1,6 +1,6 @@
 //! Finds runs whose events nobody records, and offers them to all nodes.
 //!
-//! Those are: runs that a draining node could not hand over, runs of a node that is no longer in the registry, and runs that
+//! Those are: runs that a draining node could not hand over, runs of a node that is gone, and runs that
 //! nobody owns although they were dispatched a while ago, because their assignment was lost with the bus. Taking one is a
 //! compare-and-set, so that offering too many does no harm; while the last offers still wait, no more are made.
 
@@ -30,7 +30,8 @@ async fn offer_orphans(node: &Node) -> Result<()> {
     if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
         return Ok(());
     }
-    let nodes: HashSet<_> = node.store().nodes().await?.into_iter().map(|node| node.node_id).collect();
+    let nodes = node.store().nodes().await?.into_iter().filter(|node| !node.state.is_gone());
+    let nodes: HashSet<_> = nodes.map(|node| node.node_id).collect();
     // An assignment that is on its way is no orphan yet.
     let horizon = node.now() - node.settings.cluster.orphan_check_interval;
     let is_orphan = |run: &InFlight| match &run.owner {

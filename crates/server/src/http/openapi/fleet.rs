@@ -39,26 +39,51 @@ pub struct Nodes {
 #[schema(rename_all = "camelCase")]
 pub struct Node {
     pub node_id: String,
+    /// `leader` by the lease as the answering node knows it, else `follower`
     #[schema(example = "leader")]
     pub role: String,
+    /// `active`, `suspect`, `draining`, `dead` or `left`; a node that is gone is listed for an hour
     #[schema(example = "active")]
     pub state: String,
+    /// Since when it is in that state
+    pub since: Timestamp,
     pub job_count: u64,
     pub started_at: Timestamp,
     pub last_heartbeat_at: Timestamp,
     pub version: String,
 }
 
+/// A backend as the answering node reaches it
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Backend {
+    /// `Store` or `Bus`
+    #[schema(example = "Store")]
+    pub component: String,
+    pub is_reachable: bool,
+    /// Since when that is so
+    pub since: Timestamp,
+    /// The last error of one that is away
+    pub detail: Option<String>,
+}
+
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct Cluster {
+    /// The holder of the lease, as the answering node knows it; none once the lease has run out
     pub leader: Option<String>,
     pub epoch: u64,
+    pub answered_by: String,
+    /// When the answering node read or renewed the lease last
+    pub as_of: Option<Timestamp>,
+    pub backends: Vec<Backend>,
     pub nodes: Vec<ClusterNode>,
+    /// When the nodes were read: earlier than now while the store is away
+    pub nodes_as_of: Timestamp,
     /// The first 100 runs on their way from one node to another
     pub handoffs: Vec<Handoff>,
-    /// How many there are, counted up to 10,000
-    pub handoffs_total: u64,
+    /// How many there are, counted up to 10,000; none while the store is away
+    pub handoffs_total: Option<u64>,
     /// How the election among the nodes goes, as this one sees it
     pub election: Option<Election>,
 }
@@ -119,16 +144,21 @@ pub struct Breaker {
 #[schema(rename_all = "camelCase")]
 pub struct ClusterNode {
     pub node_id: String,
+    /// `leader` by the lease as the answering node knows it, else `follower`
     #[schema(example = "leader")]
     pub role: String,
+    /// `active`, `suspect`, `draining`, `dead` or `left`; a node that is gone is listed for an hour
     #[schema(example = "active")]
     pub state: String,
+    /// Since when it is in that state
+    pub since: Timestamp,
     pub job_count: u64,
     pub started_at: Timestamp,
     pub last_heartbeat_at: Timestamp,
     pub version: String,
     /// The term that it spoke of last, where it was heard
     pub epoch: Option<u64>,
+    /// For how long the answering node has heard nothing of it
     #[schema(example = "2s500ms")]
     pub heartbeat_age: String,
     pub draining: bool,

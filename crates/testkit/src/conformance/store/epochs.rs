@@ -2,6 +2,7 @@
 
 use convoke_core::Epoch;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cutoffs, Tick};
 
@@ -104,12 +105,15 @@ pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
     assert!(store.workers().await.expect("workers").is_empty());
 }
 
-pub async fn a_former_leader_cannot_remove_a_node(store: &dyn Store) {
+pub async fn a_former_leader_cannot_retire_or_forget_a_node(store: &dyn Store) {
     let stage = Stage::new(store).await;
     store.beat_node(node_record("n")).await.expect("beat");
     let fence = stage.depose().await;
-    assert_fenced(store.remove_node(Some(stage.fence), &node("n")).await);
+    assert_fenced(store.retire_node(Some(stage.fence), &node("n"), NodeState::Dead, at(9)).await);
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("n")]);
-    store.remove_node(Some(fence), &node("n")).await.expect("the leader's own");
+    store.retire_node(Some(fence), &node("n"), NodeState::Dead, at(9)).await.expect("the leader's own");
+    assert_fenced(store.forget_nodes(stage.fence, &[node("n")]).await);
+    assert_eq!(store.nodes().await.expect("nodes").len(), 1);
+    store.forget_nodes(fence, &[node("n")]).await.expect("the leader's own");
     assert!(store.nodes().await.expect("nodes").is_empty());
 }

@@ -25,6 +25,7 @@ pub fn node_record(name: &str) -> NodeRecord {
         node_id: node(name),
         role: NodeRole::Leader,
         state: NodeState::Active,
+        since: at(1),
         job_count: 4,
         started_at: at(1),
         last_heartbeat_at: at(2),
@@ -58,13 +59,31 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
     let later = NodeRecord {
         role: NodeRole::Follower,
         state: NodeState::Draining,
+        since: at(6),
         job_count: 9,
         last_heartbeat_at: at(7),
         ..node_record("b")
     };
     store.beat_node(later.clone()).await.expect("beat");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later.clone()]);
-    store.remove_node(None, &node("a")).await.expect("remove");
-    store.remove_node(None, &node("c")).await.expect("not an error");
-    assert_eq!(store.nodes().await.expect("nodes"), [later]);
+    store.retire_node(None, &node("c"), NodeState::Left, at(8)).await.expect("not an error");
+    assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later]);
+}
+
+pub async fn a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back(store: &dyn Store) {
+    let fence = Stage::new(store).await.fence;
+    for name in ["a", "b", "c", "d"] {
+        store.beat_node(node_record(name)).await.expect("beat");
+    }
+    store.retire_node(None, &node("a"), NodeState::Left, at(7)).await.expect("retire");
+    store.retire_node(Some(fence), &node("b"), NodeState::Dead, at(8)).await.expect("retire");
+    store.retire_node(Some(fence), &node("c"), NodeState::Dead, at(8)).await.expect("retire");
+    let gone =
+        |name, state, second| NodeRecord { role: NodeRole::Follower, state, since: at(second), ..node_record(name) };
+    let expected =
+        [gone("a", NodeState::Left, 7), gone("b", NodeState::Dead, 8), gone("c", NodeState::Dead, 8), node_record("d")];
+    assert_eq!(store.nodes().await.expect("nodes"), expected);
+    store.beat_node(node_record("c")).await.expect("it comes back");
+    store.forget_nodes(fence, &["a", "b", "c", "d", "e"].map(node)).await.expect("forget");
+    assert_eq!(store.nodes().await.expect("nodes"), [node_record("c"), node_record("d")]);
 }

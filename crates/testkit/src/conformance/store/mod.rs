@@ -38,7 +38,7 @@ macro_rules! store_conformance {
                 a_former_leader_cannot_expire,
                 a_former_leader_cannot_tick,
                 a_former_leader_cannot_remove_workers,
-                a_former_leader_cannot_remove_a_node,
+                a_former_leader_cannot_retire_or_forget_a_node,
             ]
         );
         $crate::conformance_tests!(
@@ -230,7 +230,16 @@ macro_rules! store_conformance {
                 jobs_outlive_their_schedule,
             ]
         );
-        $crate::conformance_tests!($make, (), (store::members), [workers_are_kept_by_id, nodes_are_kept_by_id,]);
+        $crate::conformance_tests!(
+            $make,
+            (),
+            (store::members),
+            [
+                workers_are_kept_by_id,
+                nodes_are_kept_by_id,
+                a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back,
+            ]
+        );
         $crate::conformance_tests!($make, (), (store::counters), [counters_equal_counts_through_a_random_workload,]);
     };
 }

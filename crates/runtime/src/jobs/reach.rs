@@ -1,0 +1,95 @@
+//! Whether the node reaches its store and its bus, as its own duties observe with every heartbeat and subscription.
+//!
+//! Nothing is asked for the sake of this: `/readyz` and `/v1/cluster` cost a backend nothing, however often they are
+//! requested.
+
+use convoke_core::Result;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+/// What is known of a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendState {
+    pub component: &'static str,
+    pub is_reachable: bool,
+    /// Since when that is so, by this node's clock.
+    pub since: Timestamp,
+    /// The last error of a backend that is away.
+    pub detail: Option<String>,
+}
+
+pub struct Backend {
+    component: &'static str,
+    observed: Mutex<Observed>,
+}
+
+struct Observed {
+    /// In a row.
+    failures: u32,
+    since: Timestamp,
+    detail: Option<String>,
+}
+
+/// A single failure may be a connection that was reset. This many in a row are an outage.
+const FAILURES_MIN: u32 = 2;
+
+impl Backend {
+    pub fn new(component: &'static str, now: Timestamp) -> Self {
+        Backend { component, observed: Mutex::new(Observed { failures: 0, since: now, detail: None }) }
+    }
+
+    /// Notes how a request went, and returns its result. A backend that rejects a request is there.
+    pub fn note<T>(&self, result: Result<T>, now: Timestamp) -> Result<T> {
+        let error = result.as_ref().err().filter(|error| error.is_transient());
+        let mut observed = self.observed.lock();
+        match error {
+            None if observed.failures >= FAILURES_MIN => *observed = Observed { failures: 0, since: now, detail: None },
+            None => observed.failures = 0,
+            Some(error) => {
+                observed.failures = observed.failures.saturating_add(1);
+                if observed.failures == FAILURES_MIN {
+                    observed.since = now;
+                }
+                observed.detail = Some(error.to_string());
+            }
+        }
+        result
+    }
+
+    pub fn state(&self) -> BackendState {
+        let observed = self.observed.lock();
+        let is_reachable = observed.failures < FAILURES_MIN;
+        let detail = observed.detail.clone().filter(|_| !is_reachable);
+        BackendState { component: self.component, is_reachable, since: observed.since, detail }
+    }
+
+    pub fn is_reachable(&self) -> bool {
+        self.observed.lock().failures < FAILURES_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoke_core::Error;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[test]
+    fn two_failures_in_a_row_are_an_outage_and_one_success_ends_it() {
+        let backend = Backend::new("Bus", at(0));
+        let fails = |second| backend.note::<()>(Err(Error::unavailable("bus", "reset")), at(second)).is_err();
+        assert!(fails(1) && backend.note(Ok(()), at(2)).is_ok() && fails(3));
+        assert!(backend.is_reachable());
+        assert!(fails(4) && fails(5));
+        let state = backend.state();
+        assert_eq!((state.is_reachable, state.since), (false, at(4)));
+        assert!(state.detail.is_some_and(|detail| detail.contains("reset")));
+        let rejected: Result<()> = Err(Error::Conflict("taken".into()));
+        assert!(backend.note(rejected, at(6)).is_err());
+        assert_eq!(backend.state(), BackendState { component: "Bus", is_reachable: true, since: at(6), detail: None });
+    }
+}

@@ -1,7 +1,7 @@
 //! `convoke serve`: a coordinator from its configuration to its last answer.
 //!
 //! It starts in the order in which things can go wrong cheaply: configuration, access, the port, the store, the
-//! coordinator; and says where everything is once it is ready. On SIGTERM or SIGINT it is no longer ready, answers what is
+//! coordinator; and says where everything is once it is ready. On SIGTERM, SIGINT or a request to drain it is no longer ready, answers what is
 //! under way, gives back what it holds and ends with 0. A second signal ends it at once: nothing that was acknowledged
 //! depends on a clean end.
 
@@ -172,6 +172,7 @@ impl Server {
         let demo = tokio::select! {
             ended = &mut serving => return ended.context("the HTTP server panicked")?,
             () = stop.asked() => None,
+            () = coordinator.drain_requested() => None,
             listening = Shards::ready(shards.as_ref(), &coordinator) => {
                 announce(address, &info, &coordinator, &listening?)?;
                 with_demo.then(|| demo::start(&coordinator))
@@ -180,6 +181,7 @@ impl Server {
         tokio::select! {
             ended = &mut serving => return ended.context("the HTTP server panicked")?,
             () = stop.asked() => {}
+            () = coordinator.drain_requested() => tracing::info!("asked to drain"),
         }
         tracing::info!("stopping: runs are handed over, a second signal stops at once");
         let ending = async {

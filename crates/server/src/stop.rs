@@ -27,7 +27,10 @@ impl Stop {
         }
     }
 
+    /// Completes with the second signal.
     pub async fn asked_again(&mut self) {
+        // It may be stopping without a signal: then the first one asks for no more than that.
+        self.asked().await;
         self.next().await;
         // What was said last should still be seen.
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -109,6 +109,11 @@ impl Channels {
         format!("{}.coordinator.heartbeat", self.prefix)
     }
 
+    /// Topic: asks a node to drain.
+    pub fn drain(&self) -> String {
+        format!("{}.coordinator.drain", self.prefix)
+    }
+
     /// Topic: ids of jobs whose channels have something new.
     pub fn bell(&self) -> String {
         format!("{}.job.bell", self.prefix)
@@ -172,6 +177,7 @@ mod tests {
                 (channels.handoff_ack(&node), "job.handoff.ack.node-1"),
                 (channels.worker_heartbeat(), "worker.heartbeat"),
                 (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
+                (channels.drain(), "coordinator.drain"),
                 (channels.bell(), "job.bell"),
                 (channels.ready(), "job.ready"),
                 (channels.cache(), "cache"),

@@ -245,6 +245,15 @@ pub struct CoordinatorHeartbeat {
     pub at: Timestamp,
 }
 
+/// `coordinator.drain`: the node is to hand its runs over and exit, as on SIGTERM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainRequest {
+    #[serde(default)]
+    pub v: V1,
+    pub node_id: NodeId,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeState {

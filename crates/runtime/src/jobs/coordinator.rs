@@ -194,12 +194,7 @@ impl Coordinator {
 
     /// Takes no new work: polls that wait answer at once, and it is no longer ready.
     pub fn drain(&self) {
-        let node = self.node();
-        if node.draining_since.set(node.now()).is_ok() {
-            node.draining.cancel();
-            node.tell(Happening::Node { change: NodeChange::Draining, node_id: node.id.clone() });
-            node.cache.node_changed(&node.id);
-        }
+        self.node().begin_draining();
     }
 
     /// Hands everything over before it stops: resigns first, then finds another owner for each run. False where some were left

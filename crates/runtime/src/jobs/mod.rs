@@ -9,6 +9,7 @@ mod bus_client;
 mod cache;
 pub mod client;
 mod coordinator;
+mod drain;
 mod events_forward;
 mod follower;
 mod gateway;

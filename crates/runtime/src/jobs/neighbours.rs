@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::jobs::event::{Event, Happening};
-use convoke_core::jobs::wire::{self, CoordinatorHeartbeat, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat};
+use convoke_core::jobs::wire::{
+    self, CoordinatorHeartbeat, DrainRequest, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat,
+};
 use convoke_core::ports::{Message, Subscription};
 use convoke_core::{Epoch, JobId, NodeId};
 use parking_lot::Mutex;
@@ -126,8 +128,14 @@ pub async fn farewell(node: &Node) {
 /// Hears the other nodes until `stop`.
 pub async fn hear(node: Arc<Node>, stop: CancellationToken) {
     let channels = &node.channels;
-    let topics =
-        [channels.cache(), channels.interest(), channels.ended(), channels.events(), channels.coordinator_heartbeat()];
+    let topics = [
+        channels.cache(),
+        channels.interest(),
+        channels.ended(),
+        channels.events(),
+        channels.coordinator_heartbeat(),
+        channels.drain(),
+    ];
     while !stop.is_cancelled() {
         let Some(subscription) = subscribe(&node, &topics, &stop).await else { continue };
         node.cache.hears(&ALWAYS_HEARD);
@@ -199,6 +207,12 @@ async fn take(node: &Node, message: Message) {
     } else if channel == channels.ended() {
         let Some(ended) = read::<Ended>(node, channel, body).await else { return };
         ended.jobs.into_iter().for_each(|job| node.waiters.wake_here(job));
+    } else if channel == channels.drain() {
+        let Some(request) = read::<DrainRequest>(node, channel, body).await else { return };
+        if request.node_id == node.id {
+            node.begin_draining();
+            node.drain_requested.cancel();
+        }
     } else if channel == channels.interest() {
         let Some(interest) = read::<Interest>(node, channel, body).await else { return };
         if interest.node_id != node.id {

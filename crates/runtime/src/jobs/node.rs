@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
@@ -82,6 +82,8 @@ pub struct Node {
     /// No new work: parked polls answer at once.
     pub draining: CancellationToken,
     pub draining_since: OnceLock<Timestamp>,
+    /// Somebody has asked this node to hand its runs over and exit.
+    pub drain_requested: CancellationToken,
     events: broadcast::Sender<Arc<Event>>,
 }
 
@@ -149,6 +151,7 @@ impl Node {
             paused: Notify::new(),
             draining: CancellationToken::new(),
             draining_since: OnceLock::new(),
+            drain_requested: CancellationToken::new(),
             events: broadcast::Sender::new(EVENTS_BACKLOG),
             ports,
             settings,
@@ -194,6 +197,15 @@ impl Node {
         match self.draining_since.get() {
             Some(since) => (NodeState::Draining, *since),
             None => (NodeState::Active, self.started_at),
+        }
+    }
+
+    /// Takes no new work from now on, and says so with its next heartbeat, which is at once.
+    pub fn begin_draining(&self) {
+        if self.draining_since.set(self.now()).is_ok() {
+            self.draining.cancel();
+            self.tell(Happening::Node { change: NodeChange::Draining, node_id: self.id.clone() });
+            self.cache.node_changed(&self.id);
         }
     }
 

@@ -178,6 +178,10 @@ impl Coordinator {
             }
         } else if !record.state.is_gone() {
             let patience = suspect_after(node.settings.cluster.heartbeat_interval);
+            if record.state == NodeState::Active && node.peers.state_of(&record.node_id) == Some(NodeState::Draining) {
+                // It has said so, and is about to write it down.
+                (record.state, record.since) = (NodeState::Draining, node.now());
+            }
             if let Some(suspected) = self.silence_of(&record.node_id).checked_sub(patience) {
                 (record.state, record.since) = (NodeState::Suspect, node.now() - suspected);
             }

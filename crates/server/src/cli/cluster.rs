@@ -1,15 +1,17 @@
-//! `convoke cluster`: the nodes, who leads, and what is on its way between them.
+//! `convoke cluster`: the nodes, who leads, what is on its way between them, and how to send one away.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
+use convoke::encode;
 use convoke_core::duration;
+use http::Method;
 use serde_json::Value;
 
 use super::output::{age, line, list, printable, render, text, titled};
-use super::remote::{Remote, RemoteArgs};
+use super::remote::{CallError, Remote, RemoteArgs};
 
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
@@ -23,6 +25,19 @@ pub struct ClusterArgs {
 enum Verb {
     /// Show nodes, roles, leader, epoch, owned jobs and handoffs under way; fails if nobody leads
     Status(StatusArgs),
+    /// Have a node hand its runs over and exit, as on SIGTERM, and wait until it has
+    ///
+    /// Any node takes the request. A supervisor that restarts whatever exits brings the node back: stop it there instead.
+    Drain(DrainArgs),
+}
+
+#[derive(Debug, Args)]
+struct DrainArgs {
+    /// Id of the node
+    node: String,
+    /// Return as soon as the node drains
+    #[arg(long)]
+    no_wait: bool,
 }
 
 #[derive(Debug, Args)]
@@ -35,6 +50,7 @@ struct StatusArgs {
     every: Duration,
 }
 
+const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// More often than this nobody can read.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 /// Clears the terminal and goes to its upper left corner.
@@ -44,7 +60,52 @@ pub async fn run(args: ClusterArgs, verbose: u8) -> Result<()> {
     let remote = Remote::new(&args.remote, verbose)?;
     match args.verb {
         Verb::Status(status) => show(&remote, &status).await,
+        Verb::Drain(args) => drain(&remote, &args).await,
     }
+}
+
+async fn drain(remote: &Remote, DrainArgs { node, no_wait }: &DrainArgs) -> Result<()> {
+    let path = format!("/v1/nodes/{}", encode(node));
+    let mut answer = remote.post(&format!("{path}/drain"), &serde_json::json!({})).await?;
+    let mut last = String::new();
+    loop {
+        let record = answer.value()?;
+        let (state, runs) = (text(&record, "state"), text(&record, "jobCount"));
+        let progress = if state == "left" {
+            format!("{node} has left")
+        } else {
+            format!("{node} {state}, {runs} runs to hand over")
+        };
+        if progress != last && !remote.json {
+            line(&progress)?;
+            last = progress;
+        }
+        if *no_wait || state == "left" {
+            if remote.json {
+                line(answer.text())?;
+            }
+            break;
+        }
+        ensure!(state != "dead", "{node} died while it drained; the leader gives its runs to others");
+        tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
+        answer = match remote.call(Method::GET, &path, None).await {
+            Ok(answer) => answer,
+            Err(CallError::Unreachable { server, .. }) => {
+                return Ok(line(format!(
+                    "the server at {server} cannot be reached any more: if it was {node}, it has gone. Name several \
+                     nodes in --server to see what became of its runs"
+                ))?);
+            }
+            Err(error) => return Err(error.into()),
+        };
+    }
+    if *no_wait {
+        return Ok(());
+    }
+    let left = remote.get(&format!("{path}/jobs")).await?.value()?;
+    let left = list(&left, "jobs").len();
+    ensure!(left == 0, "{left} runs of {node} found no other owner yet; the leader offers them again");
+    Ok(())
 }
 
 async fn show(remote: &Remote, status: &StatusArgs) -> Result<()> {

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use convoke_core::election::{BreakerStatus, Metrics};
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Ownership, Status};
 use convoke_core::ports::store::{InFlight, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{BackendState, NAMESPACE};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
-use super::body::{self, NoParams, Segment};
+use super::body::{self, NoParams, Nothing, SMALL_BYTES_MAX, Segment};
 use super::error::ApiResult;
 use super::openapi as doc;
 
@@ -26,6 +27,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes))
         .routes(routes!(node))
         .routes(routes!(node_jobs))
+        .routes(routes!(drain))
         .routes(routes!(cluster))
 }
 
@@ -65,6 +67,24 @@ async fn nodes(State(state): State<AppState>, _: NoParams) -> ApiResult {
     responses((status = 200, body = doc::Node), doc::Refused))]
 async fn node(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: NoParams) -> ApiResult {
     Ok(body::ok(&state.coordinator.node_view(&id).await?))
+}
+
+/// Drain a coordinator node
+///
+/// It hands its runs over to the others and exits, as on SIGTERM. Any node takes the request, and answers once the node
+/// drains; `GET /v1/nodes/{id}` then shows it as `draining` and, once it has gone, as `left`.
+#[utoipa::path(post, path = "/v1/nodes/{id}/drain", tag = "cluster", params(doc::NodePath),
+    responses((status = 202, description = "It drains", body = doc::Node), doc::Refused))]
+async fn drain(
+    State(state): State<AppState>,
+    Segment(id): Segment<NodeId>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
+    let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
+    state.coordinator.request_drain(&id).await?;
+    let node = state.coordinator.node_view(&id).await?;
+    Ok(body::json(StatusCode::ACCEPTED, &node, 256))
 }
 
 #[derive(Serialize)]
@@ -142,7 +162,6 @@ struct Backend {
     component: &'static str,
     is_reachable: bool,
     since: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 

@@ -15,6 +15,7 @@ mod everyone_owns;
 mod follower_killed;
 mod foreign_worker;
 mod handoff_acks;
+mod health_flood;
 mod leader_killed;
 mod leader_paused;
 mod log_lines;

@@ -1,4 +1,7 @@
-//! SIGTERM: a node that leaves hands over everything it owns before it is gone.
+//! SIGTERM, or `convoke cluster drain`: a node that leaves hands over everything it owns before it is gone.
+
+use convoke_testkit::process::Fleet;
+use serde_json::json;
 
 use super::stage::Stage;
 
@@ -23,14 +26,56 @@ async fn a_leader_resigns_first_and_leaves_nothing_behind() {
     stage.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn any_node_can_be_drained_through_any_node() {
+    let mut stage = Stage::open().await;
+    let leader = stage.fleet.leader().await;
+    let follower = stage.another_than(&[leader]);
+    // A follower through the leader, and the leader through a follower.
+    for (leaving, asked) in [(follower, leader), (leader, follower)] {
+        let id = stage.fleet.member(leaving).id.clone();
+        let shown = stage.fleet.member(asked).node().cli().run(["cluster", "drain", &id]).await;
+        let last = shown.expect(0).lines().last().map(str::to_owned);
+        assert_eq!(last, Some(format!("{id} has left")), "{shown:?}");
+        assert_eq!(stage.fleet.gone(leaving).await.code(), Some(0), "everything found another owner");
+        owns_nothing(&stage, &id).await;
+        let again = stage.fleet.member(asked).http().post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
+        let again = again.expect("an answer");
+        assert!(again.status == 409 && again.text().contains("left at"), "{}", again.text());
+        stage.traffic.flows(60).await;
+        stage.fleet.restart(leaving).await;
+        stage.fleet.leader().await;
+    }
+    let shown = stage.fleet.member(leader).node().cli().run(["cluster", "drain", "node-9"]).await;
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    assert!(shown.stderr.contains("node \"node-9\" does not exist"), "{shown:?}");
+    stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_can_be_drained_through_itself() {
+    let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    let leader = fleet.leader().await;
+    let http = fleet.member(leader).http().clone();
+    let id = fleet.member(leader).id.clone();
+    let answer = http.post(&format!("/v1/nodes/{id}/drain"), json!({})).await.expect("an answer");
+    assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("draining")), "{}", answer.text());
+    assert_eq!(fleet.gone(leader).await.code(), Some(0));
+    assert_ne!(fleet.leader().await, leader);
+}
+
 /// Terminates a node, looks at what is in its name once it is gone, and starts it again.
 async fn drain(stage: &mut Stage, leaving: usize) {
     let id = stage.fleet.member(leaving).id.clone();
     let status = stage.fleet.terminate(leaving).await;
     assert_eq!(status.code(), Some(0), "everything found another owner");
-    let rows = stage.chronicler.rows().await;
-    let left: Vec<_> = rows.iter().filter(|(_, row)| row.in_flight() && row.owned_by() == Some(id.as_str())).collect();
-    assert!(left.is_empty(), "{id} is gone and still owns {left:?}");
+    owns_nothing(stage, &id).await;
     stage.traffic.flows(60).await;
     stage.fleet.restart(leaving).await;
+}
+
+async fn owns_nothing(stage: &Stage, id: &str) {
+    let rows = stage.chronicler.rows().await;
+    let left: Vec<_> = rows.iter().filter(|(_, row)| row.in_flight() && row.owned_by() == Some(id)).collect();
+    assert!(left.is_empty(), "{id} is gone and still owns {left:?}");
 }

@@ -14,7 +14,7 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 44] = [
+pub const COMMANDS: [(Capability, &str, &str); 45] = [
     (Jobs, "", "serve enqueue job schedule queue dead worker cluster bench"),
     (Jobs, "serve", "--config --node-id --http --store --bus --bus-prefix --leases --insecure --demo --print-config"),
     (Shards, "serve", "--shards"),
@@ -51,8 +51,9 @@ pub const COMMANDS: [(Capability, &str, &str); 44] = [
     (Jobs, "worker", "run list"),
     (Jobs, "worker run", "--queue --concurrency --exec"),
     (Jobs, "worker list", ""),
-    (Jobs, "cluster", "status"),
+    (Jobs, "cluster", "status drain"),
     (Jobs, "cluster status", "--watch --every"),
+    (Jobs, "cluster drain", "--no-wait"),
     (Jobs, "bench jobs", "--json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),
@@ -66,7 +67,7 @@ pub const COMMANDS: [(Capability, &str, &str); 44] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 43] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 44] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -100,6 +101,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 43] = [
     (Jobs, "GET", "/v1/nodes", ""),
     (Jobs, "GET", "/v1/nodes/{id}", ""),
     (Jobs, "GET", "/v1/nodes/{id}/jobs", ""),
+    (Jobs, "POST", "/v1/nodes/{id}/drain", ""),
     (Jobs, "GET", "/v1/cluster", ""),
     (Jobs, "GET", "/v1/events", ""),
     (Jobs, "POST", "/v1/worker/register", ""),

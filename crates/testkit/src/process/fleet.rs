@@ -269,6 +269,13 @@ impl Fleet {
         member.node.program().wait().await
     }
 
+    /// Waits for the end of a node that was asked to go.
+    pub async fn gone(&mut self, index: usize) -> ExitStatus {
+        let member = &mut self.members[index];
+        member.state = State::Down;
+        member.node.program().wait().await
+    }
+
     /// Starts it again under its id, with the same wires, on another port.
     pub async fn restart(&mut self, index: usize) {
         self.members[index].node.restart().await;

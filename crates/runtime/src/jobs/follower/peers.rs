@@ -80,6 +80,11 @@ impl Peers {
         }
     }
 
+    /// Returns how a node said it was in its last heartbeat.
+    pub fn state_of(&self, node: &NodeId) -> Option<NodeState> {
+        self.known.lock().peers.get(node).map(|peer| peer.state)
+    }
+
     /// Returns the registry as it was read last, and when that was.
     pub fn last_registry(&self) -> Option<(Instant, Vec<NodeRecord>)> {
         self.known.lock().last.clone()

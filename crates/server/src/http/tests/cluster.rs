@@ -117,9 +117,31 @@ async fn the_cluster_shows_its_nodes_their_terms_and_what_is_on_its_way() {
     assert_eq!((&cluster["leader"], &cluster["nodes"][0]["role"]), (&json!("node-1"), &json!("leader")));
     assert_eq!(cluster["nodes"][0]["epoch"], cluster["epoch"]);
     assert!(convoke_core::duration::parse(cluster["nodes"][1]["heartbeatAge"].as_str().expect("text")).is_ok());
+    let node = until(&first, "/v1/nodes/node-2", |node| node["state"] == "draining").await;
+    assert_eq!(node["role"], "follower");
     second.coordinator.stop().await;
-    until(&first, "/v1/cluster", |cluster| cluster["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1)).await;
-    assert_eq!(first.get("/v1/nodes/node-2").await.code(), "not_found");
+    let cluster = until(&first, "/v1/cluster", |cluster| cluster["nodes"][1]["state"] == "left").await;
+    assert_eq!(cluster["answeredBy"], "node-1");
+    assert!(cluster["nodes"][1]["since"].as_str() > node["startedAt"].as_str(), "{cluster}");
+    let backends: Vec<_> = cluster["backends"].as_array().expect("backends").iter().collect();
+    assert!(backends.iter().all(|backend| backend["isReachable"] == true), "{cluster}");
+    let left = first.post("/v1/nodes/node-2/drain", json!({})).await;
+    assert_eq!((left.status, left.code()), (StatusCode::CONFLICT, "conflict"), "{}", left.body);
+    assert_eq!(first.post("/v1/nodes/nobody/drain", json!({})).await.code(), "not_found");
     assert_eq!(first.get("/v1/nodes/nobody/jobs").await.code(), "not_found");
     assert_eq!(first.get("/v1/workers/nobody").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_to_drain_does_whichever_node_is_asked() {
+    let (first, second, _) = two().await;
+    for (asked, id, leaving) in [(&first, "node-2", &second), (&first, "node-1", &first)] {
+        let answer = asked.post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
+        assert_eq!((answer.status, &answer.body["state"]), (StatusCode::ACCEPTED, &json!("draining")));
+        leaving.coordinator.drain_requested().await;
+        let again = asked.post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
+        assert_eq!(again.status, StatusCode::ACCEPTED, "it drains already");
+    }
+    let refused = first.post("/v1/nodes/node-2/drain", json!({"force": true})).await;
+    assert_eq!((refused.status, refused.field()), (StatusCode::BAD_REQUEST, "force"));
 }

@@ -36,6 +36,7 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/workers/{id}", &["get"]),
     ("/v1/nodes", &["get"]),
     ("/v1/nodes/{id}", &["get"]),
+    ("/v1/nodes/{id}/drain", &["post"]),
     ("/v1/nodes/{id}/jobs", &["get"]),
     ("/v1/cluster", &["get"]),
     ("/v1/events", &["get"]),
@@ -147,6 +148,7 @@ async fn answers_have_the_fields_that_their_schema_names() {
     let cluster = world.get("/v1/cluster").await.body;
     check("Cluster", &cluster);
     check("ClusterNode", &cluster["nodes"][0]);
+    check("Backend", &cluster["backends"][0]);
     check("Election", &cluster["election"]);
     check("ElectionMetrics", &cluster["election"]["metrics"]);
     check("Percentiles", &cluster["election"]["metrics"]["heartbeatLatencyMs"]);

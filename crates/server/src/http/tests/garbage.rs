@@ -38,6 +38,7 @@ const PATHS: &[&str] = &[
     "/v1/workers/{}",
     "/v1/nodes",
     "/v1/nodes/{}",
+    "/v1/nodes/{}/drain",
     "/v1/nodes/{}/jobs",
     "/v1/cluster",
     "/v1/events",

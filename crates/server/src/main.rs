@@ -8,6 +8,7 @@ mod demo;
 mod gateway;
 mod http;
 mod logs;
+mod process_metrics;
 mod recorder;
 mod serve;
 mod shards;

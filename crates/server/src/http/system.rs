@@ -103,7 +103,8 @@ async fn metrics(State(state): State<AppState>) -> Response {
 
 /// What `/metrics` answers.
 pub fn page(metrics: &PrometheusHandle) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+    let text = metrics.render() + &crate::process_metrics::text();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 /// This document

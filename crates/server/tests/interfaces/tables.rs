@@ -186,7 +186,7 @@ pub const KEYS: [(Capability, &str, &str); 67] = [
 ];
 
 /// A metric and its labels.
-pub const METRICS: [(Capability, &str, &str); 20] = [
+pub const METRICS: [(Capability, &str, &str); 25] = [
     (Jobs, "convoke_jobs_total", "queue type status"),
     (Jobs, "convoke_queue_depth", "queue status"),
     (Jobs, "convoke_queue_oldest_pending_seconds", "queue"),
@@ -199,6 +199,11 @@ pub const METRICS: [(Capability, &str, &str); 20] = [
     (Jobs, "convoke_epoch", "namespace"),
     (Jobs, "convoke_store_seconds", "verb"),
     (Jobs, "convoke_cache_requests_total", "kind outcome"),
+    (Jobs, "process_cpu_seconds_total", ""),
+    (Jobs, "process_resident_memory_bytes", ""),
+    (Jobs, "process_start_time_seconds", ""),
+    (Jobs, "process_open_fds", ""),
+    (Jobs, "process_max_fds", ""),
     (Cluster, "convoke_handoffs_total", "outcome"),
     (Cluster, "convoke_bus_poison_total", "channel"),
     (Election, "convoke_election_heartbeat_seconds", "quantile"),

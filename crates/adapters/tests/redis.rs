@@ -104,7 +104,7 @@ mod keys {
         assert!(probe.keys("convoke.job.*").await.is_empty());
         bus.push(queues.iter().map(|queue| (queue.clone(), body("late"))).collect()).await.expect("push");
         assert_eq!(probe.keys("convoke.job.*").await.len(), queues.len());
-        bus.close(&queues).await.expect("close");
+        bus.close(&bus.ends(&queues).await.expect("ends")).await.expect("close");
         assert!(probe.keys("*").await.is_empty());
     }
 

@@ -295,7 +295,7 @@ async fn a_former_leader_can_write_nothing() {
     check("promote", store.promote(former, at(99), 10).await);
     check("dispatch", store.dispatch(former, order(1)).await);
     check("judge", store.judge(former, vec![lost]).await);
-    check("mark_cleaned", store.mark_cleaned(former, &[id]).await);
+    check("mark_cleaned", store.mark_cleaned(former, at(99), &[id]).await);
     check("expire", store.expire(former, cutoffs, 10).await);
     check("tick", store.tick(former, Vec::new()).await);
     check("seal", store.seal(Epoch(2)).await);

@@ -12,7 +12,7 @@ use common::{ports, quick, spec, until};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::Status;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
 use convoke_core::{Error, JobType, NodeId, QueueName, Result, WorkerId};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings, Handlers, Settings as WorkerSettings, Shutdown, Worker};
 use convoke_runtime::jobs::{Coordinator, Ports};
@@ -62,9 +62,14 @@ impl Bus for Unsteady {
         self.bus.multiplex().await
     }
 
-    async fn close(&self, queues: &[String]) -> Result<()> {
+    async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>> {
         self.answer()?;
-        self.bus.close(queues).await
+        self.bus.ends(queues).await
+    }
+
+    async fn close(&self, ends: &[QueueEnd]) -> Result<()> {
+        self.answer()?;
+        self.bus.close(ends).await
     }
 
     async fn trim(&self, queues: &[String]) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
-use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
 
 pub struct SharedBus(pub Arc<dyn Bus>);
 
@@ -39,8 +39,12 @@ impl Bus for SharedBus {
         self.0.multiplex().await
     }
 
-    async fn close(&self, queues: &[String]) -> Result<()> {
-        self.0.close(queues).await
+    async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>> {
+        self.0.ends(queues).await
+    }
+
+    async fn close(&self, ends: &[QueueEnd]) -> Result<()> {
+        self.0.close(ends).await
     }
 
     async fn trim(&self, queues: &[String]) -> Result<()> {

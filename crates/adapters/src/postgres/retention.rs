@@ -19,13 +19,20 @@ pub(super) async fn uncleaned(db: &Client, before: Timestamp, most: usize) -> Re
     rows.iter().map(|row| job_id(row, 0)).collect()
 }
 
-pub(super) async fn mark_cleaned(db: &mut Client, fence: Fence, ids: &[JobId]) -> Result<()> {
+pub(super) async fn mark_cleaned(
+    db: &mut Client,
+    fence: Fence,
+    before: Timestamp,
+    ids: &[JobId],
+) -> Result<Vec<JobId>> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "mark_cleaned").await?;
     let statement = transaction.prepare_cached(include_str!("sql/mark_cleaned.sql")).await?;
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-    transaction.execute(&statement, &[&ids]).await?;
-    commit(transaction).await
+    let rows = transaction.query(&statement, &[&ids, &micros(before)]).await?;
+    let marked = rows.iter().map(|row| job_id(row, 0)).collect::<Result<_>>()?;
+    commit(transaction).await?;
+    Ok(marked)
 }
 
 pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, most: usize) -> Result<u64> {

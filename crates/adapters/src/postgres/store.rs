@@ -147,8 +147,8 @@ impl RunStore for PostgresStore {
         lent!(Read, self.reads(), |db| retention::uncleaned(db, before, limit))
     }
 
-    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
-        lent!(Write, &self.engine.bookkeepers, |db| retention::mark_cleaned(db, fence, ids))
+    async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
+        lent!(Write, &self.engine.bookkeepers, |db| retention::mark_cleaned(db, fence, before, ids))
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {

@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
-use redis::Pipeline;
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
+use redis::Value;
 
 use super::consumer::RedisConsumer;
 use super::dial::Dialer;
 use super::door::Doors;
-use super::entry::number;
+use super::entry::{self, number};
 use super::failure::{Intent, senseless};
 use super::line::Line;
 use super::member::{Member, PoisonShelf};
@@ -28,8 +28,6 @@ const WHAT: &str = "bus";
 const DELIVERIES_MAX: u32 = 16;
 /// How far a backlog is counted where it must be counted: where Redis has lost count of what a group was given.
 const BACKLOG_COUNTED_MAX: &str = "10000";
-/// Bounds one UNLINK.
-const CLOSE_MAX: usize = 1_000;
 /// Bounds one script's time on the server, where everybody waits for it.
 const TIDY_MAX: usize = 100;
 /// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
@@ -123,16 +121,28 @@ impl Bus for RedisBus {
         Ok(Box::new(RedisMultiplex::open(line, &self.switchboard, channels).await?))
     }
 
-    async fn close(&self, queues: &[String]) -> Result<()> {
-        if queues.is_empty() {
+    async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>> {
+        let mut ends = Vec::new();
+        for part in queues.chunks(TIDY_MAX) {
+            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
+            let value = self.line.run(Intent::Ask, &script::ENDS, &keys, &[]).await?;
+            let complaint = senseless(WHAT, &value);
+            let Value::Array(lasts) = value else { return Err(complaint) };
+            let lasts = lasts.into_iter().map(|last| entry::text(last).filter(|last| !last.is_empty()));
+            let found = part.iter().zip(lasts).filter_map(|(queue, last)| Some((queue.clone(), last?)));
+            ends.extend(found.map(|(queue, last)| QueueEnd { queue, last }));
+        }
+        Ok(ends)
+    }
+
+    async fn close(&self, ends: &[QueueEnd]) -> Result<()> {
+        if ends.is_empty() {
             return Ok(());
         }
-        let mut pipeline = Pipeline::new();
-        for part in queues.chunks(CLOSE_MAX) {
-            pipeline.cmd("UNLINK").arg(part);
-        }
-        for answer in self.line.pipe(Intent::Change, &pipeline).await? {
-            answer.extract_error().map_err(|error| super::failure::failure(WHAT, Intent::Change, error))?;
+        for part in ends.chunks(TIDY_MAX) {
+            let keys: Vec<&str> = part.iter().map(|end| end.queue.as_str()).collect();
+            let lasts: Vec<&[u8]> = part.iter().map(|end| end.last.as_bytes()).collect();
+            self.line.run(Intent::Change, &script::CLOSE, &keys, &lasts).await?;
         }
         tokio::time::sleep(CLOSE_WAIT).await;
         Ok(())

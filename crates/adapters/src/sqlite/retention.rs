@@ -18,14 +18,21 @@ pub(super) fn uncleaned(db: &Connection, before: Timestamp, limit: usize) -> Res
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn mark_cleaned(ledger: &mut Ledger<'_>, fence: Fence, ids: &[JobId]) -> Result<()> {
+pub(super) fn mark_cleaned(
+    ledger: &mut Ledger<'_>,
+    fence: Fence,
+    before: Timestamp,
+    ids: &[JobId],
+) -> Result<Vec<JobId>> {
     epoch::hold(ledger, fence, "mark_cleaned")?;
-    let mut statement =
-        ledger.db.prepare_cached("update jobs set channels_cleaned = 1 where id = ?1 and state >= 5")?;
+    let mut statement = ledger.db.prepare_cached(include_str!("sql/mark_cleaned.sql"))?;
+    let mut marked = Vec::new();
     for id in ids {
-        statement.execute([id.0.as_bytes()])?;
+        if statement.execute(params![id.0.as_bytes(), micros(before)])? > 0 {
+            marked.push(*id);
+        }
     }
-    Ok(())
+    Ok(marked)
 }
 
 pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {

@@ -140,9 +140,12 @@ impl RunStore for SqliteStore {
         self.reads().call(move |db| retention::uncleaned(db, before, limit)).await
     }
 
-    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
+    async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
         let ids = ids.to_vec();
-        self.engine.writer.call_later(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, &ids)).await
+        self.engine
+            .writer
+            .call_later(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, before, &ids))
+            .await
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {

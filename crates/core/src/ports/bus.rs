@@ -28,9 +28,12 @@ pub trait Bus: Send + Sync {
     /// One reader for many queues.
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>>;
 
-    /// Forgets queues and all they hold, pending entries included. Not an error where one does not exist. Those who still
-    /// read one go on with what is pushed afterwards.
-    async fn close(&self, queues: &[String]) -> Result<()>;
+    /// Returns where those of `queues` that exist end now, for [`close`](Self::close).
+    async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>>;
+    /// Drops the entries of each queue up to its end, pending ones included. Entries that were pushed since the end was read
+    /// stay; a queue without any is removed. Not an error if a queue does not exist. Readers of a queue go on with what is
+    /// pushed afterwards.
+    async fn close(&self, ends: &[QueueEnd]) -> Result<()>;
     /// Drops what every group of a queue was given and has acknowledged. A [`Consumer`] leaves nothing of the kind; somebody
     /// who reads the queue without one may. What is pending, or was not given to some group, is never touched.
     async fn trim(&self, queues: &[String]) -> Result<()>;
@@ -50,6 +53,14 @@ pub trait Bus: Send + Sync {
     fn is_in_process(&self) -> bool {
         false
     }
+}
+
+/// The last entry of a queue at some moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueEnd {
+    pub queue: String,
+    /// The entry's id.
+    pub last: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -149,8 +149,9 @@ pub trait RunStore: Send + Sync {
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue>;
     /// Ended jobs whose channels are not cleaned and that ended before `before`, the longest ended first.
     async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>>;
-    /// Of those that have ended; the rest are passed over.
-    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()>;
+    /// Marks as cleaned those of `ids` that ended before `before` and were not, and returns them. The others are passed over:
+    /// they run again, or did and ended since. Channels are closed only of jobs that are returned.
+    async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>>;
     /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs:
     /// at most `limit`. Answers how many.
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64>;

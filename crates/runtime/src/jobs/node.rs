@@ -1,5 +1,6 @@
 //! What all parts of a node share.
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::ports::{Bus, Clock, Leases, Multiplex, Store};
+use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -165,6 +166,14 @@ impl Node {
 
     pub fn bus(&self) -> &dyn Bus {
         &*self.ports.bus
+    }
+
+    /// Closes, of the channels that had these ends, those of `jobs`. The ends must have been read before the store was asked
+    /// whether the jobs are over.
+    pub async fn close_channels(&self, mut ends: Vec<QueueEnd>, jobs: &[JobId]) -> Result<()> {
+        let jobs: HashSet<&JobId> = jobs.iter().collect();
+        ends.retain(|end| self.channels.job_of(&end.queue).is_some_and(|(job, _)| jobs.contains(&job)));
+        self.bus().close(&ends).await
     }
 
     pub fn now(&self) -> Timestamp {

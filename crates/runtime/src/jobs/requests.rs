@@ -165,11 +165,14 @@ impl Coordinator {
         let mut purged = 0;
         let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
-            // Once a job is gone nobody would know of its channels.
-            let dead = self.store().get(&ids).await?.into_iter().flatten().filter(|job| job.status.is_dead_letter());
-            let uncleaned: Vec<JobId> = dead.filter(|job| !job.channels_cleaned).map(|job| job.id).collect();
-            node.bus().close(&node.channels.of_jobs(&uncleaned)).await?;
+            // Their ends are read first, so that a job that was retried meanwhile loses nothing.
+            let ends = node.bus().ends(&node.channels.of_jobs(&ids)).await?;
             purged += self.store().purge(&ids).await?;
+            let stored = self.store().get(&ids).await?;
+            let gone = ids.iter().zip(stored).filter(|(_, job)| job.is_none()).map(|(id, _)| *id);
+            if let Err(error) = node.close_channels(ends, &gone.collect::<Vec<_>>()).await {
+                tracing::debug!(%error, "channels of purged jobs are left to the leader's next walk over the bus");
+            }
             ids.iter().for_each(|id| node.cache.job_changed(*id));
         }
         Ok(purged)

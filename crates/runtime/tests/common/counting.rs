@@ -137,8 +137,8 @@ impl RunStore for CountingStore {
         self.inner.uncleaned(before, limit).await
     }
 
-    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
-        self.inner.mark_cleaned(fence, ids).await
+    async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
+        self.inner.mark_cleaned(fence, before, ids).await
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {

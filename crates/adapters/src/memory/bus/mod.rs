@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
-use convoke_core::ports::{Bus, Consumer, Multiplex, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -135,17 +135,22 @@ impl Bus for MemoryBus {
         Ok(Box::new(MemoryMultiplex::new(self.queues.clone())))
     }
 
-    async fn close(&self, names: &[String]) -> Result<()> {
+    async fn ends(&self, names: &[String]) -> Result<Vec<QueueEnd>> {
+        let queues = self.queues.lock();
+        let end = |name: &String| {
+            let last = queues.by_name.get(name.as_str())?.last_id()?;
+            Some(QueueEnd { queue: name.clone(), last })
+        };
+        Ok(names.iter().filter_map(end).collect())
+    }
+
+    async fn close(&self, ends: &[QueueEnd]) -> Result<()> {
         let mut queues = self.queues.lock();
-        for name in names {
-            let number = queues.number();
+        for QueueEnd { queue: name, last } in ends {
             if let Some(queue) = queues.by_name.get_mut(name.as_str()) {
-                if queue.has_members() {
-                    queue.clear(number);
-                } else {
-                    queues.by_name.remove(name.as_str());
-                }
+                queue.drop_until(last);
             }
+            queues.drop_if_idle(name);
         }
         Ok(())
     }

@@ -109,20 +109,20 @@ impl Queue {
         self.live == 0 && self.groups.len() <= 1 && !self.has_members()
     }
 
-    /// Forgets all entries, under a new number; those who read it stay.
-    pub(super) fn clear(&mut self, number: u64) {
-        self.number = number;
-        self.first = 0;
-        self.slots.clear();
-        self.live = 0;
-        for group in &mut self.groups {
-            group.next = 0;
-            group.waiting = 0;
-            group.pending.clear();
+    /// The id of its last entry, if it holds any.
+    pub(super) fn last_id(&self) -> Option<String> {
+        let last = (self.first + self.slots.len() as u64).checked_sub(1)?;
+        (!self.is_empty()).then(|| entry_id(self.number, last))
+    }
+
+    /// Drops all entries up to this one, for everybody; those who read the queue stay.
+    pub(super) fn drop_until(&mut self, last: &str) {
+        let Some(last) = entry_seq(self.number, last) else { return };
+        let end = last.saturating_add(1).min(self.first + self.slots.len() as u64);
+        for seq in self.first..end {
+            self.drop_entry(seq);
         }
-        for reader in &mut self.readers {
-            reader.next = 0;
-        }
+        self.trim();
     }
 
     /// Joins a group, which begins with everything that is held where it is new.
@@ -287,15 +287,18 @@ impl Queue {
     /// A multiplex is done with these entries: they are gone for everybody.
     pub(super) fn ack_read(&mut self, ids: &[String]) {
         let number = self.number;
-        for seq in ids.iter().filter_map(|id| entry_seq(number, id)) {
-            if self.finish(seq) {
-                for group in &mut self.groups {
-                    let was_given = group.pending.remove(&seq).is_some();
-                    group.waiting -= u64::from(!was_given && seq >= group.next);
-                }
+        ids.iter().filter_map(|id| entry_seq(number, id)).for_each(|seq| self.drop_entry(seq));
+        self.trim();
+    }
+
+    /// Ends an entry for every group and reader.
+    fn drop_entry(&mut self, seq: u64) {
+        if self.finish(seq) {
+            for group in &mut self.groups {
+                let was_given = group.pending.remove(&seq).is_some();
+                group.waiting -= u64::from(!was_given && seq >= group.next);
             }
         }
-        self.trim();
     }
 }
 

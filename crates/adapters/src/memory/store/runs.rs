@@ -6,7 +6,7 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{Ownership, RunReport, Status};
+use convoke_core::jobs::{Job, Ownership, RunReport, Status};
 use convoke_core::ports::store::{
     Cutoffs, DispatchOrder, Dispatched, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
     Reassigned, Recorded, RunStore, Window,
@@ -84,15 +84,19 @@ impl RunStore for MemoryStore {
         Ok(ended.filter_map(|(_, seq)| state.rows.get(seq)).map(|row| row.job.id).collect())
     }
 
-    async fn mark_cleaned(&self, fence: Fence, ids: &[JobId]) -> Result<()> {
+    async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
         let mut state = self.fenced(fence, "mark_cleaned")?;
+        let mut marked = Vec::new();
         for id in ids {
-            let ended = state.row(*id).filter(|row| !row.job.status.is_live()).map(|row| row.seq);
-            if let Some(seq) = ended {
+            let has_ended = |job: &Job| !job.status.is_live() && job.completed_at.is_some_and(|at| at < before);
+            let is_due = |job: &Job| has_ended(job) && !job.channels_cleaned;
+            let due = state.row(*id).filter(|row| is_due(&row.job)).map(|row| row.seq);
+            if let Some(seq) = due {
                 state.change(seq, |row| row.job.channels_cleaned = true);
+                marked.push(*id);
             }
         }
-        Ok(())
+        Ok(marked)
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {

@@ -1,5 +1,10 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
 //!
+//! A job may run again at any time, and a leader may be paused at any line and be a former leader when it goes on. So the ends
+//! of the channels are read first; then the store is asked, in a fenced write, which of the jobs are still over; then the
+//! channels of those are closed up to these ends. What a later run says comes after them, and stays. A leader that dies
+//! between the write and the close leaves strays.
+//!
 //! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
 //! and then by walking over the bus; so are entries that workers have acknowledged and not deleted, and the channels of queues
 //! whose workers have gone.
@@ -40,8 +45,9 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
         }
-        node.bus().close(&node.channels.of_jobs(&jobs)).await?;
-        node.store().mark_cleaned(term.fence(), &jobs).await?;
+        let ends = node.bus().ends(&node.channels.of_jobs(&jobs)).await?;
+        let marked = node.store().mark_cleaned(term.fence(), before, &jobs).await?;
+        node.close_channels(ends, &marked).await?;
         if jobs.len() < batch_size {
             return Ok(());
         }
@@ -74,13 +80,14 @@ async fn close_strays(node: &Node, term: &Term, open: &[String]) -> Result<()> {
         if term.is_over() {
             return Ok(());
         }
+        let ends = node.bus().ends(&node.channels.of_jobs(jobs)).await?;
         let stored = node.store().get(jobs).await?;
         let is_stray = |job: &Option<Job>| job.as_ref().is_none_or(|job| job.channels_cleaned);
         let strays = jobs.iter().zip(stored).filter(|(_, job)| is_stray(job));
         let strays: Vec<JobId> = strays.map(|(id, _)| *id).collect();
         if !strays.is_empty() {
             debug!(jobs = strays.len(), "closing channels that were opened after their job had ended");
-            node.bus().close(&node.channels.of_jobs(&strays)).await?;
+            node.close_channels(ends, &strays).await?;
         }
     }
     Ok(())

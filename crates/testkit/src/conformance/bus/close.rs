@@ -1,4 +1,4 @@
-//! Closing: queues and all they hold are forgotten.
+//! Closing: queues are forgotten with all that they held when it was decided.
 
 use std::time::Duration;
 
@@ -10,8 +10,11 @@ pub async fn a_closed_queue_holds_nothing(bus: &dyn Bus, _advance: impl AsyncFn(
     push(bus, "a", &["1"]).await;
     push(bus, "b", &["2"]).await;
     push(bus, "c", &["3"]).await;
-    bus.close(&["a".into(), "b".into(), "never there".into()]).await.expect("close");
-    bus.close(&["a".into()]).await.expect("not an error where it is gone");
+    let all = ["a".into(), "b".into(), "never there".into()];
+    let ends = bus.ends(&all).await.expect("ends");
+    assert_eq!(ends.iter().map(|end| end.queue.as_str()).collect::<Vec<_>>(), ["a", "b"], "of those that are there");
+    bus.close(&ends).await.expect("close");
+    bus.close(&ends).await.expect("not an error where it is gone");
     for queue in ["a", "b"] {
         assert_eq!(bus.backlog(queue, "g").await.expect("backlog"), 0);
         assert_silent(join(bus, queue, "g", "c").await.take(1)).await;
@@ -23,7 +26,7 @@ pub async fn a_closed_queue_forgets_pending_entries(bus: &dyn Bus, _advance: imp
     let (one, two) = (join(bus, "q", "g", "c1").await, join(bus, "q", "g", "c2").await);
     push(bus, "q", &["a", "b"]).await;
     let taken = take(&*one, 1).await;
-    bus.close(&["q".into()]).await.expect("close");
+    close(bus, &["q".into()]).await;
     assert!(soon(two.take_over(Duration::ZERO, 9)).await.is_empty());
     assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 0);
     one.ack(&ids(&taken)).await.expect("passed over");
@@ -37,7 +40,7 @@ pub async fn those_who_read_a_closed_queue_go_on(bus: &dyn Bus, _advance: impl A
     push(bus, "q", &["lost"]).await;
     push(bus, &channel("m"), &["lost"]).await;
     let old = take(&*consumer, 1).await;
-    bus.close(&["q".into(), channel("m")]).await.expect("close");
+    close(bus, &["q".into(), channel("m")]).await;
     push(bus, "q", &["new"]).await;
     push(bus, &channel("m"), &["new"]).await;
     consumer.ack(&ids(&old)).await.expect("of an entry that is no more");
@@ -52,7 +55,7 @@ pub async fn an_acknowledgement_from_before_the_close_hits_nothing_new(bus: &dyn
     let old = join(bus, "q", "g", "c1").await;
     push(bus, "q", &["old"]).await;
     let before = take(&*old, 1).await;
-    bus.close(&["q".into()]).await.expect("close");
+    close(bus, &["q".into()]).await;
     push(bus, "q", &["new"]).await;
     take(&*old, 1).await;
     old.ack(&ids(&before)).await.expect("ack");
@@ -68,8 +71,27 @@ pub async fn queues_that_hold_something_are_found_by_the_beginning_of_their_name
     for queue in ["p.job.1", "p.job.2", "p*job.3", "q.job.4"] {
         push(bus, queue, &["x"]).await;
     }
-    bus.close(&["p.job.2".into()]).await.expect("close");
+    close(bus, &["p.job.2".into()]).await;
     assert_eq!(bus.queues("p.").await.expect("queues"), ["p.job.1"]);
     assert_eq!(bus.queues("p*").await.expect("queues"), ["p*job.3"], "a prefix is no pattern");
     assert!(bus.queues("nothing").await.expect("queues").is_empty());
+}
+
+pub async fn what_is_pushed_after_the_end_was_read_stays(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    push(bus, &channel("a"), &["old", "old"]).await;
+    push(bus, &channel("b"), &["old"]).await;
+    let ends = bus.ends(&[channel("a"), channel("b")]).await.expect("ends");
+    push(bus, &channel("a"), &["new", "newer"]).await;
+    bus.close(&ends).await.expect("close");
+    push(bus, &channel("b"), &["new"]).await;
+    bus.close(&ends).await.expect("an end of long ago");
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&[channel("a"), channel("b")]).await.expect("add");
+    let mut came = Vec::new();
+    while came.len() < 3 {
+        let batch = soon(multiplex.next()).await;
+        came.extend(batch.into_iter().flat_map(|(_, entries)| entries).map(|entry| entry.body));
+    }
+    came.sort();
+    assert_eq!(came, ["new", "new", "newer"].map(body));
 }

@@ -83,6 +83,7 @@ macro_rules! bus_conformance {
                 a_closed_queue_forgets_pending_entries,
                 those_who_read_a_closed_queue_go_on,
                 an_acknowledgement_from_before_the_close_hits_nothing_new,
+                what_is_pushed_after_the_end_was_read_stays,
                 queues_that_hold_something_are_found_by_the_beginning_of_their_names,
             ]
         );

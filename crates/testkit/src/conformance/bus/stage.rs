@@ -54,6 +54,12 @@ pub async fn join(bus: &dyn Bus, queue: &str, group: &str, name: &str) -> Box<dy
     bus.consumer(queue, group, name).await.expect("consumer")
 }
 
+/// Closes queues with all that they hold now.
+pub async fn close(bus: &dyn Bus, queues: &[String]) {
+    let ends = bus.ends(queues).await.expect("ends");
+    bus.close(&ends).await.expect("close");
+}
+
 /// Takes until there are `count`, however they are portioned.
 pub async fn take(consumer: &dyn Consumer, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();

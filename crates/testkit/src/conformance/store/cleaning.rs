@@ -26,7 +26,8 @@ pub async fn a_job_that_spoke_by_its_channels_is_uncleaned_until_it_is_marked(st
     assert_eq!(uncleaned(store).await, [2, 1].map(job_id), "the longest ended first, and none that is live");
     assert_eq!(store.uncleaned(at(5), 9).await.expect("uncleaned"), [job_id(2)], "before, not at");
     assert_eq!(store.uncleaned(at(9), 1).await.expect("uncleaned"), [job_id(2)]);
-    store.mark_cleaned(stage.fence, &[2, 3, 9].map(job_id)).await.expect("mark");
+    let marked = store.mark_cleaned(stage.fence, at(99), &[2, 3, 9].map(job_id)).await.expect("mark");
+    assert_eq!(marked, [job_id(2)], "neither a live job nor one that is not there");
     assert!(stage.job(job_id(2)).await.channels_cleaned);
     assert!(!stage.job(job_id(3)).await.channels_cleaned, "a live job is passed over");
     assert_eq!(uncleaned(store).await, [job_id(1)]);
@@ -84,6 +85,23 @@ pub async fn a_redriven_job_must_be_cleaned_again(store: &dyn Store) {
     assert_eq!(uncleaned(store).await, [job_id(1)]);
 }
 
+pub async fn a_job_that_ended_again_since_it_was_due_is_not_marked(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    stage.end_by_channel(&run, at(1), failed_for_good("x")).await;
+    assert_eq!(store.uncleaned(at(5), 9).await.expect("uncleaned"), [job_id(1)]);
+    store.redrive(&[job_id(1)], at(6)).await.expect("redrive");
+    let mark = async |before| store.mark_cleaned(stage.fence, before, &[job_id(1)]).await.expect("mark");
+    assert!(mark(at(5)).await.is_empty(), "it is live");
+    let run = stage.dispatch_one(at(7)).await;
+    stage.end_by_channel(&run, at(8), completed()).await;
+    assert!(mark(at(5)).await.is_empty(), "its last words may be unread");
+    assert!(!stage.job(job_id(1)).await.channels_cleaned);
+    assert_eq!(mark(at(9)).await, [job_id(1)]);
+    assert!(stage.job(job_id(1)).await.channels_cleaned);
+    assert!(mark(at(9)).await.is_empty(), "once");
+}
+
 pub async fn each_kind_expires_by_its_own_cutoff(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let once = |n| NewJob { max_retries: 0, ..job(n) };
@@ -112,7 +130,7 @@ pub async fn what_is_not_cleaned_does_not_expire(store: &dyn Store) {
     let run = stage.run(job(1)).await;
     stage.end_by_channel(&run, at(10), completed()).await;
     assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 0);
-    store.mark_cleaned(stage.fence, &[job_id(1)]).await.expect("mark");
+    store.mark_cleaned(stage.fence, at(99), &[job_id(1)]).await.expect("mark");
     assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 1);
 }
 
@@ -122,7 +140,7 @@ pub async fn history_and_logs_expire_with_their_job(store: &dyn Store) {
     stage.apply(RunReport { logs: vec![log("a")], ..report(&run).ended(at(1), lost(), 0.0) }).await;
     let run = stage.dispatch_one(at(2)).await;
     stage.end(&run, at(3), completed()).await;
-    store.mark_cleaned(stage.fence, &[job_id(1)]).await.expect("mark");
+    store.mark_cleaned(stage.fence, at(99), &[job_id(1)]).await.expect("mark");
     assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 1);
     assert!(stage.history(job_id(1)).await.is_empty());
     assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());

@@ -91,7 +91,7 @@ impl Workload<'_> {
                 let ids = self.any_ids(2);
                 self.deleted += store.purge(&ids).await.expect("purge");
                 let due = store.uncleaned(now, 3).await.expect("uncleaned");
-                store.mark_cleaned(fence, &due).await.expect("mark");
+                store.mark_cleaned(fence, now, &due).await.expect("mark");
                 let cutoff = at(self.second - 40);
                 let cutoffs = Cutoffs { completed: cutoff, cancelled: cutoff, dead: cutoff };
                 self.deleted += store.expire(fence, cutoffs, 2).await.expect("expire");

@@ -60,9 +60,9 @@ pub async fn a_former_leader_cannot_mark_channels_cleaned(store: &dyn Store) {
     let run = stage.run(job(1)).await;
     stage.end_by_channel(&run, at(5), completed()).await;
     let fence = stage.depose().await;
-    assert_fenced(store.mark_cleaned(stage.fence, &[job_id(1)]).await);
+    assert_fenced(store.mark_cleaned(stage.fence, at(9), &[job_id(1)]).await);
     assert!(!stage.job(job_id(1)).await.channels_cleaned);
-    store.mark_cleaned(fence, &[job_id(1)]).await.expect("the leader's own");
+    store.mark_cleaned(fence, at(9), &[job_id(1)]).await.expect("the leader's own");
     assert!(stage.job(job_id(1)).await.channels_cleaned);
 }
 

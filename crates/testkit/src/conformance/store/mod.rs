@@ -197,6 +197,7 @@ macro_rules! store_conformance {
                 a_judged_end_says_nothing_of_channels,
                 a_cancelled_job_needs_cleaning_only_if_it_was_ever_dispatched,
                 a_redriven_job_must_be_cleaned_again,
+                a_job_that_ended_again_since_it_was_due_is_not_marked,
                 each_kind_expires_by_its_own_cutoff,
                 what_is_not_cleaned_does_not_expire,
                 history_and_logs_expire_with_their_job,

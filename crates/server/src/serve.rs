@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Usage, line, usage};
 use crate::config::{self, Config, Flags, Load, Surroundings, without_password};
-use crate::http::{self, Access, AppState, Info};
+use crate::http::{self, Access, AppState, Info, Policy, PublicPaths};
 use crate::shards::{self, Shards};
 use crate::stop::Stop;
 use crate::{demo, logs, recorder};
@@ -117,7 +117,7 @@ struct Server {
     address: SocketAddr,
     coordinator: Coordinator,
     shards: Option<Shards>,
-    access: Access,
+    access: Policy,
     info: Info,
     metrics: PrometheusHandle,
 }
@@ -125,7 +125,7 @@ struct Server {
 impl Server {
     async fn start(config: &Config, surroundings: &Surroundings, wants_shards: bool) -> Result<Server> {
         let addresses = resolve("http.bind", &config.http.bind).await?;
-        let access = access(config, &addresses)?;
+        let access = policy(config, &addresses)?;
         let listener = listen(&config.http.bind, &addresses).await?;
         let address = listener.local_addr()?;
         let node = node_id(config)?;
@@ -231,6 +231,17 @@ pub async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener>
     })
 }
 
+/// Who may do what, beside the paths that are open to all.
+fn policy(config: &Config, addresses: &[SocketAddr]) -> Result<Policy> {
+    let public: PublicPaths = config.http.public.parse().map_err(anyhow::Error::msg)?;
+    // What is not public is then closed to other machines.
+    let access = match access(config, addresses) {
+        Err(_) if !public.is_none() => Access::Loopback,
+        access => access?,
+    };
+    Ok(Policy { access, public, hosts: config.http.hosts.clone() })
+}
+
 /// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
 pub fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
     if !config.http.tokens.is_empty() {
@@ -246,7 +257,8 @@ pub fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
     bail!(
         "refusing to listen on {} without tokens, because whoever can reach it could do everything. \
          Set tokens (CONVOKE_HTTP__TOKENS=\"admin:SECRET,worker:SECRET\", or in convoke.toml [[http.tokens]] with token \
-         and role), listen on loopback (--http 127.0.0.1:3000), or say --insecure",
+         and role), listen on loopback (--http 127.0.0.1:3000), open probes and metrics only \
+         (CONVOKE_HTTP__PUBLIC=health,metrics), or say --insecure",
         config.http.bind
     )
 }
@@ -296,6 +308,17 @@ mod tests {
         assert!(matches!(access, Ok(Access::Tokens(_))));
         let access = listening("127.0.0.1:0", |config| config.http.tokens.push(token));
         assert!(matches!(access, Ok(Access::Tokens(_))));
+    }
+
+    #[test]
+    fn with_public_paths_no_token_is_wanted_and_the_rest_is_closed_to_others() {
+        let mut config = Config::default();
+        config.http.public = "health,metrics".into();
+        config.http.hosts = vec!["jobs".into()];
+        let policy = policy(&config, &["0.0.0.0:3000".parse().expect("an address")]).expect("allowed");
+        assert!(matches!(policy.access, Access::Loopback));
+        assert!(policy.public.health && policy.public.metrics);
+        assert_eq!(policy.hosts, ["jobs"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use convoke_core::Invalid;
 
 use super::{Config, Limits, Schedules};
+use crate::http::PublicPaths;
 
 impl Config {
     pub fn check(&self) -> Result<(), Invalid> {
@@ -17,6 +18,15 @@ impl Config {
 
     fn check_http(&self) -> Result<(), Invalid> {
         host_and_port(&self.http.bind).map_err(|message| Invalid::new("http.bind", message))?;
+        self.http.public.parse::<PublicPaths>().map_err(|message| Invalid::new("http.public", message))?;
+        for (index, name) in self.http.hosts.iter().enumerate() {
+            let is_name =
+                |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+            if !is_name(name) {
+                let message = format!("expected a host name without a port, such as \"jobs.internal\", got {name:?}");
+                return Err(Invalid::new(format!("http.hosts[{index}]"), message));
+            }
+        }
         for (index, token) in self.http.tokens.iter().enumerate() {
             if token.token.is_empty() || !token.token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 let message = "expected printable ASCII characters without spaces";
@@ -138,6 +148,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_key_and_what_was_expected() {
+        let said = refusal(|config| config.http.public = "all".into());
+        assert_eq!(said, r#"http.public: expected health, metrics or both with a comma between, got "all""#);
+        let said = refusal(|config| config.http.hosts = vec!["a:80".into()]);
+        assert_eq!(said, r#"http.hosts[0]: expected a host name without a port, such as "jobs.internal", got "a:80""#);
         let said = refusal(|config| config.http.bind = "3000".into());
         assert_eq!(said, r#"http.bind: expected "host:port" such as "127.0.0.1:3000", got "3000""#);
         let said = refusal(|config| config.shards.bind = "0.0.0.0:5555".into());

@@ -79,8 +79,14 @@ fn value_like(default: &Value, key: &str, text: &str) -> Result<Value, String> {
         Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
         Value::Num(..) => number(text).map_or_else(|| Value::from(text), Value::from),
         Value::Array(..) if key == "http.tokens" => Value::from(tokens(text)?),
+        Value::Array(..) => Value::from(words(text)),
         _ => Value::from(text),
     })
+}
+
+/// Text with commas between.
+fn words(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// `role:token,role:token`.
@@ -101,12 +107,19 @@ fn tokens(text: &str) -> Result<Vec<Dict>, String> {
     Ok(tokens)
 }
 
-/// The keys that older deployments' variables set. `bind` is where the file or the default would listen.
-pub fn inherited(variables: &Variables, bind: &str) -> Result<Dict, String> {
+/// The keys that older deployments' variables set. `bind` is where the file or the default would listen; with public paths it
+/// is on all addresses, or on `HOST`.
+pub fn inherited(variables: &Variables, bind: &str, public: bool) -> Result<Dict, String> {
     let mut set = Dict::new();
-    if let Some(port) = text(variables, "PORT") {
-        let port: u16 = port.parse().map_err(|_| format!("PORT: expected a port from 0 to 65535, got {port:?}"))?;
-        let host = bind.rsplit_once(':').map_or(bind, |(host, _)| host);
+    let port = text(variables, "PORT")
+        .map(|port| port.parse::<u16>().map_err(|_| format!("PORT: expected a port from 0 to 65535, got {port:?}")));
+    let port = port.transpose()?.map(|port| port.to_string());
+    // Shells set it to the machine's name: it counts only if the server is meant to be reached.
+    let host = text(variables, "HOST").filter(|_| public);
+    if port.is_some() || host.is_some() {
+        let (bind_host, bind_port) = bind.rsplit_once(':').unwrap_or((bind, "3000"));
+        let host = host.unwrap_or(if public { "0.0.0.0" } else { bind_host });
+        let port = port.as_deref().unwrap_or(bind_port);
         insert(&mut set, "http.bind", Value::from(format!("{host}:{port}")));
     }
     let (host, port) = (text(variables, "SHARD_COORDINATOR_BIND_HOST"), text(variables, "SHARD_COORDINATOR_BIND_PORT"));

@@ -54,7 +54,10 @@ impl Load {
             figment = figment.merge(file);
         }
         let bind: String = figment.extract_inner("http.bind").map_err(|error| self.refusal(error, &keys))?;
-        let inherited = environment::inherited(&self.variables, &bind).map_err(|message| anyhow!(message))?;
+        let public = self.variables.get("CONVOKE_HTTP__PUBLIC").cloned();
+        let public =
+            public.or_else(|| figment.extract_inner("http.public").ok()).is_some_and(|paths| !paths.is_empty());
+        let inherited = environment::inherited(&self.variables, &bind, public).map_err(|message| anyhow!(message))?;
         let set = environment::keys_set(&self.variables, &keys).map_err(|message| anyhow!(message))?;
         let config: Config = figment
             .merge(Layer { name: "the environment", values: inherited })
@@ -72,7 +75,7 @@ impl Load {
     /// Whether somebody asked for what `key` is.
     pub fn sets(&self, key: &str) -> bool {
         let inherited =
-            environment::inherited(&self.variables, "").is_ok_and(|set| Value::from(set).find(key).is_some());
+            environment::inherited(&self.variables, "", false).is_ok_and(|set| Value::from(set).find(key).is_some());
         inherited || !self.origin(key).is_empty()
     }
 

@@ -43,6 +43,10 @@ sections! {
     Http {
         /// `host:port`; port 0 takes a free one.
         bind: String = "127.0.0.1:3000".into(),
+        /// `health,metrics`: these are open to all without a token, and a `PORT` or `HOST` listens on all addresses.
+        public: String = String::new(),
+        /// Names that a server without tokens accepts in `Host`, beside addresses and `localhost`.
+        hosts: Vec<String> = Vec::new(),
         /// Listen beyond loopback without tokens.
         insecure: bool = false,
         tokens: Vec<Token> = Vec::new(),

@@ -3,10 +3,9 @@
 //! It loads nothing from elsewhere and has no script. Where tokens are asked for, it shows what runs only to those who
 //! may read, and to everybody else no more than where the documentation is.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Html;
 use axum::{Router, routing};
-use http::HeaderMap;
 
 use crate::http::AppState;
 
@@ -16,8 +15,8 @@ pub fn routes() -> Router<AppState> {
     Router::new().route("/", routing::get(page))
 }
 
-async fn page(State(state): State<AppState>, headers: HeaderMap) -> Html<String> {
-    let rows = if state.access.may_read(&headers) {
+async fn page(State(state): State<AppState>, request: Request) -> Html<String> {
+    let rows = if state.access.may_read(request.headers(), request.extensions()) {
         what_runs(&state)
     } else {
         vec![("what runs", "shown to requests with a token (Authorization: Bearer …)".into())]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, Method, Request};
+use http::{Extensions, HeaderMap, Method, Request};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -25,6 +25,105 @@ pub enum Access {
     Insecure,
     /// By token.
     Tokens(Tokens),
+}
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+impl Peer {
+    fn is_local(self) -> bool {
+        self.0.to_canonical().is_loopback()
+    }
+}
+
+/// Which paths are open to everybody who can reach the server, with or without tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PublicPaths {
+    /// `/health`, `/livez` and `/readyz`.
+    pub health: bool,
+    pub metrics: bool,
+}
+
+impl PublicPaths {
+    pub fn is_none(self) -> bool {
+        self == PublicPaths::default()
+    }
+
+    fn opens(self, method: &Method, path: &str) -> bool {
+        let reads = method == Method::GET || method == Method::HEAD;
+        reads
+            && match path {
+                "/health" | "/livez" | "/readyz" => self.health,
+                "/metrics" => self.metrics,
+                _ => false,
+            }
+    }
+}
+
+impl FromStr for PublicPaths {
+    type Err = String;
+
+    /// Reads `health,metrics`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut paths = PublicPaths::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "health" => paths.health = true,
+                "metrics" => paths.metrics = true,
+                _ => return Err(format!("expected health, metrics or both with a comma between, got {word:?}")),
+            }
+        }
+        Ok(paths)
+    }
+}
+
+/// Who is let in: [`Access`], beside what is open to all.
+///
+/// With public paths a server without tokens may listen beyond loopback. Everything else is then open to requests that come
+/// from its own machine, and to nobody else.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub access: Access,
+    pub public: PublicPaths,
+    /// Names beside addresses and `localhost` that a server without tokens accepts in `Host`.
+    pub hosts: Vec<String>,
+}
+
+impl From<Access> for Policy {
+    fn from(access: Access) -> Self {
+        Policy { access, public: PublicPaths::default(), hosts: Vec::new() }
+    }
+}
+
+impl Policy {
+    /// Lets a request in, or says why not.
+    pub fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
+        if self.public.opens(request.method(), request.uri().path()) {
+            return Ok(());
+        }
+        if !matches!(self.access, Access::Loopback) {
+            return self.access.check(request);
+        }
+        if !self.is_from_here(request.extensions()) {
+            let message = "without tokens only this machine may ask for this; configure tokens (http.tokens)";
+            return Err(ApiError::forbidden(message));
+        }
+        refuse_foreign_pages(request.headers(), request.uri().host(), &self.hosts)
+    }
+
+    /// Whether the caller may see what a page open to all should not show.
+    pub fn may_read(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
+        match &self.access {
+            Access::Loopback => self.is_from_here(extensions),
+            access => access.may_read(headers),
+        }
+    }
+
+    /// A server on loopback is reached by its own machine alone; one that listens everywhere looks at who asks.
+    fn is_from_here(&self, extensions: &Extensions) -> bool {
+        self.public.is_none() || extensions.get::<Peer>().is_some_and(|peer| peer.is_local())
+    }
 }
 
 /// What a token may be used for.
@@ -114,7 +213,7 @@ impl Access {
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         match self {
             Access::Insecure => Ok(()),
-            Access::Loopback => refuse_foreign_pages(request.headers(), request.uri().host()),
+            Access::Loopback => refuse_foreign_pages(request.headers(), request.uri().host(), &[]),
             Access::Tokens(tokens) => {
                 let Some(needed) = needed(request.method(), request.uri().path()) else { return Ok(()) };
                 let role = self::role(tokens, request.headers())?;
@@ -167,17 +266,18 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
 
 /// A page from elsewhere reaches a loopback server in two ways: by a name of its own that it lets point here (its `Host`
 /// then is that name), or by posting to our address blindly (its `Origin` then is not ours).
-fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>) -> Result<(), ApiError> {
+fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>, names: &[String]) -> Result<(), ApiError> {
     let host = match (target, headers.get(HOST)) {
         (Some(host), _) => host,
         (None, Some(host)) => host.to_str().unwrap_or_default(),
         // HTTP/1.0, or by hand: no browser leaves it out.
         (None, None) => return Ok(()),
     };
-    if !is_local_name(host) {
+    let is_named = |name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    if !is_local_name(host) && !is_named(name_of(host)) {
         let message = format!(
             "this server is open to its own machine only and takes no request for the host {host:?}; use an address or \
-             localhost, or configure tokens"
+             localhost, allow the name (http.hosts), or configure tokens"
         );
         return Err(ApiError::forbidden(message));
     }
@@ -189,11 +289,16 @@ fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>) -> Result<(),
     Err(ApiError::forbidden(format!("this server takes no request from a page of {origin:?}; configure tokens")))
 }
 
-fn is_local_name(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+/// A host without its port.
+fn name_of(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => host.rsplit_once(':').filter(|(name, _)| !name.contains(':')).map_or(host, |(name, _)| name),
-    };
+    }
+}
+
+fn is_local_name(host: &str) -> bool {
+    let name = name_of(host);
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
@@ -267,6 +372,38 @@ mod tests {
             let refused = Access::Loopback.check(&request("GET", "/v1/jobs", &[("host", host)])).expect_err(host);
             assert_eq!(refused.code, "forbidden");
         }
+    }
+
+    #[test]
+    fn public_paths_are_open_to_all_and_the_rest_to_this_machine() {
+        let policy = Policy { public: "health, metrics".parse().expect("known"), ..Access::Loopback.into() };
+        let from = |peer: Option<&str>, method, path| {
+            let mut request = request(method, path, &[("host", "10.0.0.7:3000")]);
+            let peer = peer.map(|peer| Peer(peer.parse().expect("an address")));
+            peer.map(|peer| request.extensions_mut().insert(peer));
+            policy.check(&request).is_ok()
+        };
+        for path in ["/health", "/livez", "/readyz", "/metrics"] {
+            assert!(from(Some("10.0.0.9"), "GET", path) && from(None, "GET", path), "{path}");
+            assert!(!from(Some("10.0.0.9"), "POST", path), "{path}");
+        }
+        for path in ["/", "/v1/jobs", "/openapi.json", "/healthy", "/metrics/"] {
+            assert!(!from(Some("10.0.0.9"), "GET", path) && !from(None, "GET", path), "{path}");
+            assert!(from(Some("127.0.0.1"), "GET", path) && from(Some("::ffff:127.0.0.1"), "GET", path), "{path}");
+        }
+        let health_only = Policy { public: "health".parse().expect("known"), ..by_tokens().into() };
+        assert!(health_only.check(&request("GET", "/metrics", &[])).is_err());
+        assert!("health,all".parse::<PublicPaths>().is_err());
+    }
+
+    #[test]
+    fn names_that_are_allowed_are_accepted_in_host() {
+        let policy = Policy { hosts: vec!["jobs.internal".into()], ..Access::Loopback.into() };
+        for (host, allowed) in [("jobs.internal", true), ("Jobs.Internal:3000", true), ("evil.jobs.internal", false)] {
+            assert_eq!(policy.check(&request("GET", "/v1/jobs", &[("host", host)])).is_ok(), allowed, "{host}");
+        }
+        let post = |origin| request("POST", "/v1/jobs", &[("host", "jobs.internal"), ("origin", origin)]);
+        assert!(policy.check(&post("https://jobs.internal")).is_ok() && policy.check(&post("https://evil")).is_err());
     }
 
     #[test]

@@ -42,7 +42,7 @@ use tower::Service;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::shards::Shards;
-pub use access::{Access, Role};
+pub use access::{Access, Policy, PublicPaths, Role};
 use error::ApiError;
 pub use serve::{serve, serve_metrics};
 
@@ -63,7 +63,7 @@ pub struct Shared {
     pub coordinator: Coordinator,
     /// None where it is switched off.
     pub shards: Option<Shards>,
-    pub access: Access,
+    pub access: Policy,
     pub info: Info,
     pub metrics: PrometheusHandle,
     /// Set when the server closes: what waits on behalf of a client answers at once.
@@ -77,14 +77,14 @@ impl AppState {
     pub fn new(
         coordinator: Coordinator,
         shards: Option<Shards>,
-        access: Access,
+        access: impl Into<Policy>,
         info: Info,
         metrics: PrometheusHandle,
     ) -> Self {
         AppState(Arc::new(Shared {
             coordinator,
             shards,
-            access,
+            access: access.into(),
             info,
             metrics,
             closing: CancellationToken::new(),

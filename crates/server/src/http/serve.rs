@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::access::Peer;
 use super::error::ApiError;
 use super::{Access, AppState, Front, system};
 
@@ -106,10 +107,12 @@ where
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let stream = next(&listener).await;
+        let (stream, peer) = next(&listener).await;
         let answer = answer.clone();
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let answered = answer(request.map(Body::new));
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            let answered = answer(request);
             async move { Ok::<_, Infallible>(answered.await) }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
@@ -123,15 +126,15 @@ where
     }
 }
 
-async fn next(listener: &TcpListener) -> TcpStream {
+async fn next(listener: &TcpListener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 // Answers are written whole: nothing is gained by waiting for more.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "connection closed before it was accepted");
                 }
-                return stream;
+                return (stream, Peer(address.ip()));
             }
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection failed");

@@ -1,9 +1,9 @@
 //! For those who run it: probes and metrics.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
@@ -45,7 +45,7 @@ struct Check {
     (status = 200, description = "All do", body = doc::Health),
     (status = 503, description = "One does not: which and, for a token that may read, why", body = doc::Health),
 ))]
-async fn health(State(state): State<AppState>, headers: HeaderMap) -> Response {
+async fn health(State(state): State<AppState>, request: Request) -> Response {
     let mut checks = state.coordinator.health().await;
     if let Some(shards) = &state.shards {
         let detail = shards.health().err();
@@ -53,7 +53,7 @@ async fn health(State(state): State<AppState>, headers: HeaderMap) -> Response {
     }
     let healthy = checks.iter().all(|check| check.is_healthy);
     // A backend's error may name addresses and databases: for those who may read.
-    let shows_details = state.access.may_read(&headers);
+    let shows_details = state.access.may_read(request.headers(), request.extensions());
     let checks = checks.into_iter().map(|check| Check {
         component: check.component,
         is_healthy: check.is_healthy,

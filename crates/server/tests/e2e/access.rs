@@ -1,6 +1,8 @@
 //! Who may do what: loopback is open, elsewhere tokens with roles or a refusal to start.
 
-use convoke_testkit::process::Node;
+use std::net::SocketAddr;
+
+use convoke_testkit::process::{Http, Node};
 use serde_json::{Value, json};
 
 use super::server;
@@ -82,4 +84,26 @@ async fn the_command_line_takes_a_token() {
     cli.run(["job", "list", "--token", "r-secret"]).await.expect(0);
     cli.env.push(("CONVOKE_TOKEN".into(), "r-secret".into()));
     cli.run(["job", "list"]).await.expect(0);
+}
+
+#[tokio::test]
+async fn probes_and_metrics_can_be_opened_to_all_and_nothing_else() {
+    let node = server().args(["--http", "0.0.0.0:0"]).set("http.public", "health,metrics").start().await;
+    let port = node.http().address().port();
+    let local = |host: [u8; 4]| Http::new(SocketAddr::from((host, port)));
+    // This machine as it is seen from outside: by an address that is not loopback, where it has one.
+    let outside = tokio::net::UdpSocket::bind("0.0.0.0:0").await.expect("a socket");
+    let outside = match outside.connect("192.0.2.1:9").await.and_then(|()| outside.local_addr()) {
+        Ok(address) if !address.ip().is_loopback() => Http::new(SocketAddr::new(address.ip(), port)),
+        _ => return eprintln!("skipped: this machine has no address but loopback"),
+    };
+    for path in ["/health", "/livez", "/readyz", "/metrics"] {
+        assert_eq!(outside.get(path).await.expect("an answer").status, 200, "{path}");
+    }
+    for path in ["/", "/v1/jobs", "/v1/cluster", "/openapi.json"] {
+        assert_eq!(outside.get(path).await.expect("an answer").expect(403)["error"]["code"], "forbidden", "{path}");
+        assert_eq!(local([127, 0, 0, 1]).get(path).await.expect("an answer").status, 200, "{path}");
+    }
+    let enqueued = outside.post("/v1/jobs", json!({ "type": "t" })).await.expect("an answer");
+    assert_eq!(enqueued.status, 403);
 }

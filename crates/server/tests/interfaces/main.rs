@@ -177,7 +177,11 @@ async fn every_configuration_key_and_its_default() {
             // Without a fixed default it must be possible to set it.
             "" => {
                 let name = format!("CONVOKE_{}", key.to_uppercase().replace('.', "__"));
-                let value = if key == "leases.url" { "memory:" } else { "given" };
+                let value = match key {
+                    "leases.url" => "memory:",
+                    "http.public" => "health",
+                    _ => "given",
+                };
                 let mut cli = builder.cli();
                 cli.env = vec![(name, value.into())];
                 printed(&cli).await.get(key).map(String::as_str) == Some(value)

@@ -115,10 +115,12 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 44] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 67] = [
+pub const KEYS: [(Capability, &str, &str); 69] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
+    (Jobs, "http.public", ""),
+    (Jobs, "http.hosts", "[]"),
     (Jobs, "http.insecure", "false"),
     (Jobs, "store.url", "sqlite:convoke.db"),
     (Jobs, "bus.url", "memory:"),

@@ -68,6 +68,7 @@ fn every_key_can_be_set_by_its_variable() {
             Value::String(_, text) => text.clone(),
             Value::Num(_, number) => number.to_u128().map_or_else(|| format!("{:?}", 2.0), |whole| whole.to_string()),
             Value::Bool(_, value) => value.to_string(),
+            Value::Array(..) => "a.example,b.example".into(),
             _ => "memory:".into(),
         };
         let variable = format!("CONVOKE_{}", key.replace('.', "__").to_uppercase());
@@ -160,4 +161,17 @@ fn variables_of_older_deployments_are_honoured_below_our_own() {
     assert_eq!(ours.config().shards.heartbeat_timeout, Duration::from_secs(1));
     let said = given().variable("PORT", "http").refusal();
     assert_eq!(said, "PORT: expected a port from 0 to 65535, got \"http\"");
+}
+
+#[test]
+fn a_port_listens_on_all_addresses_for_what_is_public() {
+    let bind = |given: Given| given.config().http.bind;
+    assert_eq!(bind(given().variable("PORT", "8080").variable("HOST", "box")), "127.0.0.1:8080");
+    let public = || given().variable("CONVOKE_HTTP__PUBLIC", "health,metrics");
+    assert_eq!(bind(public()), "127.0.0.1:3000", "nobody asked to be reached");
+    assert_eq!(bind(public().variable("PORT", "8080")), "0.0.0.0:8080");
+    assert_eq!(bind(public().variable("HOST", "10.0.0.7")), "10.0.0.7:3000");
+    assert_eq!(bind(public().variable("PORT", "8080").variable("CONVOKE_HTTP__BIND", "[::1]:1")), "[::1]:1");
+    let hosts = given().variable("CONVOKE_HTTP__HOSTS", "jobs, jobs.internal").config().http.hosts;
+    assert_eq!(hosts, ["jobs", "jobs.internal"]);
 }

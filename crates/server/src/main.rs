@@ -23,6 +23,9 @@ const FAILED: u8 = 1;
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(code) = cli::exec_under_guard(std::env::args_os()) {
+        return code;
+    }
     let cli = Cli::typed(std::env::args_os()).unwrap_or_else(|error| error.exit());
     allow_many_files();
     let mut runtime = if cli.wants_all_cores() {

@@ -4,10 +4,8 @@
 //! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
 //! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
 
-mod brood;
-mod guard;
-mod leash;
-mod reign;
+mod leader_loop;
+mod lease_deadline;
 mod signals;
 
 use std::ffi::OsString;
@@ -25,14 +23,12 @@ use tracing::info;
 use super::configured;
 use super::output::line;
 use super::remote::{Usage, usage};
+use super::supervise::{ChildTree, Ending};
 use crate::config::{self, Surroundings};
 use crate::logs;
-use brood::Brood;
-use leash::{BEAT_PART, Ending};
-use reign::{Errand, Outcome, reign};
+use leader_loop::{LeaderCommand, Outcome, run_term};
+use lease_deadline::BEAT_PART;
 use signals::Signals;
-
-pub use guard::{GuardArgs, run as run_guard};
 
 const FAILED: u8 = 1;
 
@@ -99,8 +95,8 @@ pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
         watch(&elector, args.once, &mut signals).await.map(|()| 0)
     } else {
         let Settings { lease_timeout: ttl, .. } = elector.settings();
-        let errand = Errand { namespace: args.namespace, command: args.command, ttl, grace: args.grace };
-        serve(&elector, &errand, args.once, &mut signals).await
+        let command = LeaderCommand { namespace: args.namespace, command: args.command, ttl, grace: args.grace };
+        serve(&elector, &command, args.once, &mut signals).await
     };
     elector.stop().await;
     ended.map(ExitCode::from)
@@ -168,18 +164,18 @@ fn startup_jitter(configured: &Settings) -> (Duration, Duration) {
 }
 
 /// Runs the command in every term, until it ends by itself.
-async fn serve(elector: &Elector, errand: &Errand, once: bool, signals: &mut Signals) -> Result<u8> {
-    let mut brood = Brood::adopt()?;
+async fn serve(elector: &Elector, command: &LeaderCommand, once: bool, signals: &mut Signals) -> Result<u8> {
+    let mut tree = ChildTree::adopt()?;
     info!("contending for the lead");
     loop {
         let term = tokio::select! {
             term = elector.lead() => term,
             _ = signals.end() => None,
-            never = brood.tend() => match never {},
+            never = tree.reap_forever() => match never {},
         };
         let Some(term) = term else { return Ok(0) };
         info!(epoch = term.epoch().0, "leading: the command is started");
-        let outcome = reign(&term, errand, signals, &mut brood).await?;
+        let outcome = run_term(&term, command, signals, &mut tree).await?;
         info!(epoch = term.epoch().0, outcome = name(outcome), exit_code = exit_code(outcome), "the command has ended");
         match outcome {
             Outcome::Ended(ending) => return Ok(ending.exit_code()),

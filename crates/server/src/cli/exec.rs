@@ -1,67 +1,57 @@
 //! A command that runs a job.
 //!
-//! The command is the leader of a process group of its own, so that all that it starts can be told to stop: SIGTERM first,
-//! SIGKILL after a grace. What a command leaves behind when it ends is killed: nothing outlives the run that started it,
-//! because nobody would know of it. When the run itself is dropped, the group gets the same two signals.
+//! Each run of the command is supervised: all that it starts gets SIGTERM, then SIGKILL if the run is cancelled, takes too long or is
+//! dropped, and is killed when the command ends or the worker dies. Nothing outlives the run that started it.
 
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use convoke_core::jobs::LogLevel;
 use convoke_core::limits::LOG_LINE_BYTES_MAX;
 use convoke_core::{Json, duration};
 use convoke_runtime::jobs::worker::{Context, Failure};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-/// From SIGTERM to SIGKILL. Shorter than what the worker allows a cancelled handler.
+use super::supervise::{Commands, Ending, RunningCommand};
+
+/// From SIGTERM to SIGKILL. Shorter than the time that the worker gives a cancelled handler.
 const TERM_GRACE: Duration = Duration::from_secs(4);
-/// How often a group that was told to stop is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// For what is still in the pipes when the command has ended.
+/// How long to read what is still in the pipes when the command has ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub struct Exec {
-    command: String,
-    /// Groups that were told to stop when their run was dropped, and are yet to be made to.
-    dying: TaskTracker,
+    commands: Commands,
 }
 
 impl Exec {
-    pub fn new(command: String) -> Self {
-        Exec { command, dying: TaskTracker::new() }
+    /// `without` are variables of this process that the command must not see.
+    pub fn new(command: String, without: Vec<&'static str>) -> std::io::Result<Self> {
+        let command = vec!["sh".into(), "-c".into(), command.into()];
+        Ok(Exec { commands: Commands::new(command, TERM_GRACE, without)? })
     }
 
-    /// Waits until all that was told to stop has had its SIGKILL: the process must not end before that.
+    /// Waits until nothing of any command is left. Must be called before the process ends, when no run is left.
     pub async fn finish(&self) {
-        self.dying.close();
-        self.dying.wait().await;
+        self.commands.finish().await;
     }
 
     /// Runs the command for one job.
     pub async fn run(&self, cx: &Context, args: &Json) -> Result<(), Failure> {
-        let mut child = self.spawn(cx).map_err(|error| Failure::new(format!("the command cannot be run: {error}")))?;
-        let group = Group::of(&child, self.dying.clone());
-        let stdin = child.stdin.take();
-        let stdout = child.stdout.take();
-        let stderr = child.stderr.take();
-        let mut last_complaint = String::new();
+        let start = self.commands.start(variables(cx));
+        let mut command = start.map_err(|error| Failure::new(format!("the command cannot be run: {error}")))?;
+        let (stdin, stdout, stderr) = (command.stdin.take(), command.stdout.take(), command.stderr.take());
+        let mut last_error_line = String::new();
         let ended = CancellationToken::new();
         let end = async {
-            let status = until_end(cx, &mut child, &group).await;
-            // What it left behind would hold the pipes open, and nobody would know of it.
-            group.signal(Signal::KILL);
+            let ending = until_end(cx, &mut command).await;
             ended.cancel();
-            status
+            ending
         };
         let output = async {
             tokio::join!(
                 feed(stdin, args),
                 logged(cx, LogLevel::Info, stdout, None),
-                logged(cx, LogLevel::Warn, stderr, Some(&mut last_complaint)),
+                logged(cx, LogLevel::Warn, stderr, Some(&mut last_error_line)),
             )
         };
         let output = async {
@@ -70,58 +60,48 @@ impl Exec {
                 () = async { ended.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
             }
         };
-        let (status, ()) = tokio::join!(end, output);
-        group.disarm();
-        let status = status.map_err(|error| Failure::new(format!("the command was lost: {error}")))?;
-        verdict(status, last_complaint.trim())
-    }
-
-    fn spawn(&self, cx: &Context) -> std::io::Result<Child> {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(&self.command);
-        command.env("CONVOKE_JOB_ID", cx.job_id().to_string());
-        command.env("CONVOKE_JOB_TYPE", cx.job_type().as_str());
-        command.env("CONVOKE_EXECUTION_ID", cx.execution_id().to_string());
-        command.env("CONVOKE_ATTEMPT", cx.attempt().to_string());
-        command.env("CONVOKE_MAX_RETRIES", cx.max_retries().to_string());
-        command.env("CONVOKE_QUEUE", cx.queue().as_str());
-        command.env("CONVOKE_CORRELATION_ID", cx.correlation_id().unwrap_or_default());
-        command.env("CONVOKE_TIMEOUT", cx.timeout().map(duration::format).unwrap_or_default());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.process_group(0).spawn()
+        let (ending, ()) = tokio::join!(end, output);
+        let ending = ending.map_err(|error| Failure::new(format!("the command was lost: {error}")))?;
+        result(ending, last_error_line.trim())
     }
 }
 
-/// What the exit says of the attempt.
-fn verdict(status: ExitStatus, last_complaint: &str) -> Result<(), Failure> {
-    use std::os::unix::process::ExitStatusExt as _;
-    if status.success() {
-        return Ok(());
-    }
-    let how = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => "ended without an exit code".into(),
+/// Returns the variables that tell a command which job it runs.
+fn variables(cx: &Context) -> Vec<(String, String)> {
+    let variables = [
+        ("CONVOKE_JOB_ID", cx.job_id().to_string()),
+        ("CONVOKE_JOB_TYPE", cx.job_type().to_string()),
+        ("CONVOKE_EXECUTION_ID", cx.execution_id().to_string()),
+        ("CONVOKE_ATTEMPT", cx.attempt().to_string()),
+        ("CONVOKE_MAX_RETRIES", cx.max_retries().to_string()),
+        ("CONVOKE_QUEUE", cx.queue().to_string()),
+        ("CONVOKE_CORRELATION_ID", cx.correlation_id().unwrap_or_default().to_owned()),
+        ("CONVOKE_TIMEOUT", cx.timeout().map(duration::format).unwrap_or_default()),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// Returns how an ending ends the attempt.
+fn result(ending: Ending, last_error_line: &str) -> Result<(), Failure> {
+    let how = match ending {
+        Ending::Code(0) => return Ok(()),
+        Ending::Code(code) => format!("exit code {code}"),
+        Ending::Signal(signal) => format!("killed by signal {signal}"),
     };
-    Err(Failure::new(if last_complaint.is_empty() { how } else { format!("{how}: {last_complaint}") }))
+    Err(Failure::new(if last_error_line.is_empty() { how } else { format!("{how}: {last_error_line}") }))
 }
 
-/// Waits for the command; once its run is cancelled, tells it to stop, and then makes it.
-async fn until_end(cx: &Context, child: &mut Child, group: &Group) -> std::io::Result<ExitStatus> {
+/// Waits for the end of the command, and stops it if its run is cancelled.
+async fn until_end(cx: &Context, command: &mut RunningCommand) -> std::io::Result<Ending> {
     tokio::select! {
-        ended = child.wait() => return ended,
-        () = cx.cancelled() => {}
+        ending = command.ended() => return ending,
+        () = cx.cancelled() => command.stop(),
     }
-    group.signal(Signal::TERM);
-    if let Ok(ended) = tokio::time::timeout(TERM_GRACE, child.wait()).await {
-        return ended;
-    }
-    group.signal(Signal::KILL);
-    child.wait().await
+    command.ended().await
 }
 
 /// Writes the arguments. A command need not read them.
-async fn feed(stdin: Option<ChildStdin>, args: &Json) {
+async fn feed(stdin: Option<impl AsyncWrite + Unpin>, args: &Json) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(args.as_str().as_bytes()).await;
         let _ = stdin.write_all(b"\n").await;
@@ -170,63 +150,17 @@ fn text(line: Vec<u8>) -> String {
     text
 }
 
-/// The processes of one run.
-struct Group {
-    leader: Option<Pid>,
-    dying: TaskTracker,
-}
-
-impl Group {
-    fn of(child: &Child, dying: TaskTracker) -> Self {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        Group { leader: pid.and_then(Pid::from_raw), dying }
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.leader {
-            // An error means that nobody is left to hear it.
-            let _ = kill_process_group(leader, signal);
-        }
-    }
-
-    /// Its end was seen: there is nobody left to stop.
-    fn disarm(mut self) {
-        self.leader = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let Some(leader) = self.leader.take() else { return };
-        let _ = kill_process_group(leader, Signal::TERM);
-        if tokio::runtime::Handle::try_current().is_err() {
-            let _ = kill_process_group(leader, Signal::KILL);
-            return;
-        }
-        self.dying.spawn(async move {
-            let since = tokio::time::Instant::now();
-            // Looked at often, so that a group which stops at once does not keep the process.
-            while since.elapsed() < TERM_GRACE && test_kill_process_group(leader).is_ok() {
-                tokio::time::sleep(LOOK_INTERVAL).await;
-            }
-            let _ = kill_process_group(leader, Signal::KILL);
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
     use super::*;
 
     #[test]
-    fn an_exit_is_a_success_or_a_failure_with_its_last_words() {
-        assert_eq!(verdict(ExitStatus::from_raw(0), "noise"), Ok(()));
-        let error = |raw, last| verdict(ExitStatus::from_raw(raw), last).expect_err("failed").error;
-        assert_eq!(error(3 << 8, "no such file"), "exit code 3: no such file");
-        assert_eq!(error(3 << 8, ""), "exit code 3");
-        assert_eq!(error(9, ""), "killed by signal 9");
+    fn an_exit_is_a_success_or_a_failure_with_its_last_error_line() {
+        assert_eq!(result(Ending::Code(0), "noise"), Ok(()));
+        let error = |ending, last| result(ending, last).expect_err("failed").error;
+        assert_eq!(error(Ending::Code(3), "no such file"), "exit code 3: no such file");
+        assert_eq!(error(Ending::Code(3), ""), "exit code 3");
+        assert_eq!(error(Ending::Signal(9), ""), "killed by signal 9");
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ mod queue;
 mod remote;
 mod schedule;
 mod shards;
+mod supervise;
 mod worker;
 
 use std::ffi::OsString;
@@ -33,6 +34,7 @@ use crate::serve::ServeArgs;
 
 pub use output::line;
 pub use remote::{Usage, usage};
+pub use supervise::exec_under_guard;
 
 /// Schedules, dispatches and never loses jobs: one binary, one file.
 #[derive(Debug, Parser)]
@@ -75,9 +77,9 @@ pub enum Command {
     /// Run a command on one machine of many: only while leader
     #[command(after_help = elect::HELP)]
     Elect(elect::ElectArgs),
-    /// Sees to it that a leader's command ends in time
+    /// Supervises a command on behalf of the process that started it
     #[command(hide = true)]
-    ElectGuard(elect::GuardArgs),
+    Guard(supervise::GuardArgs),
     /// Measure throughput and latency on this machine
     Bench(BenchArgs),
 }
@@ -104,7 +106,7 @@ impl Cli {
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args).await,
-            Some(Command::ElectGuard(args)) => return elect::run_guard(args).await,
+            Some(Command::Guard(args)) => return supervise::run_guard(args).await,
             Some(Command::Bench(args)) => crate::bench::run(args).await?,
         }
         Ok(ExitCode::SUCCESS)

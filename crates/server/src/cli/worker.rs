@@ -31,8 +31,11 @@ enum Verb {
     #[command(after_help = "The job's arguments come on standard input as JSON; CONVOKE_JOB_ID, CONVOKE_JOB_TYPE,
 CONVOKE_EXECUTION_ID, CONVOKE_ATTEMPT, CONVOKE_MAX_RETRIES, CONVOKE_QUEUE, CONVOKE_CORRELATION_ID and CONVOKE_TIMEOUT
 are in the environment. Exit code 0 completes the job, any other fails the attempt with the last line of standard error.
-Lines of standard output and standard error become the job's logs. A job that is cancelled or takes too long gets SIGTERM,
-then SIGKILL, with all that it started; what a command started ends with its run.
+Lines of standard output and standard error become the job's logs. If a job is cancelled or takes too long, its command gets
+SIGTERM, then SIGKILL with all that it started, also in sessions of its own. All that a command started ends when the command
+ends. If the worker dies, even by SIGKILL, its commands die too.
+
+CONVOKE_TOKEN, and CONVOKE_SERVER if it is the address of a bus, are not passed on to the command without --pass-token.
 
 Examples:
   convoke worker run --queue shell --exec 'jq .name'
@@ -51,6 +54,9 @@ struct RunArgs {
     /// Command to run with sh -c
     #[arg(long, value_name = "CMD")]
     exec: String,
+    /// Pass CONVOKE_TOKEN on to the command, and CONVOKE_SERVER also if it is the address of a bus
+    #[arg(long)]
+    pass_token: bool,
     /// What comes before the names of channels, where --server is a bus
     #[arg(long, default_value = convoke::connect::BUS_PREFIX, value_name = "PREFIX")]
     bus_prefix: String,
@@ -125,7 +131,8 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
         shutdown_grace: args.shutdown_grace,
         ..Settings::default()
     };
-    let commands = Arc::new(Exec::new(args.exec));
+    let is_bus = convoke::connect::is_bus(&remote.server);
+    let commands = Arc::new(Exec::new(args.exec, hidden_variables(args.pass_token, is_bus))?);
     let exec = commands.clone();
     let mut handlers = Handlers::default();
     handlers.otherwise(move |cx, job_args| {
@@ -133,8 +140,7 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
         Box::pin(async move { exec.run(&cx, &job_args).await.map(|()| None) })
     });
     let token = remote.token.filter(|token| !token.is_empty());
-    // An address of a bus may hold a password.
-    let is_bus = convoke::connect::is_bus(&remote.server);
+    // The address of a bus may contain a password.
     let shown = if is_bus { "the bus" } else { remote.server.as_str() };
     let link = convoke::connect::worker_way(&remote.server, token, &args.bus_prefix).await;
     let link = link.map_err(|error| match error {
@@ -146,4 +152,26 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
     commands.finish().await;
     ended?;
     Ok(())
+}
+
+/// Returns the variables that hold the worker's own credentials. A command runs the code of whoever wrote the job.
+fn hidden_variables(pass_token: bool, is_bus: bool) -> Vec<&'static str> {
+    match (pass_token, is_bus) {
+        (true, _) => vec![],
+        (false, false) => vec!["CONVOKE_TOKEN"],
+        // The address of a bus may contain a password.
+        (false, true) => vec!["CONVOKE_TOKEN", "CONVOKE_SERVER"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_hidden_from_the_command_unless_asked_for() {
+        assert_eq!(hidden_variables(false, false), ["CONVOKE_TOKEN"]);
+        assert_eq!(hidden_variables(false, true), ["CONVOKE_TOKEN", "CONVOKE_SERVER"]);
+        assert_eq!(hidden_variables(true, true), [""; 0]);
+    }
 }

@@ -18,6 +18,7 @@ mod mesh;
 mod queues;
 mod schedules;
 mod streams;
+mod supervision;
 mod workers;
 
 use convoke_testkit::process::{Node, NodeBuilder};

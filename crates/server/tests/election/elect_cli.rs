@@ -1,9 +1,9 @@
 //! What `convoke elect` takes, prints and ends with.
 
-use convoke_testkit::process::{Program, Proxy, RedisServer, Signal};
+use convoke_testkit::process::{Program, Proxy, RedisServer, Signal, is_alive, number_in};
 use serde_json::{Value, json};
 
-use super::stage::{NAMESPACE, Stage, number_in};
+use super::stage::{NAMESPACE, Stage};
 
 const TTL: &str = "3s";
 const READY: &str = "echo ready; while :; do sleep 0.02; done";
@@ -94,7 +94,7 @@ async fn a_command_that_ignores_the_request_is_killed_after_the_grace_with_all_i
     let child = number_in(&stage.path("child")).await;
     program.signal(Signal::TERM);
     assert_eq!(program.wait().await.code(), Some(137), "{:?}", program.said());
-    assert!(!super::stage::lives(child));
+    assert!(!is_alive(child));
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! A command that runs in one place at a time, whatever happens to those who would run it.
 
-use convoke_testkit::process::{Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, settle, skip_loudly};
+use convoke_testkit::process::{
+    Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, is_alive, number_in, settle, skip_loudly,
+};
 
-use super::stage::{Stage, lives, number_in};
+use super::stage::Stage;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Long enough that a busy machine does not lose it by accident.
@@ -181,7 +183,7 @@ async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
             rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
             assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.said());
         }
-        let left = || async { pids.iter().copied().filter(|pid| lives(*pid)).collect::<Vec<_>>() };
+        let left = || async { pids.iter().copied().filter(|pid| is_alive(*pid)).collect::<Vec<_>>() };
         settle("nothing left", Vec::new(), left).await;
     }
 }
@@ -195,7 +197,7 @@ async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_o
         while ! [ -s short ] || ! [ -s long ] || [ -e "/proc/$(cat short)" ]; do sleep 0.02; done; exit 4"#;
     let mut elector = stage.contend("a", &[], script);
     assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
-    assert!(!lives(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
+    assert!(!is_alive(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
 }
 
 #[tokio::test]
@@ -212,7 +214,7 @@ async fn what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for() {
     let mut elector = stage.contend("a", &[], script);
     assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
     let another = number_in(&stage.path("another")).await;
-    assert!(lives(another), "it was not another's");
+    assert!(is_alive(another), "it was not another's");
     let pid = i32::try_from(another).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
     rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
 }

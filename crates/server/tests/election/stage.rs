@@ -3,7 +3,7 @@
 //! Every command appends lines `EPOCH NAME` to the diary for as long as it runs. The order of the lines is the order in which
 //! they were written, whoever wrote them: no clock is needed to see whether two ran at once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use convoke_testkit::process::{Cli, Launch, Program, eventually};
 use tempfile::TempDir;
@@ -118,16 +118,4 @@ impl Stage {
             assert!(is_right, "{after:?} wrote after {before:?}");
         }
     }
-}
-
-/// The number that a script wrote to a file.
-pub async fn number_in(path: &Path) -> u32 {
-    let read = || async { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
-    eventually("a number in a file", read).await
-}
-
-/// Whether the process is there, and no more than a name that nobody has asked for.
-pub fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

@@ -39,7 +39,7 @@ pub use moment::monotonic_ns;
 pub use node::{Node, NodeBuilder};
 pub use patience::{PATIENCE, eventually, settle};
 pub use postgres::{Durability, OpenTransaction, Postgres, SharedPostgres};
-pub use program::{Launch, Program, Signal, skip_loudly};
+pub use program::{Launch, Program, Signal, is_alive, number_in, skip_loudly};
 pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};

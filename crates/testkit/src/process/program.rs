@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::patience::PATIENCE;
+use super::patience::{PATIENCE, eventually};
 
 /// How much of what it said is shown where the test panics.
 const SHOWN_LINES_MAX: usize = 80;
@@ -188,6 +188,21 @@ impl Drop for Program {
             }
         }
     }
+}
+
+/// Waits for the number that a script writes to a file.
+pub async fn number_in(path: &Path) -> u32 {
+    let read = || async {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.strip_suffix('\n')?.trim().parse().ok()
+    };
+    eventually("a number in a file", read).await
+}
+
+/// Returns whether the process exists and is not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 /// A port that nobody has now. Another process may be quicker to take it.

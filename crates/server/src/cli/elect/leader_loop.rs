@@ -1,0 +1,157 @@
+//! One term of leadership, spent on running a command.
+//!
+//! The command runs under a guard that ends it in time on its own. Here the guard's deadline is moved as the lease is renewed,
+//! signals are passed on, and the end is told apart: by itself, on request, or because the lead was lost. The term is not given
+//! back before nothing of the command is left, also if the guard was killed.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use convoke::election::Term;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{info, warn};
+
+use super::lease_deadline::lease_deadline;
+use super::signals::Signals;
+use crate::cli::supervise::{ChildTree, Deadline, Ending, GuardEvent, GuardLink, GuardOptions, Moment, Order};
+
+/// Renewals are looked for this many times in the time of a lease.
+const LOOKS_A_LEASE: u32 = 20;
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// The command that runs for as long as a term lasts.
+pub struct LeaderCommand {
+    pub namespace: String,
+    pub command: Vec<OsString>,
+    pub ttl: Duration,
+    pub grace: Duration,
+}
+
+/// How a term's command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// By itself.
+    Ended(Ending),
+    /// After it was asked to, because we were.
+    Stopped(Ending),
+    /// The lead was lost, or may have been.
+    Lost,
+}
+
+/// Runs the command until it ends or must.
+pub async fn run_term(
+    term: &Term,
+    command: &LeaderCommand,
+    signals: &mut Signals,
+    tree: &mut ChildTree,
+) -> Result<Outcome> {
+    // While this is kept the term is not given back.
+    let _at_work = term.guard();
+    let mut guarded = GuardedTerm::start(term, command)?;
+    let outcome = tokio::select! {
+        outcome = guarded.watch(signals) => outcome,
+        never = tree.reap_forever() => match never {},
+    };
+    if outcome.is_err() {
+        // The processes of a guard that was killed are children of this process now.
+        tree.kill_all().await;
+    }
+    outcome
+}
+
+/// A term and the guard of its command.
+struct GuardedTerm<'a> {
+    term: &'a Term,
+    command: &'a LeaderCommand,
+    guard: GuardLink,
+    /// The end of the lease from which the guard's deadline was computed.
+    known_until: Instant,
+}
+
+impl<'a> GuardedTerm<'a> {
+    fn start(term: &'a Term, command: &'a LeaderCommand) -> Result<Self> {
+        let LeaderCommand { command: words, grace, .. } = command;
+        let guard = GuardLink::start(&GuardOptions { command: words, grace: *grace, without: &[], bound: true });
+        let guard = guard.context("the command's guard cannot be started")?;
+        let mut guarded = GuardedTerm { term, command, guard, known_until: Instant::now() };
+        let (known_until, deadline) = guarded.deadline();
+        let epoch = ("CONVOKE_EPOCH".to_owned(), term.epoch().to_string());
+        let namespace = ("CONVOKE_NAMESPACE".to_owned(), command.namespace.clone());
+        guarded.guard.send(&Order::Start { env: vec![epoch, namespace], deadline: Some(deadline) });
+        guarded.known_until = known_until;
+        Ok(guarded)
+    }
+
+    async fn watch(&mut self, signals: &mut Signals) -> Result<Outcome> {
+        let mut looks = tokio::time::interval((self.command.ttl / LOOKS_A_LEASE).clamp(LOOK_MIN, LOOK_MAX));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let epoch = self.term.epoch();
+        let (mut is_lost, mut kill_at) = (false, None);
+        loop {
+            tokio::select! {
+                event = self.guard.next() => match event {
+                    Some(GuardEvent::Started { .. }) => {}
+                    Some(GuardEvent::NotStarted(error)) => anyhow::bail!("the command cannot be started: {error}"),
+                    Some(GuardEvent::Stopping) => {
+                        info!(%epoch, "the lease may be lost: the command was told to end");
+                        is_lost = true;
+                    }
+                    Some(GuardEvent::Ended(ending)) => return Ok(match (is_lost, kill_at) {
+                        // A process that was asked to end does not contend again, whether the lead was lost or not.
+                        (_, Some(_)) => Outcome::Stopped(ending),
+                        (true, None) => Outcome::Lost,
+                        (false, None) => Outcome::Ended(ending),
+                    }),
+                    None => {
+                        self.guard.kill();
+                        anyhow::bail!("the command's guard was killed, and the command with it");
+                    }
+                },
+                () = self.term.ended(), if !is_lost => {
+                    // Another process may lead already, so there is no time for SIGTERM.
+                    warn!(%epoch, "the lead is lost");
+                    is_lost = true;
+                    self.guard.kill();
+                }
+                signal = signals.next() => {
+                    self.guard.send(&Order::Signal(signal.as_raw()));
+                    if signals.ends(signal) && kill_at.is_none() {
+                        kill_at = Some(Instant::now() + self.command.grace);
+                    }
+                }
+                () = sleep_until(kill_at) => {
+                    warn!("the command does not end: it is killed");
+                    self.guard.kill();
+                    kill_at = Some(Instant::now() + self.command.grace);
+                }
+                _ = looks.tick() => self.move_deadline(),
+            }
+        }
+    }
+
+    /// Tells the guard of a renewal.
+    fn move_deadline(&mut self) {
+        let (until, deadline) = self.deadline();
+        // An order that could not be sent is sent again with the next look. Until then the guard keeps its deadline.
+        if until != self.known_until && !self.term.is_over() && self.guard.send(&Order::SetDeadline(deadline)) {
+            self.known_until = until;
+        }
+    }
+
+    fn deadline(&self) -> (Instant, Deadline) {
+        let until = self.term.certain_until();
+        // In this order: a pause between the two shortens what is left.
+        let now = Moment::now();
+        let left = until.saturating_duration_since(Instant::now());
+        (until, lease_deadline(now, left, self.command.ttl, self.command.grace))
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -14,6 +14,33 @@ use convoke_core::ports::Clock;
 use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use convoke_testkit::shared_bus::SharedBus;
+use jiff::{SignedDuration, Timestamp};
+
+/// Wall time that follows tokio's, which a test can pause. A clock that is ahead of the others or behind has an offset.
+pub struct TokioClock {
+    started: tokio::time::Instant,
+    started_at: Timestamp,
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        TokioClock { started: tokio::time::Instant::now(), started_at: SystemClock.now() }
+    }
+}
+
+impl TokioClock {
+    /// The same clock, ahead by so much; behind where it is negative.
+    pub fn ahead(&self, offset: SignedDuration) -> Self {
+        TokioClock { started: self.started, started_at: self.started_at + offset }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let now = self.started_at + self.started.elapsed();
+        Timestamp::from_microsecond(now.as_microsecond()).expect("an instant")
+    }
+}
 
 pub fn ports() -> Ports {
     Ports {

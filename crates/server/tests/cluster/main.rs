@@ -26,6 +26,7 @@ mod parted_from_redis;
 mod postgres_restarted;
 mod rate_limit;
 mod redis_emptied;
+mod run_again;
 mod stage;
 mod traffic;
 mod verdict;

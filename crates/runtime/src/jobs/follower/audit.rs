@@ -44,6 +44,7 @@ async fn audit(node: &Node) -> Result<()> {
     if !node.draining.is_cancelled() {
         take_up(node, &held).await;
     }
+    claims::listen_to_all(node).await;
     Ok(())
 }
 

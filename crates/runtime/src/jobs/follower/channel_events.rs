@@ -20,6 +20,7 @@ use serde::de::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::claims;
 use crate::jobs::node::Node;
 use crate::jobs::{recorder, telemetry};
 
@@ -59,7 +60,10 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
             }
             read.push((queue, entries));
         }
+        let jobs: Vec<JobId> = reports.list.iter().map(|report| report.job).collect();
         let recorded = record_until_stored(node, reports.list).await?;
+        let foreign = jobs.into_iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::NotOwner);
+        claims::let_go_of_jobs(node, foreign.map(|(job, _)| job)).await;
         // What another node owns is left for it to read.
         let is_ours = |report: &Option<usize>| report.is_none_or(|index| recorded[index] != Recorded::NotOwner);
         let done = read.into_iter().map(|(queue, entries)| {

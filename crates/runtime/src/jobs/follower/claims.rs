@@ -6,6 +6,10 @@
 //!
 //! Of a run that another node's gateway handed out, the claim is dropped as soon as that node says so: it owns the run. What
 //! is heard too late is found when the claim is written, or by the [`audit`](super::audit).
+//!
+//! Claims are by run, channels by job: two runs of one job may be claimed at once, the ended one until this node learns of
+//! its end. The channels of a job are read as long as one of its claims listens. They are added and removed one after the
+//! other, so that the end of one claim cannot undo the beginning of another.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +41,8 @@ const TAKEN_FOR: Duration = Duration::from_secs(2);
 pub struct Claims {
     inner: Mutex<Inner>,
     released: Notify,
+    /// Held while channels are added or removed.
+    changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -45,6 +51,10 @@ struct Inner {
     /// Claims that are not settled, oldest first. Those that ended meanwhile are skipped.
     young: VecDeque<(Instant, ExecutionId)>,
     listening: VecDeque<(Instant, ExecutionId)>,
+    /// The claims of each job that need its channels; none of them is empty.
+    readers: HashMap<JobId, Vec<ExecutionId>>,
+    /// Jobs whose channels are read although no claim needs them any more.
+    unneeded: HashSet<JobId>,
     /// Runs that other nodes' gateways handed out.
     taken: HashSet<ExecutionId>,
     taken_since: VecDeque<(Instant, ExecutionId)>,
@@ -90,8 +100,8 @@ impl Claims {
     /// The store has it already, and its worker speaks through this node's gateway: nothing is left to write.
     pub fn adopted(&self, run: RunRef, worker: WorkerId, now: Instant) {
         let mut inner = self.inner.lock();
-        let claim = Claim { worker: Some(worker), by_gateway: true, written: true, ..Claim::new(run.job_id, now) };
-        inner.claims.insert(run.execution_id, claim);
+        let claim = inner.enter(run.execution_id, run.job_id, now);
+        (claim.worker, claim.by_gateway, claim.written) = (Some(worker), true, true);
     }
 
     /// The store has it already: taken from another node, or owned before a restart. Its channels are to be listened to.
@@ -125,13 +135,42 @@ impl Claims {
         self.inner.lock().heard_channel_at = Some(now);
     }
 
-    /// Its run is over, or another node's. Answers whether its channels were listened to.
-    pub fn release(&self, execution: &ExecutionId) -> bool {
-        let released = self.inner.lock().claims.remove(execution);
-        if released.is_some() {
-            self.released.notify_waiters();
+    /// Drops the claim of a run that is over, or another node's.
+    fn release(&self, execution: &ExecutionId) {
+        let mut inner = self.inner.lock();
+        let Some(claim) = inner.claims.remove(execution) else { return };
+        if claim.listens {
+            inner.stop_reading(claim.job, execution);
         }
-        released.is_some_and(|claim| claim.listens)
+        drop(inner);
+        self.released.notify_waiters();
+    }
+
+    /// The runs of a job whose claims need its channels.
+    fn readers_of(&self, job: JobId) -> Vec<RunRef> {
+        let inner = self.inner.lock();
+        let readers = inner.readers.get(&job).into_iter().flatten();
+        readers.map(|execution| RunRef { job_id: job, execution_id: *execution }).collect()
+    }
+
+    /// Jobs whose channels this node reads.
+    pub fn jobs_read(&self) -> Vec<JobId> {
+        self.inner.lock().readers.keys().copied().collect()
+    }
+
+    fn has_unneeded(&self) -> bool {
+        !self.inner.lock().unneeded.is_empty()
+    }
+
+    fn unneeded(&self) -> Vec<JobId> {
+        self.inner.lock().unneeded.iter().copied().collect()
+    }
+
+    fn removed(&self, jobs: &[JobId]) {
+        let mut inner = self.inner.lock();
+        jobs.iter().for_each(|job| {
+            inner.unneeded.remove(job);
+        });
     }
 
     /// Completes when a claim was released after this was called.
@@ -193,8 +232,11 @@ impl Claims {
         let mut jobs = Vec::new();
         while inner.listening.front().is_some_and(|(at, _)| *at <= before) {
             let Some((_, execution)) = inner.listening.pop_front() else { break };
-            if let Some(claim) = inner.claims.get_mut(&execution).filter(|claim| !claim.by_gateway) {
+            let Inner { claims, readers, unneeded, .. } = &mut *inner;
+            if let Some(claim) = claims.get_mut(&execution).filter(|claim| !claim.by_gateway && !claim.listens) {
                 claim.listens = true;
+                readers.entry(claim.job).or_default().push(execution);
+                unneeded.remove(&claim.job);
                 jobs.push(claim.job);
             }
         }
@@ -203,12 +245,13 @@ impl Claims {
 
     /// Listening failed: try again.
     fn unhear(&self, jobs: &[JobId], now: Instant) {
-        let jobs: HashSet<&JobId> = jobs.iter().collect();
         let mut inner = self.inner.lock();
-        let Inner { claims, listening, .. } = &mut *inner;
-        for (execution, claim) in claims.iter_mut().filter(|(_, claim)| claim.listens && jobs.contains(&claim.job)) {
-            claim.listens = false;
-            listening.push_back((now, *execution));
+        let Inner { claims, listening, readers, .. } = &mut *inner;
+        for execution in jobs.iter().filter_map(|job| readers.remove(job)).flatten() {
+            if let Some(claim) = claims.get_mut(&execution) {
+                claim.listens = false;
+                listening.push_back((now, execution));
+            }
         }
     }
 
@@ -238,6 +281,15 @@ impl Inner {
             listening.push_back((now, execution));
             Claim::new(job, now)
         })
+    }
+
+    fn stop_reading(&mut self, job: JobId, execution: &ExecutionId) {
+        let Some(readers) = self.readers.get_mut(&job) else { return };
+        readers.retain(|reader| reader != execution);
+        if readers.is_empty() {
+            self.readers.remove(&job);
+            self.unneeded.insert(job);
+        }
     }
 
     fn refs(&self, which: impl Fn(&Claim) -> bool, max: usize) -> Vec<RunRef> {
@@ -277,8 +329,11 @@ pub async fn write_down(node: &Node, after: Duration) {
     }
 }
 
-/// Listens to the channels of runs for which it is time.
+/// Reads the channels of runs for which it is time, and no longer those that no claim needs.
 pub async fn listen(node: &Node) {
+    let _changing = node.claims.changing.lock().await;
+    // First: a job that runs again is then read from the beginning.
+    stop_listening(node).await;
     let now = Instant::now();
     let jobs = node.claims.unheard(now);
     if jobs.is_empty() {
@@ -290,14 +345,38 @@ pub async fn listen(node: &Node) {
     }
 }
 
-/// Lets go of runs that are over, or another node's by now.
+/// Adds the channels of every run that needs them once more, which changes nothing for those that are read.
+pub async fn listen_to_all(node: &Node) {
+    listen(node).await;
+    let _changing = node.claims.changing.lock().await;
+    if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&node.claims.jobs_read())).await {
+        node.outages.failed("job channels", &error);
+    }
+}
+
+/// Drops the claims of runs that are over, or another node's by now.
 pub async fn let_go(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
-    let listened = runs.into_iter().filter(|run| node.claims.release(&run.execution_id));
-    let listened: Vec<JobId> = listened.map(|run| run.job_id).collect();
-    if listened.is_empty() {
+    runs.into_iter().for_each(|run| node.claims.release(&run.execution_id));
+    if node.claims.has_unneeded() {
+        let _changing = node.claims.changing.lock().await;
+        stop_listening(node).await;
+    }
+}
+
+/// Drops all claims of jobs that another node owns: they are of runs that have ended. What was read of such a job and left
+/// for its owner is read again should this node come to own it.
+pub async fn let_go_of_jobs(node: &Node, jobs: impl IntoIterator<Item = JobId>) {
+    let runs: Vec<RunRef> = jobs.into_iter().flat_map(|job| node.claims.readers_of(job)).collect();
+    let_go(node, runs).await;
+}
+
+async fn stop_listening(node: &Node) {
+    let jobs = node.claims.unneeded();
+    if jobs.is_empty() {
         return;
     }
-    if let Err(error) = node.job_channels.remove(&node.channels.of_jobs(&listened)).await {
-        node.outages.failed("job channels", &error);
+    match node.job_channels.remove(&node.channels.of_jobs(&jobs)).await {
+        Ok(()) => node.claims.removed(&jobs),
+        Err(error) => node.outages.failed("job channels", &error),
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::jobs::follower;
 use crate::jobs::node::Node;
 use crate::jobs::over::Over;
 
@@ -441,9 +442,7 @@ async fn let_go(node: &Node) -> Result<()> {
         let moved = node.store().worker(&worker).await?.is_some_and(|record| record.via.as_ref() != Some(&node.id));
         if moved && let Some((runs, _)) = node.sessions.leave(&worker, node.now()) {
             debug!(%worker, runs = runs.len(), "worker moved to another node");
-            for run in runs {
-                node.claims.release(&run.execution_id);
-            }
+            follower::let_go(node, runs).await;
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! A worker of a gateway is known to the gateway's node; one that speaks the bus is known by its heartbeats alone, and the
 //! leader is who writes them down: at once where a worker is new, leaves or changes what it serves, else at most twice a
 //! heartbeat. Its heartbeats also name what it has in hand: what the store says it has and two of them do not name is lost,
-//! unless the job's channel still holds something that its owner has not read.
+//! unless the job's channel still holds something that its owner has not read (for a [while](super::unread)).
 //!
 //! Silence is measured only while the leader can hear. It says something to itself all the time; whenever that does not come
 //! back, the bus was away, and every worker's silence begins anew: a bus that was gone for a minute kills nobody.
@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::unread::Unread;
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
@@ -299,6 +300,7 @@ async fn keep(node: &Node, term: &Term, interval: Duration) {
     let nothing = Ready { v: V1, queues: Vec::new(), configured: Vec::new(), due_at: None, schedules: false };
     let nothing = wire::encode(&nothing);
     let mut said = Instant::now() - interval;
+    let mut unread = Unread::new(node);
     while !term.is_over() {
         if said.elapsed() >= interval {
             said = Instant::now();
@@ -309,7 +311,7 @@ async fn keep(node: &Node, term: &Term, interval: Duration) {
         let kept = async {
             write(node).await?;
             part(node, term).await?;
-            compare(node, term).await
+            compare(node, term, &mut unread).await
         };
         if let Err(error) = kept.await {
             super::note(node, term, "bus workers", &error);
@@ -346,17 +348,11 @@ async fn part(node: &Node, term: &Term) -> Result<()> {
     Ok(())
 }
 
-async fn compare(node: &Node, term: &Term) -> Result<()> {
+async fn compare(node: &Node, term: &Term, unread: &mut Unread) -> Result<()> {
     for worker in node.bus_workers.to_compare() {
         let stored = runs_of(node, &worker).await?;
         let mut lost = node.bus_workers.compare(&worker, stored);
-        let mut unread = HashSet::new();
-        for run in &lost {
-            // It may have ended and its owner not have read so yet.
-            if super::has_unread(node, run.job_id).await? {
-                unread.insert(run.execution_id);
-            }
-        }
+        let unread = unread.postpone(node, lost.iter().map(|run| (*run, Some(&worker)))).await;
         lost.retain(|run| !unread.contains(&run.execution_id));
         if !lost.is_empty() {
             info!(%worker, runs = lost.len(), "worker lost runs that it was given");

@@ -16,6 +16,7 @@ mod reconciler;
 mod retention;
 mod scheduler;
 mod timeouts;
+mod unread;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ use std::time::Duration;
 
 use convoke_core::jobs::wire::{Ready, WorkerState};
 use convoke_core::ports::Subscription;
-use convoke_core::{Error, JobId, QueueName, Result};
+use convoke_core::{Error, QueueName, Result};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 pub use bus_workers::BusWorkers;
 
-use super::node::{COORDINATORS, Node, WORKERS};
+use super::node::{Node, WORKERS};
 use super::telemetry;
 use crate::election::{Duty, Tell, Term};
 
@@ -91,14 +92,6 @@ async fn served(node: &Node) -> Result<HashSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())
-}
-
-/// Whether a job's channel holds something that its owner has not read: perhaps the end of its run.
-async fn has_unread(node: &Node, job: JobId) -> Result<bool> {
-    match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
-        Err(Error::Conflict(_)) => Ok(false),
-        answer => answer.map(|count| count > 0),
-    }
 }
 
 /// Waits until `due`, a hint for which `concerns` is true, or the next look; false once the term is over.

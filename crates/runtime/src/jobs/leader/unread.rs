@@ -1,0 +1,91 @@
+//! Postpones the leader's verdict on runs whose job has status messages that its owner has not read: one of them may be the
+//! run's end.
+//!
+//! A bell can be lost, and some workers ring none: the owner is rung for. Not for ever: an owner that does not read has
+//! trouble of its own, and a run may be spoken of faster than anybody reads.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use convoke_core::jobs::wire::{self, Bell, RunRef, V1};
+use convoke_core::{Error, ExecutionId, JobId, Result, WorkerId};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::jobs::node::{COORDINATORS, Node};
+
+/// How long each run has been postponed.
+pub struct Unread {
+    patience: Duration,
+    postponed: HashMap<ExecutionId, Postponed>,
+}
+
+struct Postponed {
+    since: Instant,
+    asked: Instant,
+}
+
+impl Unread {
+    pub fn new(node: &Node) -> Self {
+        // Long enough for a dead owner to be found out and for another to read in its place.
+        Unread { patience: node.settings.cluster.dead_node_timeout * 2, postponed: HashMap::new() }
+    }
+
+    /// Returns which of `runs` must wait until their owner has read what lies on their job's channel, and rings for it. A
+    /// run comes with its worker, if one is known.
+    pub async fn postpone<'a>(
+        &mut self,
+        node: &Node,
+        runs: impl IntoIterator<Item = (RunRef, Option<&'a WorkerId>)>,
+    ) -> HashSet<ExecutionId> {
+        let now = Instant::now();
+        // What this node's own workers report does not come by the channel.
+        let asked = runs.into_iter().filter(|(run, _)| !node.sessions.has(&run.execution_id));
+        let answers =
+            join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(node, run, worker).await) }));
+        let (mut waiting, mut jobs) = (HashSet::new(), Vec::new());
+        for (run, may_have_ended) in answers.await {
+            if !may_have_ended {
+                self.postponed.remove(&run.execution_id);
+                continue;
+            }
+            let postponed = self.postponed.entry(run.execution_id).or_insert(Postponed { since: now, asked: now });
+            postponed.asked = now;
+            if postponed.since.elapsed() < self.patience {
+                waiting.insert(run.execution_id);
+                jobs.push(run.job_id);
+            }
+        }
+        // Runs that nobody asks about any more have ended.
+        self.postponed.retain(|_, postponed| now.duration_since(postponed.asked) < self.patience);
+        ring(node, jobs).await;
+        waiting
+    }
+}
+
+async fn ring(node: &Node, jobs: Vec<JobId>) {
+    if jobs.is_empty() {
+        return;
+    }
+    let bell = Bell { v: V1, jobs, logs: Some(Vec::new()) };
+    if let Err(error) = node.bus().publish(&node.channels.bell(), wire::encode(&bell)).await {
+        debug!(%error, "owners could not be rung for");
+    }
+}
+
+async fn may_have_ended(node: &Node, run: RunRef, worker: Option<&WorkerId>) -> bool {
+    match has_unread(node, run.job_id).await {
+        Ok(is_unread) => is_unread,
+        // The bus is away: nothing that a worker of the bus reports can be received.
+        Err(_) => worker.is_some_and(|worker| node.bus_workers.heartbeat(worker).is_some()),
+    }
+}
+
+/// Whether a job's channel holds something that its owner has not read.
+async fn has_unread(node: &Node, job: JobId) -> Result<bool> {
+    match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
+        Err(Error::Conflict(_)) => Ok(false),
+        answer => answer.map(|count| count > 0),
+    }
+}

@@ -302,7 +302,8 @@ pub struct WorkerHeartbeat {
     /// The node whose gateway it speaks to, which sends this for it. A worker that speaks the bus has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<NodeId>,
-    /// All that it has. A run that two of these do not name is lost. One that only tells of slots may leave it out.
+    /// All that it has. A run that two of these do not name is lost. A heartbeat that only tells of slots may leave it out;
+    /// with `running` 0 that is an empty list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executions: Option<Vec<ExecutionId>>,
 }

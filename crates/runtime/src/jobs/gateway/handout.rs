@@ -39,8 +39,8 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         let wake = bell.notified();
         tokio::pin!(wake);
         wake.as_mut().enable();
-        let turn = node.sessions.turn(&poll.worker_id).ok_or_else(unknown)?;
-        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id };
+        let turn = node.sessions.turn(&poll.worker_id, poll.max).ok_or_else(unknown)?;
+        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id, max: poll.max };
         let places = 0..turn.consumers.len();
         let taken = take(&turn.consumers, places, poll.max).await?;
         let jobs = hand_out(node, &poll.worker_id, taken).await?;
@@ -191,10 +191,11 @@ pub async fn give_back(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> R
 struct Parked<'a> {
     sessions: &'a Sessions,
     worker: &'a WorkerId,
+    max: usize,
 }
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        self.sessions.unpark(self.worker);
+        self.sessions.unpark(self.worker, self.max);
     }
 }

@@ -14,6 +14,7 @@ use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
 use uuid::Uuid;
 
 use super::handout::give_back;
+use super::sessions::expect_stored;
 use crate::jobs::coordinator::Coordinator;
 use crate::jobs::node::{Node, WORKERS};
 use crate::jobs::views::in_flight;
@@ -44,6 +45,7 @@ impl WorkerLink for Coordinator {
         node.cache.worker_changed(&worker_id);
         let consumers = consumers(node, &record).await?;
         node.sessions.enter(record, consumers);
+        expect_stored(node, &worker_id).await?;
         node.hints.slots(&worker_id);
         node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
         let settings = &node.settings.worker;
@@ -104,6 +106,7 @@ pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
         let consumers = consumers(node, &record).await?;
         // Where somebody has left meanwhile, it may have been this one: the store is asked again.
         if node.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
+            expect_stored(node, worker).await?;
             node.hints.slots(worker);
         }
     }

@@ -21,6 +21,7 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
         return Err(Invalid::too_large("events", message).into());
     }
     node.sessions.see(&report.worker_id);
+    node.sessions.name(&report.worker_id, report.events.iter().map(|event| event.execution_id));
     let (reports, takes) = coalesce(node, &report.worker_id, report.events)?;
     let executions: Vec<ExecutionId> = reports.iter().map(|report| report.execution).collect();
     let recorded = recorder::record(node, reports).await?;

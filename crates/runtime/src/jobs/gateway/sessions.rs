@@ -1,5 +1,7 @@
 //! The workers that speak to this node: what each can take, what it has, what it must be told.
 
+mod unnamed;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+
+pub use unnamed::expect_stored;
 
 use crate::jobs::follower;
 use crate::jobs::node::Node;
@@ -51,6 +55,13 @@ pub struct Session {
     seen: Instant,
     /// Polls that wait.
     parked: usize,
+    /// How many runs they ask for together.
+    asked: usize,
+    /// When its polls last asked for as many runs as it has slots: then it had nothing in hand.
+    idle_at: Option<Instant>,
+    /// How often it registered with this node, and when it did last.
+    registrations: u64,
+    registered: Instant,
     beaten: Option<Instant>,
     /// A heartbeat was held against the store.
     compared: bool,
@@ -66,6 +77,9 @@ struct Run {
     worker: WorkerId,
     handed_out: Instant,
     missing: u8,
+    /// When it was handed out, or last named by a heartbeat or a report; and in which of its worker's registrations.
+    named: Instant,
+    registration: u64,
 }
 
 /// What a poll needs to wait for work.
@@ -77,7 +91,10 @@ pub struct Turn {
 impl Sessions {
     /// Enters a worker, or changes what it offers; its runs stay.
     pub fn enter(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
-        Self::admit(&mut self.inner.lock(), record, consumers);
+        let mut inner = self.inner.lock();
+        let session = Self::admit(&mut inner, record, consumers);
+        session.registrations += 1;
+        session.registered = Instant::now();
     }
 
     /// Enters a worker as the store had it when there were so many `bars`. False, and nothing, where somebody has left since.
@@ -90,33 +107,29 @@ impl Sessions {
         is_current
     }
 
-    fn admit(inner: &mut Inner, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
+    fn admit(inner: &mut Inner, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) -> &mut Session {
         let now = Instant::now();
-        match inner.workers.get_mut(&record.worker_id) {
-            Some(session) => {
-                session.record = record;
-                session.consumers = consumers;
-                session.seen = now;
-                session.wake.notify_waiters();
-            }
-            None => {
-                let session = Session {
-                    record,
-                    consumers,
-                    wake: Arc::default(),
-                    runs: HashSet::new(),
-                    cancel: Vec::new(),
-                    seen: now,
-                    parked: 0,
-                    beaten: None,
-                    compared: false,
-                    looked: None,
-                    unwritten: false,
-                    rotation: 0,
-                };
-                inner.workers.insert(session.record.worker_id.clone(), session);
-            }
-        }
+        let session = inner.workers.entry(record.worker_id.clone()).or_insert_with(|| Session {
+            record: record.clone(),
+            consumers: Vec::new(),
+            wake: Arc::default(),
+            runs: HashSet::new(),
+            cancel: Vec::new(),
+            seen: now,
+            parked: 0,
+            asked: 0,
+            idle_at: None,
+            registrations: 0,
+            registered: now,
+            beaten: None,
+            compared: false,
+            looked: None,
+            unwritten: false,
+            rotation: 0,
+        });
+        (session.record, session.consumers, session.seen) = (record, consumers, now);
+        session.wake.notify_waiters();
+        session
     }
 
     /// A consumer that another session has for the same queue.
@@ -143,11 +156,13 @@ impl Sessions {
     }
 
     /// A poll begins: what it may take from, the next queue first each time, and what the worker must hear.
-    pub fn turn(&self, worker: &WorkerId) -> Option<Turn> {
+    pub fn turn(&self, worker: &WorkerId, max: usize) -> Option<Turn> {
         let mut inner = self.inner.lock();
         let session = inner.workers.get_mut(worker)?;
         session.see();
         session.parked += 1;
+        session.asked += max;
+        session.idle_at = session.idle_since().or(session.idle_at);
         let mut consumers = session.consumers.clone();
         if !consumers.is_empty() {
             let start = session.rotation % consumers.len();
@@ -158,9 +173,10 @@ impl Sessions {
     }
 
     /// A poll has been answered or was dropped.
-    pub fn unpark(&self, worker: &WorkerId) {
+    pub fn unpark(&self, worker: &WorkerId, max: usize) {
         if let Some(session) = self.inner.lock().workers.get_mut(worker) {
             session.parked = session.parked.saturating_sub(1);
+            session.asked = session.asked.saturating_sub(max);
             // That a poll was answered says nothing of a worker that may be frozen; one that never beats has only its polls.
             if session.beaten.is_none() {
                 session.see();
@@ -172,11 +188,10 @@ impl Sessions {
     pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) -> bool {
         let mut inner = self.inner.lock();
         let Inner { workers, runs: all, .. } = &mut *inner;
-        if !workers.contains_key(worker) {
-            return false;
-        }
+        let Some(registration) = workers.get(worker).map(|session| session.registrations) else { return false };
         for run in runs {
-            let entry = Run { job: run.job_id, worker: worker.clone(), handed_out: now, missing: 0 };
+            let (worker, handed_out) = (worker.clone(), now);
+            let entry = Run { job: run.job_id, worker, handed_out, missing: 0, named: now, registration };
             let before = all.insert(run.execution_id, entry);
             if let Some(holder) = before.and_then(|before| workers.get_mut(&before.worker)) {
                 holder.runs.remove(&run.execution_id);
@@ -237,7 +252,7 @@ impl Sessions {
         for execution in &session.runs {
             let Some(run) = runs.get_mut(execution) else { continue };
             if listed.contains(execution) {
-                run.missing = 0;
+                (run.missing, run.named, run.registration) = (0, Instant::now(), session.registrations);
             } else if before.is_some_and(|before| run.handed_out < before) {
                 // What was handed out since the heartbeat before may still be on its way to the worker.
                 run.missing += 1;
@@ -419,6 +434,9 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         if let Err(error) = let_go(&node).await {
             node.outages.failed("silent workers", &error);
         }
+        if let Err(error) = unnamed::lose_unnamed(&node).await {
+            node.outages.failed("lost runs", &error);
+        }
         let writing = node.sessions.registry.lock().await;
         let records = node.sessions.unwritten(node.now());
         if records.is_empty() {
@@ -439,11 +457,17 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
 /// leader's to judge.
 async fn let_go(node: &Node) -> Result<()> {
     for worker in node.sessions.silent(node.settings.worker.stale_after) {
-        let moved = node.store().worker(&worker).await?.is_some_and(|record| record.via.as_ref() != Some(&node.id));
-        if moved && let Some((runs, _)) = node.sessions.leave(&worker, node.now()) {
-            debug!(%worker, runs = runs.len(), "worker moved to another node");
-            follower::let_go(node, runs).await;
+        let Some(stored) = node.store().worker(&worker).await? else { continue };
+        if stored.via.as_ref() == Some(&node.id) {
+            continue;
         }
+        let before = node.sessions.record(&worker, node.now());
+        let Some((runs, _)) = node.sessions.leave(&worker, node.now()) else { continue };
+        debug!(%worker, runs = runs.len(), "worker moved to another node");
+        if before.is_some_and(|before| before.registered_at != stored.registered_at) {
+            unnamed::lose_left_behind(node, &worker, &runs).await?;
+        }
+        follower::let_go(node, runs).await;
     }
     Ok(())
 }

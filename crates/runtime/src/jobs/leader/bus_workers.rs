@@ -222,7 +222,9 @@ impl Known {
     /// Answers whether that should be written down at once.
     fn hear(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
         self.seen = Instant::now();
-        if let Some(executions) = beat.executions.take() {
+        // A worker that runs nothing need not list it.
+        let named = beat.executions.take().or_else(|| (beat.running == 0).then(Vec::new));
+        if let Some(executions) = named {
             self.named = executions.into_iter().collect();
             self.has_named = true;
             self.to_compare = true;

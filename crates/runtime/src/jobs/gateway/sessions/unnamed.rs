@@ -1,0 +1,119 @@
+//! Finds runs that a worker was given and does not have: the response to its poll was lost, or it was restarted under its id.
+//!
+//! A worker that beats names what it has, and a run that two of its heartbeats do not name is lost. Of a worker that only
+//! polls and reports, this is what tells:
+//!
+//! | what it did | which of its runs are lost |
+//! | --- | --- |
+//! | it registered again | those handed out before that, and named by no report or heartbeat for `stale_after` since |
+//! | its polls ask for as many runs as it has slots | those not named for `stale_after` |
+//!
+//! Runs that another node handed out are known from the store, which is read when a worker comes to this node.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use convoke_core::jobs::wire::RunRef;
+use convoke_core::jobs::{Outcome, RunReport};
+use convoke_core::ports::store::InFlightFilter;
+use convoke_core::{ExecutionId, Result, WorkerId};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{Inner, Session, Sessions};
+use crate::jobs::gateway::runs_of;
+use crate::jobs::node::Node;
+use crate::jobs::recorder;
+use crate::jobs::views::in_flight;
+
+impl Session {
+    /// Now, if its polls ask for as many runs as it has slots. A worker that beats says itself what it has.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.beaten.is_none() && self.asked >= self.record.concurrency as usize;
+        is_idle.then(Instant::now)
+    }
+}
+
+impl Sessions {
+    /// Notes that a worker reports on these runs.
+    pub fn name(&self, worker: &WorkerId, executions: impl Iterator<Item = ExecutionId>) {
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs, .. } = &mut *inner;
+        let Some(session) = workers.get(worker) else { return };
+        for execution in executions {
+            if let Some(run) = runs.get_mut(&execution).filter(|run| run.worker == *worker) {
+                (run.named, run.registration) = (Instant::now(), session.registrations);
+            }
+        }
+    }
+
+    /// Enters runs that a worker was given before it last registered.
+    fn expect(&self, worker: &WorkerId, expected: &[RunRef]) {
+        self.hand_out(worker, expected, Instant::now());
+        let mut inner = self.inner.lock();
+        let Inner { workers, runs, .. } = &mut *inner;
+        let Some(session) = workers.get(worker) else { return };
+        for expected in expected {
+            if let Some(run) = runs.get_mut(&expected.execution_id) {
+                run.registration = session.registrations.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Runs that their workers do not have, by worker.
+    fn unnamed(&self, stale_after: Duration) -> Vec<(WorkerId, Vec<RunRef>)> {
+        let inner = self.inner.lock();
+        let mut unnamed = Vec::new();
+        for (worker, session) in &inner.workers {
+            let idle_at = session.idle_since().or(session.idle_at.filter(|_| session.beaten.is_none()));
+            let is_settled = session.registered.elapsed() >= stale_after;
+            let runs = session.runs.iter().filter_map(|execution| {
+                let run = inner.runs.get(execution)?;
+                let left_behind = is_settled && run.registration < session.registrations;
+                let never_came = idle_at.is_some_and(|idle_at| idle_at >= run.named + stale_after);
+                (left_behind || never_came).then_some(RunRef { job_id: run.job, execution_id: *execution })
+            });
+            let runs: Vec<RunRef> = runs.collect();
+            if !runs.is_empty() {
+                unnamed.push((worker.clone(), runs));
+            }
+        }
+        unnamed
+    }
+}
+
+/// Enters the runs that the store says a worker has and this node does not know of.
+pub async fn expect_stored(node: &Node, worker: &WorkerId) -> Result<()> {
+    let mut runs = runs_of(node, worker).await?;
+    runs.retain(|run| !node.sessions.has(&run.execution_id));
+    node.sessions.expect(worker, &runs);
+    Ok(())
+}
+
+pub(super) async fn lose_unnamed(node: &Node) -> Result<()> {
+    for (worker, runs) in node.sessions.unnamed(node.settings.worker.stale_after) {
+        lose(node, &worker, runs).await?;
+    }
+    Ok(())
+}
+
+/// Ends runs of a worker that registered anew with another node, and that no other node has taken over.
+pub(super) async fn lose_left_behind(node: &Node, worker: &WorkerId, runs: &[RunRef]) -> Result<()> {
+    let filter = InFlightFilter { worker: Some(worker.clone()), owner: Some(node.id.clone()), ..Default::default() };
+    let stored: HashSet<ExecutionId> = in_flight(node, filter).await?.into_iter().map(|run| run.execution).collect();
+    let left: Vec<RunRef> = runs.iter().filter(|run| stored.contains(&run.execution_id)).copied().collect();
+    if left.is_empty() { Ok(()) } else { lose(node, worker, left).await }
+}
+
+async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
+    info!(%worker, runs = runs.len(), "a worker does not have runs that it was given");
+    let now = node.now();
+    let error =
+        format!("worker {worker} lost the run: it registered again or polled for all its slots without naming it");
+    let reports = runs.into_iter().map(|run| {
+        let outcome = Outcome::Lost { error: error.clone() };
+        let report = RunReport::of(run.job_id, run.execution_id).ended(now, outcome, rand::random());
+        RunReport { worker: Some(worker.clone()), ..report }
+    });
+    recorder::record(node, reports.collect()).await.map(|_| ())
+}

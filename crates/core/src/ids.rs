@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
@@ -42,6 +43,15 @@ uuid_id!(
     /// One run of a job. New for every attempt and for every dispatch that is published again: the fence of a run.
     ExecutionId, "executionId"
 );
+
+impl ExecutionId {
+    /// Returns when the leader made it, which is when it dispatched the run, by the leader's clock and to the millisecond.
+    /// `None` if it is no UUID of version 7.
+    pub fn minted_at(&self) -> Option<Timestamp> {
+        let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
+        Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
+    }
+}
 
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
@@ -169,6 +179,14 @@ mod tests {
         assert_eq!(id.to_string(), TEXT);
         assert_eq!(serde_json::to_string(&id).expect("serialises"), format!("\"{TEXT}\""));
         assert_eq!(serde_json::from_str::<JobId>(&format!("\"{TEXT}\"")).expect("reads"), id);
+    }
+
+    #[test]
+    fn a_run_id_says_when_it_was_made() {
+        let id: ExecutionId = TEXT.parse().expect("an id");
+        assert_eq!(id.minted_at(), Timestamp::from_millisecond(0x0198_c0de_0000).ok());
+        let random: ExecutionId = "0198c0de-0000-4000-8000-0000000000ff".parse().expect("an id");
+        assert_eq!(random.minted_at(), None);
     }
 
     #[test]

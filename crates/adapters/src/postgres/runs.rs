@@ -148,6 +148,7 @@ fn read_run(row: &Row) -> Result<InFlight> {
         owner: node_id_option(row, 7)?,
         ownership: code(row, 8, Ownership::from_code)?,
         dispatched_at: instant(row, 9)?,
+        deadline: None,
     })
 }
 
@@ -160,7 +161,7 @@ pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<
             overdue.next_at = Some(deadline);
             break;
         }
-        overdue.runs.push(read_run(&row)?);
+        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(&row)? });
     }
     Ok(overdue)
 }

@@ -96,6 +96,7 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
         owner: node_id_option(row, 7)?,
         ownership: code(row, 8, Ownership::from_code)?,
         dispatched_at: instant(row, 9)?,
+        deadline: None,
     })
 }
 
@@ -109,7 +110,7 @@ pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<O
             overdue.next_at = Some(deadline);
             break;
         }
-        overdue.runs.push(read_run(row)?);
+        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(row)? });
     }
     Ok(overdue)
 }

@@ -7,6 +7,7 @@
 
 pub mod channels;
 pub mod cron;
+pub mod deadline;
 pub mod event;
 pub mod handoff;
 pub mod job;

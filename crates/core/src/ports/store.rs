@@ -277,6 +277,8 @@ pub struct InFlight {
     pub owner: Option<NodeId>,
     pub ownership: Ownership,
     pub dispatched_at: Timestamp,
+    /// When its time is up. Only [`overdue`](RunStore::overdue) tells.
+    pub deadline: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+use uuid::{NoContext, Uuid};
 
 use super::cache::Cache;
 use super::events_forward::Forwarding;
@@ -184,8 +184,11 @@ impl Node {
         JobId(Uuid::now_v7())
     }
 
-    pub fn execution_id(&self) -> ExecutionId {
-        ExecutionId(Uuid::now_v7())
+    /// A new run's id, which says when it was made by this node's clock.
+    pub fn execution_id(&self, now: Timestamp) -> ExecutionId {
+        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
+        let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
+        ExecutionId(Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, nanos)))
     }
 
     /// The claim of a gateway on what it hands out. One that drains makes none: its runs look for another owner.

@@ -5,6 +5,7 @@
 pub mod counting;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
@@ -16,28 +17,37 @@ use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use convoke_testkit::shared_bus::SharedBus;
 use jiff::{SignedDuration, Timestamp};
 
-/// Wall time that follows tokio's, which a test can pause. A clock that is ahead of the others or behind has an offset.
+/// Wall time that follows tokio's, which a test can pause.
 pub struct TokioClock {
     started: tokio::time::Instant,
     started_at: Timestamp,
+    ahead_ms: AtomicI64,
 }
 
 impl Default for TokioClock {
     fn default() -> Self {
-        TokioClock { started: tokio::time::Instant::now(), started_at: SystemClock.now() }
+        let (started, started_at) = (tokio::time::Instant::now(), SystemClock.now());
+        TokioClock { started, started_at, ahead_ms: AtomicI64::new(0) }
     }
 }
 
 impl TokioClock {
-    /// The same clock, ahead by so much; behind where it is negative.
-    pub fn ahead(&self, offset: SignedDuration) -> Self {
-        TokioClock { started: self.started, started_at: self.started_at + offset }
+    /// Another clock that shows so many seconds more than this one; less if that is negative.
+    pub fn ahead(&self, seconds: i64) -> Arc<Self> {
+        let clock = TokioClock { started: self.started, started_at: self.started_at, ahead_ms: AtomicI64::new(0) };
+        clock.set_ahead(seconds);
+        Arc::new(clock)
+    }
+
+    pub fn set_ahead(&self, seconds: i64) {
+        self.ahead_ms.store(seconds * 1_000, Ordering::SeqCst);
     }
 }
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        let now = self.started_at + self.started.elapsed();
+        let ahead = SignedDuration::from_millis(self.ahead_ms.load(Ordering::SeqCst));
+        let now = self.started_at + self.started.elapsed() + ahead;
         Timestamp::from_microsecond(now.as_microsecond()).expect("an instant")
     }
 }

@@ -76,6 +76,7 @@ impl Row {
             owner: self.job.owner_node.clone(),
             ownership: self.job.ownership,
             dispatched_at: self.job.dispatched_at?,
+            deadline: None,
         })
     }
 

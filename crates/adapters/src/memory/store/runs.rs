@@ -71,9 +71,10 @@ impl RunStore for MemoryStore {
         let mut deadlines = state.indexes.deadlines.iter().peekable();
         let mut runs = Vec::new();
         while runs.len() < limit
-            && let Some((_, seq)) = deadlines.next_if(|(at, _)| *at <= now)
+            && let Some((at, seq)) = deadlines.next_if(|(at, _)| *at <= now)
         {
-            runs.extend(state.rows.get(seq).and_then(Row::in_flight));
+            let run = state.rows.get(seq).and_then(Row::in_flight);
+            runs.extend(run.map(|run| InFlight { deadline: Some(*at), ..run }));
         }
         Ok(Overdue { runs, next_at: deadlines.next().map(|(at, _)| *at) })
     }

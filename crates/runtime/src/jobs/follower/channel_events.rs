@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::jobs::deadline;
 use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{Bell, LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
@@ -109,7 +110,7 @@ impl Reports {
             let log: LogMessage = serde_json::from_slice(body)?;
             let index = self.of(log.job_id, log.execution_id);
             let message = cut(log.message, LOG_LINE_BYTES_MAX);
-            let line = NewLog { at: log.at.min(now), level: log.level, message };
+            let line = NewLog { at: deadline::happened_at(log.execution_id, log.at, now), level: log.level, message };
             self.list[index].logs.push(line);
             Ok(index)
         } else {
@@ -130,8 +131,7 @@ impl Reports {
 }
 
 fn apply(report: &mut RunReport, status: StatusMessage, now: Timestamp) {
-    // A worker's clock may be ahead of ours; nothing it says can have happened after we heard it.
-    let at = status.at.min(now);
+    let at = deadline::happened_at(report.execution, status.at, now);
     report.worker = Some(status.worker_id);
     let message = status.message.map(|message| cut(message, PROGRESS_MESSAGE_BYTES_MAX));
     let error = || cut(status.error.clone().unwrap_or_default(), ERROR_BYTES_MAX);

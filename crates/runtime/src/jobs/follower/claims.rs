@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::jobs::deadline;
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Claim as Owner, RunReport};
 use convoke_core::{ExecutionId, JobId, WorkerId};
@@ -217,7 +218,9 @@ impl Claims {
                 report.worker = claim.worker.clone();
                 let own = node.id.clone();
                 report.owner = Some(if claim.by_gateway { Owner::Take(own) } else { Owner::IfFree(own) });
-                report.handed_out_at = claim.handed_out.map(|at| node.now() - at.elapsed());
+                let now = node.now();
+                report.handed_out_at =
+                    claim.handed_out.map(|at| deadline::happened_at(execution, now - at.elapsed(), now));
                 reports.push(report);
             }
         }

@@ -140,9 +140,9 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
 /// A run that lay on the bus for a while may have been cancelled or given back meanwhile. It is claimed in the store before
 /// it is handed out, and dropped where that is refused. What comes fresh from the leader is not asked for.
 async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -> Result<Vec<Assignment>> {
-    let fresh_since = (node.now() - FRESH_FOR).as_millisecond();
+    let fresh_since = node.now() - FRESH_FOR;
     let over = node.sessions.over(jobs.iter().map(|job| job.execution_id));
-    let is_old = |run| minted_at_ms(run) < fresh_since || over.contains(&run);
+    let is_old = |run: ExecutionId| run.minted_at().is_none_or(|at| at < fresh_since) || over.contains(&run);
     let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();
     if old.is_empty() {
         return Ok(jobs);
@@ -170,12 +170,6 @@ async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -
     stale.extend(refused.map(|((run, _), _)| run.execution_id));
     jobs.retain(|job| !stale.contains(&job.execution_id));
     Ok(jobs)
-}
-
-/// When the leader made the id of a run.
-fn minted_at_ms(execution: ExecutionId) -> i64 {
-    let (seconds, nanos) = execution.0.get_timestamp().map_or((0, 0), |at| at.to_unix());
-    i64::try_from(seconds).unwrap_or(i64::MAX / 1_000) * 1_000 + i64::from(nanos / 1_000_000)
 }
 
 /// Unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.

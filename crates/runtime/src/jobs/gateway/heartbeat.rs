@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use convoke_core::jobs::deadline;
 use convoke_core::jobs::link::{Beaten, Heartbeat};
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Outcome, RunReport};
@@ -77,7 +78,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
         let mut report = RunReport::of(run.job_id, run.execution_id);
         report.worker = Some(worker.clone());
         report.owner = node.takes();
-        report.handed_out_at = Some(node.now());
+        report.handed_out_at = Some(deadline::happened_at(run.execution_id, node.now(), node.now()));
         report
     });
     let recorded = recorder::record(node, claims.collect()).await?;

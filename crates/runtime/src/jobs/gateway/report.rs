@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use convoke_core::jobs::deadline;
 use convoke_core::jobs::link::{Event, EventKind, Rejected, RejectedCode, Report, Reported};
 use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::{Outcome, Progress, RunEnd, RunReport};
@@ -79,7 +80,7 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
 /// False where it comes after the run's end and is not that end again: as where events come one by one.
 fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timestamp) -> bool {
     let is_over = report.end.is_some();
-    let at = event.at.map_or(now, |at| at.max(earliest).min(now));
+    let at = deadline::happened_at(report.execution, event.at.map_or(now, |at| at.max(earliest)), now);
     let error = event.error.unwrap_or_default();
     let outcome = match event.kind {
         EventKind::Started | EventKind::Progress | EventKind::Log if is_over => return false,

@@ -220,7 +220,7 @@ impl Dispatcher {
         if total == 0 {
             return Ok(false);
         }
-        let executions = (0..total).map(|_| self.node.execution_id()).collect();
+        let executions = (0..total).map(|_| self.node.execution_id(now)).collect();
         let order = DispatchOrder { now, windows: windows.clone(), executions };
         let done = telemetry::timed("dispatch", self.node.store().dispatch(self.term.fence(), order)).await?;
         for (window, queue) in windows.iter().zip(&done.queues) {

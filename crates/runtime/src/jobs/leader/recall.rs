@@ -16,6 +16,7 @@ use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::ports::Consumer;
 use convoke_core::{QueueName, Result};
 use tracing::info;
+use uuid::Uuid;
 
 use crate::election::Term;
 use crate::jobs::node::{Node, WORKERS};
@@ -70,7 +71,7 @@ async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
         return Ok(());
     }
     // A name of its own each time, as the bus asks of its consumers.
-    let name = format!("{}-recall-{}", node.id, node.execution_id());
+    let name = format!("{}-recall-{}", node.id, Uuid::now_v7().simple());
     let consumer = node.bus().consumer(&channel, WORKERS, &name).await?;
     let taken = take_back(node, term, queue, &*consumer, usize::try_from(waiting).unwrap_or(usize::MAX)).await;
     // What could not be given back can be taken by others at once.

@@ -37,11 +37,13 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
         if !settled {
             settled = began.elapsed() >= stale_after || everyone_has_spoken(&node).await;
         }
-        // What was dispatched before this term can be judged as soon as it is settled who runs what.
-        let long_ago = node.now() - stale_after;
-        let before = if settled { long_ago.max(began_at) } else { long_ago };
+        // What was dispatched before this term can be judged as soon as it is settled who runs what, and not before: how
+        // long ago that was only the leader knows that dispatched it. Nothing of this term is that old by then.
+        let before = (node.now() - stale_after).max(began_at);
         let reconciled = async {
-            give_back(&node, &term, before).await?;
+            if settled {
+                give_back(&node, &term, before).await?;
+            }
             // A worker that speaks the bus and came while nobody led is known once it beats.
             if began.elapsed() < stale_after {
                 return Ok(());

@@ -3,6 +3,9 @@
 //! A worker watches its own runs; this is for those that do not, or that hang. The run is ended in the store first, then
 //! its worker is told to stop: whatever it still reports is stale.
 //!
+//! Clocks may be minutes apart: the leader acts on a deadline once it is [certain](Watch::is_certain), by its own monotonic clock. A
+//! step of its wall clock is as a new leader.
+//!
 //! A run may have ended in time without its owner having read so: it waits for a [while](super::unread), and times out only
 //! if what was unread is not its end.
 
@@ -10,10 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::Result;
+use convoke_core::jobs::deadline::Watch;
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::InFlight;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::unread::Unread;
 use crate::election::Term;
@@ -25,12 +31,15 @@ const BATCH_MAX: usize = 500;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How soon a run that was postponed is looked at again.
 const UNREAD_INTERVAL: Duration = Duration::from_millis(50);
+/// A wall clock that differs by more from the monotonic one, between two looks, was set.
+const STEP_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 pub async fn run(node: Arc<Node>, term: Term) {
-    let (mut unread, mut postponed) = (Unread::new(&node), 0);
+    let mut clock = LeaderClock::start(node.now());
+    let mut postponed = Postponed { unread: Unread::new(&node), waiting: 0, uncertain: 0 };
     loop {
-        let pause = match end_overdue(&node, &term, &mut unread, &mut postponed).await {
-            Ok(_) if postponed > 0 => UNREAD_INTERVAL,
+        let pause = match end_overdue(&node, &term, &mut clock, &mut postponed).await {
+            Ok(_) if postponed.waiting > 0 => UNREAD_INTERVAL,
             Ok(None) => LOOK_INTERVAL,
             Ok(Some(next)) => super::until(node.now(), next).min(LOOK_INTERVAL),
             Err(error) => {
@@ -44,20 +53,59 @@ pub async fn run(node: Arc<Node>, term: Term) {
     }
 }
 
+/// Runs whose deadline has passed and that are not ended yet.
+struct Postponed {
+    unread: Unread,
+    /// How many have something unread.
+    waiting: usize,
+    /// How many may still have time by the clock that they were dispatched by.
+    uncertain: usize,
+}
+
+/// Since when the leader's wall clock has gone on without a step.
+struct LeaderClock {
+    since: Instant,
+    since_at: Timestamp,
+    looked: Instant,
+    looked_at: Timestamp,
+}
+
+impl LeaderClock {
+    fn start(now: Timestamp) -> Self {
+        LeaderClock { since: Instant::now(), since_at: now, looked: Instant::now(), looked_at: now }
+    }
+
+    fn look(&mut self, now: Timestamp) -> Watch {
+        let expected = self.looked_at + self.looked.elapsed();
+        let step = now.duration_since(expected);
+        if step.abs() > STEP_MAX {
+            warn!(step_ms = step.as_millis(), "this node's clock was set: runs are timed anew");
+            *self = LeaderClock::start(now);
+        }
+        (self.looked, self.looked_at) = (Instant::now(), now);
+        Watch { since_at: self.since_at, lasted: self.since.elapsed() }
+    }
+}
+
 /// Returns when the next run's time is up.
 async fn end_overdue(
     node: &Node,
     term: &Term,
-    unread: &mut Unread,
-    postponed: &mut usize,
+    clock: &mut LeaderClock,
+    postponed: &mut Postponed,
 ) -> Result<Option<Timestamp>> {
     let now = node.now();
+    let watch = clock.look(now);
     // Postponed runs must not be in the way of others.
-    let overdue = node.store().overdue(now, BATCH_MAX + *postponed).await?;
+    let limit = BATCH_MAX + postponed.waiting + postponed.uncertain;
+    let overdue = node.store().overdue(now, limit).await?;
+    let is_certain = |run: &InFlight| watch.is_certain(run.dispatched_at, run.deadline.unwrap_or(now));
+    let (certain, uncertain): (Vec<_>, Vec<_>) = overdue.runs.into_iter().partition(is_certain);
     let run_ref = |run: &InFlight| RunRef { job_id: run.job, execution_id: run.execution };
-    let waiting = unread.postpone(node, overdue.runs.iter().map(|run| (run_ref(run), run.worker.as_ref()))).await;
-    *postponed = waiting.len();
-    let over = overdue.runs.iter().filter(|run| !waiting.contains(&run.execution));
+    let asked = certain.iter().map(|run| (run_ref(run), run.worker.as_ref()));
+    let waiting = postponed.unread.postpone(node, asked).await;
+    (postponed.waiting, postponed.uncertain) = (waiting.len(), uncertain.len());
+    let over = certain.iter().filter(|run| !waiting.contains(&run.execution));
     let reports = over.map(|run| {
         let outcome = Outcome::TimedOut { error: "the run took longer than the job's timeout".into() };
         RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())

@@ -107,6 +107,8 @@ pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dy
     let full = store.overdue(at(140), 9).await.expect("overdue");
     assert_eq!((full.runs.len(), full.next_at), (4, None));
     assert_eq!((full.runs[0].execution, full.runs[0].status), (runs[1].execution_id, Status::Running));
+    let deadlines: Vec<_> = full.runs.iter().filter_map(|run| run.deadline).collect();
+    assert_eq!(deadlines, [110, 120, 130, 140].map(at));
     // What has ended, however it did, is not overdue.
     stage.end(&runs[1], at(141), completed()).await;
     stage

@@ -476,3 +476,24 @@ async fn by_the_bus_a_client_can_only_enqueue_what_makes_sense() {
         assert!(error.contains("expected an http:// or https:// address"), "{error}");
     }
 }
+
+/// The cluster expects a heartbeat every second, and the worker was never told so.
+#[tokio::test(start_paused = true)]
+async fn a_worker_over_the_bus_beats_as_often_as_the_cluster_expects() {
+    let ports = Ports { clock: Arc::new(common::TokioClock::default()), ..ports() };
+    let mut settings = Settings::default();
+    settings.worker.heartbeat_interval = Duration::from_secs(1);
+    settings.worker.stale_after = Duration::from_secs(3);
+    let coordinator = start(&ports, settings).await;
+    let mut handlers = Handlers::default();
+    handler("test", &mut handlers, |_| async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        Ok(None)
+    });
+    let worker = Running::start(&ports, &Settings::default(), "w", handlers);
+    let (job, _) = coordinator.enqueue(spec("test")).await.expect("enqueued");
+    let job = ended(&coordinator, job.id).await;
+    assert_eq!((job.status, job.attempt), (Status::Completed, 1), "its worker was never taken for dead");
+    worker.drain().await;
+    coordinator.stop().await;
+}

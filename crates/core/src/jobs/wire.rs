@@ -243,6 +243,12 @@ pub struct CoordinatorHeartbeat {
     pub role: NodeRole,
     pub epoch: Epoch,
     pub at: Timestamp,
+    /// How often workers are to beat. Workers on the bus follow what the leader says.
+    #[serde(with = "crate::duration::option", default, skip_serializing_if = "Option::is_none")]
+    pub worker_heartbeat_interval: Option<Duration>,
+    /// After how long a silent worker is dead.
+    #[serde(with = "crate::duration::option", default, skip_serializing_if = "Option::is_none")]
+    pub worker_stale_after: Option<Duration>,
 }
 
 /// `coordinator.drain`: the node is to hand its runs over and exit, as on SIGTERM.

@@ -350,7 +350,17 @@ async fn beat(node: &Node) -> Result<()> {
     let leadership = node.leadership.borrow().clone();
     let role = if leadership.is_me { NodeRole::Leader } else { NodeRole::Follower };
     let ((state, since), job_count, epoch) = (node.state(), node.claims.len() as u64, leadership.epoch);
-    let message = CoordinatorHeartbeat { v: V1, node_id: node.id.clone(), job_count, state, role, epoch, at: now };
+    let message = CoordinatorHeartbeat {
+        v: V1,
+        node_id: node.id.clone(),
+        job_count,
+        state,
+        role,
+        epoch,
+        at: now,
+        worker_heartbeat_interval: Some(node.settings.worker.heartbeat_interval),
+        worker_stale_after: Some(node.settings.worker.stale_after),
+    };
     let published = node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await;
     node.bus_reach.note(published, node.now())?;
     node.outages.succeeded("bus");

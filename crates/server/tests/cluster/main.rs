@@ -10,6 +10,7 @@ mod all_down;
 mod channels_closed;
 mod checker;
 mod clocks_apart;
+mod clocks_apart_runs;
 mod drain_without_detector;
 mod everyone_owns;
 mod follower_killed;

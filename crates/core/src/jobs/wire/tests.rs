@@ -195,9 +195,11 @@ fn heartbeats_are_exactly_this() {
                 role,
                 epoch: Epoch(7),
                 at: at(),
+                worker_heartbeat_interval: Some(Duration::from_secs(10)),
+                worker_stale_after: Some(Duration::from_millis(2_500)),
             };
             let text = format!(
-                r#"{{"v":1,"nodeId":"n-1","jobCount":12,"state":"{name}","role":"{role_name}","epoch":7,"at":"AT"}}"#
+                r#"{{"v":1,"nodeId":"n-1","jobCount":12,"state":"{name}","role":"{role_name}","epoch":7,"at":"AT","workerHeartbeatInterval":"10s","workerStaleAfter":"2s500ms"}}"#
             );
             is_exactly(beat, &text);
         }

@@ -1,24 +1,33 @@
-//! What is done for a worker beside its calls: hear cancellations, acknowledge, tell of slots.
+//! What is done for a worker beside its calls: receive cancellations and timings, acknowledge, tell of slots, beat.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::Result;
-use convoke_core::jobs::wire::Cancel;
+use convoke_core::jobs::wire::{Cancel, CoordinatorHeartbeat};
 use convoke_core::ports::Subscription;
 
 use super::hands::Errands;
+use super::timings::Timings;
 use super::{Post, Session};
 use crate::jobs::worker::backoff::Backoff;
 
 /// So that a worker of no-op jobs tells of its slots by the batch.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Hears which runs are over. What is missed while the bus is away costs work, not correctness.
-pub(super) async fn hear(post: Post, session: Arc<Session>, mut topic: Box<dyn Subscription>) {
+/// Receives which runs are over, and what the leader expects of workers. What is missed while the bus is away costs work, not
+/// correctness.
+pub(super) async fn hear(post: Post, session: Arc<Session>, timings: Arc<Timings>, mut topics: Box<dyn Subscription>) {
+    let leader = post.channels.coordinator_heartbeat();
     let mut backoff = Backoff::new(rand::random());
     loop {
-        match topic.next().await {
+        match topics.next().await {
+            Ok(Some(message)) if message.channel == leader => {
+                match serde_json::from_slice::<CoordinatorHeartbeat>(&message.body) {
+                    Ok(beat) => timings.follow(&beat),
+                    Err(error) => tracing::debug!(%error, "heartbeat of a node could not be read"),
+                }
+            }
             Ok(Some(message)) => {
                 backoff.reset();
                 match serde_json::from_slice::<Cancel>(&message.body) {
@@ -35,7 +44,7 @@ pub(super) async fn hear(post: Post, session: Arc<Session>, mut topic: Box<dyn S
             Err(error) => {
                 // The heartbeat logs that the bus is away.
                 tracing::debug!(%error, "subscription to cancellations failed");
-                topic = subscribe(&post, &mut backoff).await;
+                topics = subscribe(&post, &mut backoff).await;
             }
         }
     }
@@ -44,9 +53,21 @@ pub(super) async fn hear(post: Post, session: Arc<Session>, mut topic: Box<dyn S
 async fn subscribe(post: &Post, backoff: &mut Backoff) -> Box<dyn Subscription> {
     loop {
         tokio::time::sleep(backoff.next_delay()).await;
-        match post.bus.subscribe(&[post.channels.cancel()]).await {
-            Ok(topic) => return topic,
+        match post.bus.subscribe(&post.topics()).await {
+            Ok(topics) => return topics,
             Err(error) => tracing::debug!(%error, "subscribing to cancellations failed"),
+        }
+    }
+}
+
+/// Beats where the worker itself beats too seldom for the cluster.
+pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Timings>) {
+    loop {
+        timings.due().await;
+        let executions = session.hands.lock().executions();
+        if let Err(error) = session.beat(&post, session.state(), Some(executions)).await {
+            // The worker's own heartbeat logs that the bus is away.
+            tracing::debug!(%error, "worker heartbeat failed");
         }
     }
 }

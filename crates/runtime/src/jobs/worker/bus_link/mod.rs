@@ -15,6 +15,7 @@
 
 mod errands;
 mod hands;
+mod timings;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,13 +37,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::hands::Hands;
+use self::timings::Timings;
 use crate::jobs::intake;
 use crate::jobs::node::WORKERS;
 
 /// A longer wait gains nothing: the worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What coordinators tell the workers of their gateways; over the bus a worker has to know it.
+/// What a worker assumes until the leader's heartbeats say what the cluster expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusLinkSettings {
     pub heartbeat_interval: Duration,
@@ -59,7 +61,7 @@ impl Default for BusLinkSettings {
 /// Speaks for the workers of this process. Dropping it is a crash to the others; [`leave`](WorkerLink::leave) is not.
 pub struct BusLink {
     post: Post,
-    settings: BusLinkSettings,
+    timings: Arc<Timings>,
     desks: Mutex<HashMap<WorkerId, Desk>>,
 }
 
@@ -69,6 +71,13 @@ struct Post {
     bus: Arc<dyn Bus>,
     channels: Channels,
     clock: Arc<dyn Clock>,
+}
+
+impl Post {
+    /// What a worker subscribes to.
+    fn topics(&self) -> [String; 2] {
+        [self.channels.cancel(), self.channels.coordinator_heartbeat()]
+    }
 }
 
 /// A registered worker, and what is done for it aside. Its errands end when it is dropped.
@@ -97,7 +106,8 @@ struct Session {
 
 impl BusLink {
     pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>, settings: BusLinkSettings) -> Self {
-        BusLink { post: Post { bus, channels, clock }, settings, desks: Mutex::default() }
+        let timings = Arc::new(Timings::new(settings));
+        BusLink { post: Post { bus, channels, clock }, timings, desks: Mutex::default() }
     }
 
     fn session(&self, worker: &WorkerId) -> Result<Arc<Session>> {
@@ -106,8 +116,8 @@ impl BusLink {
     }
 
     async fn open(&self, worker: WorkerId, register: Register) -> Result<Desk> {
-        // Heard before anything is taken: what is cancelled meanwhile must not be run.
-        let cancellations = self.post.bus.subscribe(&[self.post.channels.cancel()]).await?;
+        // Before anything is taken: what is cancelled meanwhile must not be run.
+        let topics = self.post.bus.subscribe(&self.post.topics()).await?;
         // A worker that starts again under its id is another consumer.
         let name = format!("{worker}-{}", Uuid::now_v7().simple());
         let mut consumers: Vec<Arc<dyn Consumer>> = Vec::with_capacity(register.queues.len());
@@ -129,8 +139,9 @@ impl BusLink {
             next_take_over: Mutex::new(Instant::now()),
         });
         let mut errands = JoinSet::new();
-        errands.spawn(errands::hear(self.post.clone(), session.clone(), cancellations));
+        errands.spawn(errands::hear(self.post.clone(), session.clone(), self.timings.clone(), topics));
         errands.spawn(errands::run(self.post.clone(), session.clone()));
+        errands.spawn(errands::keep_pace(self.post.clone(), session.clone(), self.timings.clone()));
         Ok(Desk { session, _errands: errands })
     }
 
@@ -150,13 +161,13 @@ impl BusLink {
             return Ok(Vec::new());
         }
         for (place, consumer) in session.consumers.iter().enumerate() {
-            let deliveries = consumer.take_over(self.settings.stale_after, max).await?;
+            let deliveries = consumer.take_over(self.timings.current().stale_after, max).await?;
             if !deliveries.is_empty() {
                 tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "took over runs of a worker that vanished");
                 return Ok(session.accept(&self.post, place, deliveries));
             }
         }
-        *session.next_take_over.lock() = Instant::now() + self.settings.stale_after / 3;
+        *session.next_take_over.lock() = Instant::now() + self.timings.current().stale_after / 3;
         Ok(Vec::new())
     }
 }
@@ -189,7 +200,7 @@ impl WorkerLink for BusLink {
         };
         let executions = session.hands.lock().executions();
         session.beat(&self.post, WorkerState::Active, Some(executions)).await?;
-        let BusLinkSettings { heartbeat_interval, stale_after } = self.settings;
+        let BusLinkSettings { heartbeat_interval, stale_after } = self.timings.current();
         Ok(Registered { worker_id, heartbeat_interval, stale_after })
     }
 

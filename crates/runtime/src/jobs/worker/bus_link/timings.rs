@@ -1,0 +1,90 @@
+//! How often a worker on the bus beats, and for how long one may be silent: as the leader says.
+//!
+//! The heartbeats of the leader say it. Until one is received the link beats every second, so that a worker is not declared
+//! dead before it knows; if none says it, the link's own settings hold. A worker that beats less often than the cluster
+//! expects is helped: the link sends heartbeats in its stead.
+
+use std::time::Duration;
+
+use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::BusLinkSettings;
+
+/// How often the link beats while it does not know what the cluster expects, and for how long it does so.
+const UNTOLD_INTERVAL: Duration = Duration::from_secs(1);
+const UNTOLD_FOR: Duration = Duration::from_secs(60);
+/// However short the leader says.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+pub(super) struct Timings {
+    configured: BusLinkSettings,
+    started: Instant,
+    told: Mutex<Option<BusLinkSettings>>,
+    changed: Notify,
+}
+
+impl Timings {
+    pub(super) fn new(configured: BusLinkSettings) -> Self {
+        Timings { configured, started: Instant::now(), told: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// What holds now.
+    pub(super) fn current(&self) -> BusLinkSettings {
+        self.told.lock().unwrap_or(self.configured)
+    }
+
+    /// Follows a leader's heartbeat.
+    pub(super) fn follow(&self, beat: &CoordinatorHeartbeat) {
+        if beat.role != NodeRole::Leader {
+            return;
+        }
+        // A leader that does not say has no other wishes.
+        let settings = BusLinkSettings {
+            heartbeat_interval: beat.worker_heartbeat_interval.unwrap_or(self.configured.heartbeat_interval),
+            stale_after: beat.worker_stale_after.unwrap_or(self.configured.stale_after),
+        };
+        if self.told.lock().replace(settings) == Some(settings) {
+            return;
+        }
+        if settings.heartbeat_interval < self.configured.heartbeat_interval {
+            tracing::warn!(
+                heartbeat_interval = ?settings.heartbeat_interval,
+                stale_after = ?settings.stale_after,
+                configured = ?self.configured.heartbeat_interval,
+                "the cluster expects heartbeats more often than this worker was set to; it follows"
+            );
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// How often the link has to beat. `None` if the worker's own heartbeats are enough.
+    fn interval(&self) -> Option<Duration> {
+        let (told, configured) = (*self.told.lock(), self.configured.heartbeat_interval);
+        let interval = match told {
+            Some(told) => told.heartbeat_interval.max(INTERVAL_MIN),
+            None if self.started.elapsed() < UNTOLD_FOR => UNTOLD_INTERVAL,
+            None => configured,
+        };
+        (interval < configured).then_some(interval)
+    }
+
+    /// Returns when it is time for a heartbeat of the link's own.
+    pub(super) async fn due(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.interval() {
+                Some(interval) => {
+                    if tokio::time::timeout(interval, changed).await.is_err() {
+                        return;
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+}

@@ -13,11 +13,14 @@ use uuid::Uuid;
 use super::counts::{self, Moves};
 use super::epoch::commit;
 use super::failure::Result;
-use super::retention::delete_jobs;
+use super::retention::{delete_slice, read_ended};
 use super::rows::{get, job, micros, progress, readable};
 
 /// How often a job that is on the move is followed.
 const CHASES_MAX: usize = 20;
+/// Jobs that one transaction of a purge locks, and rows that it deletes, so that it never takes long.
+const PURGED_JOBS_MAX: i64 = 100;
+const PURGED_ROWS_MAX: usize = 1_000;
 
 async fn find(db: &impl GenericClient, ids: &[JobId]) -> Result<HashMap<JobId, Job>> {
     let statement = db.prepare_cached(include_str!("sql/job.sql")).await?;
@@ -210,12 +213,14 @@ pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> R
     Ok(ids.iter().map(answer).collect())
 }
 
-pub(super) async fn purge(db: &mut Client, ids: &[JobId]) -> Result<u64> {
+/// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more may be left.
+pub(super) async fn purge(db: &mut Client, ids: &[JobId]) -> Result<(u64, bool)> {
     let transaction = db.transaction().await?;
     let statement = transaction.prepare_cached(include_str!("sql/dead_letters.sql")).await?;
-    let rows = transaction.query(&statement, &[&distinct(ids)]).await?;
-    let seqs = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<i64>>>()?;
-    let purged = delete_jobs(&transaction, &seqs).await?;
+    let rows = transaction.query(&statement, &[&distinct(ids), &PURGED_JOBS_MAX]).await?;
+    let dead = rows.iter().map(read_ended).collect::<Result<Vec<_>>>()?;
+    // They are locked: none can be redriven meanwhile.
+    let deleted = delete_slice(&transaction, &dead, i64::MAX, PURGED_ROWS_MAX).await?;
     commit(transaction).await?;
-    Ok(purged)
+    Ok((deleted.jobs, deleted.rows > 0))
 }

@@ -3,15 +3,17 @@
 use convoke_core::JobId;
 use convoke_core::election::Fence;
 use convoke_core::jobs::Status;
-use convoke_core::ports::store::Cutoffs;
+use convoke_core::jobs::retention::{Rows, slice};
+use convoke_core::ports::store::{Cutoffs, Expired};
 use deadpool_postgres::{Client, Transaction};
 use jiff::Timestamp;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::counts::{self, Moves};
 use super::epoch::{commit, hold};
 use super::failure::Result;
-use super::rows::{get, job_id, limit, micros, status};
+use super::rows::{get, job_id, limit, micros, number, small, status};
 
 pub(super) async fn uncleaned(db: &Client, before: Timestamp, most: usize) -> Result<Vec<JobId>> {
     let statement = db.prepare_cached(include_str!("sql/uncleaned.sql")).await?;
@@ -35,7 +37,7 @@ pub(super) async fn mark_cleaned(
     Ok(marked)
 }
 
-pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, most: usize) -> Result<u64> {
+pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "expire").await?;
     let kinds = [
@@ -45,30 +47,72 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, most
         (Status::TimedOut, cutoffs.dead),
     ];
     let statement = transaction.prepare_cached(include_str!("sql/expired.sql")).await?;
-    let mut seqs: Vec<i64> = Vec::new();
+    let mut ended: Vec<Ended> = Vec::new();
     for (kind, cutoff) in kinds {
-        let left = limit(most.saturating_sub(seqs.len()));
+        // One more than can be deleted tells whether there are more.
+        let left = limit(rows_max.saturating_add(1).saturating_sub(ended.len()));
         for row in transaction.query(&statement, &[&i16::from(kind.code()), &micros(cutoff), &left]).await? {
-            seqs.push(get(&row, 0)?);
+            ended.push(read_ended(&row)?);
         }
     }
-    let deleted = delete_jobs(&transaction, &seqs).await?;
-    let latest = cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead);
+    let latest = micros(cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead));
+    let deleted = delete_slice(&transaction, &ended, latest, rows_max).await?;
     let statement = transaction.prepare_cached(include_str!("sql/forget_keys.sql")).await?;
-    transaction.execute(&statement, &[&micros(latest), &limit(most)]).await?;
+    let keys = transaction.execute(&statement, &[&latest, &limit(rows_max)]).await?;
     commit(transaction).await?;
-    Ok(deleted)
+    let all_keys = usize::try_from(keys).unwrap_or(usize::MAX) < rows_max.max(1);
+    Ok(Expired { jobs: deleted.jobs, more: (deleted.rows > 0 && deleted.is_cut) || !all_keys })
 }
 
-/// Deletes ended jobs with all that hangs on them. A unique key that outlives its job stays.
-pub(super) async fn delete_jobs(transaction: &Transaction<'_>, seqs: &[i64]) -> Result<u64> {
-    if seqs.is_empty() {
+/// An ended job that is to be deleted.
+pub(super) struct Ended {
+    seq: i64,
+    rows: Rows,
+}
+
+/// Reads the columns `seq`, `log_seq` and `superseded`.
+pub(super) fn read_ended(row: &Row) -> Result<Ended> {
+    Ok(Ended { seq: get(row, 0)?, rows: Rows { log_lines: number(row, 1)?, runs: small(row, 2)?.into() } })
+}
+
+pub(super) struct Deleted {
+    pub(super) jobs: u64,
+    /// Jobs and log lines of one that stays.
+    pub(super) rows: u64,
+    /// Whether some of the jobs were left for another slice.
+    pub(super) is_cut: bool,
+}
+
+/// Deletes one slice of `ended`, of those that are still ended and since before `latest`: a job may have been redriven since
+/// it was read.
+pub(super) async fn delete_slice(
+    transaction: &Transaction<'_>,
+    ended: &[Ended],
+    latest: i64,
+    rows_max: usize,
+) -> Result<Deleted> {
+    let slice = slice(ended.iter().map(|ended| ended.rows), rows_max);
+    let (whole, rest) = ended.split_at(slice.jobs);
+    let jobs = delete_jobs(transaction, whole, latest).await?;
+    let mut lines = 0;
+    if let Some(next) = rest.first().filter(|_| slice.log_lines > 0) {
+        let statement = transaction.prepare_cached(include_str!("sql/trim_logs.sql")).await?;
+        let trimmed = i64::try_from(slice.log_lines).unwrap_or(i64::MAX);
+        lines = transaction.execute(&statement, &[&next.seq, &trimmed, &latest]).await?;
+    }
+    Ok(Deleted { jobs, rows: jobs + lines, is_cut: !rest.is_empty() })
+}
+
+/// Deletes ended jobs with their history and logs. A unique key that outlives its job stays.
+async fn delete_jobs(transaction: &Transaction<'_>, ended: &[Ended], latest: i64) -> Result<u64> {
+    if ended.is_empty() {
         return Ok(0);
     }
     let statement = transaction.prepare_cached(include_str!("sql/delete_jobs.sql")).await?;
+    let seqs: Vec<i64> = ended.iter().map(|ended| ended.seq).collect();
     let mut moves = Moves::default();
     let mut deleted = 0;
-    for row in transaction.query(&statement, &[&seqs]).await? {
+    for row in transaction.query(&statement, &[&seqs, &latest]).await? {
         let count: i64 = get(&row, 2)?;
         moves.moved(get(&row, 0)?, Some(status(&row, 1)?), None, count);
         deleted += count;

@@ -109,7 +109,14 @@ impl JobStore for PostgresStore {
     }
 
     async fn purge(&self, ids: &[JobId]) -> Result<u64> {
-        lent!(Write, self.writes(), |db| cancel::purge(db, ids))
+        let mut purged = 0;
+        loop {
+            let (jobs, more) = lent!(Write, self.writes(), |db| cancel::purge(db, ids))?;
+            purged += jobs;
+            if !more {
+                return Ok(purged);
+            }
+        }
     }
 }
 
@@ -151,8 +158,8 @@ impl RunStore for PostgresStore {
         lent!(Write, &self.engine.bookkeepers, |db| retention::mark_cleaned(db, fence, before, ids))
     }
 
-    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
-        lent!(Write, &self.engine.bookkeepers, |db| retention::expire(db, fence, cutoffs, limit))
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
+        lent!(Write, &self.engine.bookkeepers, |db| retention::expire(db, fence, cutoffs, rows_max))
     }
 }
 

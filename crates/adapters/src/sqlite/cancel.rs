@@ -10,7 +10,7 @@ use super::archive::{archive, present_status, run_end};
 use super::books::{Ledger, QueueId};
 use super::failure::Result;
 use super::insert::{distinct, key_holder, take_key};
-use super::retention::delete_job;
+use super::retention::{delete_slice, read_ended};
 use super::rows::{job, micros, status};
 
 pub(super) fn get_one(db: &Connection, id: JobId) -> Result<Option<Job>> {
@@ -78,16 +78,13 @@ fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Red
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }
 
-pub(super) fn purge(ledger: &mut Ledger<'_>, ids: &[JobId]) -> Result<u64> {
-    let mut purged = 0;
+/// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more are left.
+pub(super) fn purge(ledger: &mut Ledger<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
+    let mut dead = Vec::new();
     for id in distinct(ids) {
-        let mut statement = ledger.db.prepare_cached("select seq from jobs where id = ?1 and state in (6, 7)")?;
-        let found: Option<i64> = statement.query_row([id.0.as_bytes()], |row| row.get(0)).optional()?;
-        drop(statement);
-        if let Some(seq) = found {
-            delete_job(ledger, seq)?;
-            purged += 1;
-        }
+        let mut statement = ledger.db.prepare_cached(include_str!("sql/dead_letter.sql"))?;
+        dead.extend(statement.query_row([id.0.as_bytes()], read_ended).optional()?);
     }
-    Ok(purged)
+    let purged = delete_slice(ledger, &dead, rows_max)?;
+    Ok((purged as u64, purged < dead.len()))
 }

@@ -3,14 +3,15 @@
 use convoke_core::JobId;
 use convoke_core::election::Fence;
 use convoke_core::jobs::Status;
-use convoke_core::ports::store::Cutoffs;
+use convoke_core::jobs::retention::{Rows, slice};
+use convoke_core::ports::store::{Cutoffs, Expired};
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::books::{Ledger, QueueId};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{job_id, micros, status};
+use super::rows::{job_id, micros, number, status};
 
 pub(super) fn uncleaned(db: &Connection, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
     let mut statement = db.prepare_cached(include_str!("sql/uncleaned.sql"))?;
@@ -35,7 +36,7 @@ pub(super) fn mark_cleaned(
     Ok(marked)
 }
 
-pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
+pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
     epoch::hold(ledger, fence, "expire")?;
     let kinds = [
         (Status::Completed, cutoffs.completed),
@@ -43,27 +44,53 @@ pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, li
         (Status::Failed, cutoffs.dead),
         (Status::TimedOut, cutoffs.dead),
     ];
-    let mut deleted = 0;
+    let mut ended = Vec::new();
     for (kind, cutoff) in kinds {
-        let left = limit.saturating_sub(deleted);
-        for seq in expired(ledger.db, kind, cutoff, left)? {
-            delete_job(ledger, seq)?;
-            deleted += 1;
-        }
+        // One more than can be deleted tells whether there are more.
+        let left = rows_max.saturating_add(1).saturating_sub(ended.len());
+        ended.extend(expired(ledger.db, kind, cutoff, left)?);
     }
+    let deleted = delete_slice(ledger, &ended, rows_max)?;
     let latest = cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead);
-    ledger.db.prepare_cached(include_str!("sql/forget_keys.sql"))?.execute(params![micros(latest), limit as i64])?;
-    Ok(deleted as u64)
+    let mut forget = ledger.db.prepare_cached(include_str!("sql/forget_keys.sql"))?;
+    let keys = forget.execute(params![micros(latest), rows_max as i64])?;
+    Ok(Expired { jobs: deleted as u64, more: deleted < ended.len() || keys >= rows_max.max(1) })
 }
 
-fn expired(db: &Connection, kind: Status, cutoff: Timestamp, limit: usize) -> Result<Vec<i64>> {
+fn expired(db: &Connection, kind: Status, cutoff: Timestamp, limit: usize) -> Result<Vec<Ended>> {
     let mut statement = db.prepare_cached(include_str!("sql/expired.sql"))?;
-    let found = statement.query_map(params![kind.code(), micros(cutoff), limit as i64], |row| row.get(0))?;
+    let found = statement.query_map(params![kind.code(), micros(cutoff), limit as i64], read_ended)?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Deletes a job with all that hangs on it. A unique key that outlives its job stays.
-pub(super) fn delete_job(ledger: &mut Ledger<'_>, seq: i64) -> Result<()> {
+/// An ended job that is to be deleted.
+pub(super) struct Ended {
+    seq: i64,
+    rows: Rows,
+}
+
+/// Reads the columns `seq`, `log_seq` and `superseded`.
+pub(super) fn read_ended(row: &Row<'_>) -> rusqlite::Result<Ended> {
+    Ok(Ended { seq: row.get(0)?, rows: Rows { log_lines: number(row, 1)?, runs: number(row, 2)? } })
+}
+
+/// Deletes one slice of `ended`. Returns how many jobs are gone; something is deleted unless there are none.
+pub(super) fn delete_slice(ledger: &mut Ledger<'_>, ended: &[Ended], rows_max: usize) -> Result<usize> {
+    let slice = slice(ended.iter().map(|ended| ended.rows), rows_max);
+    for ended in &ended[..slice.jobs] {
+        delete_job(ledger, ended.seq)?;
+    }
+    if let Some(next) = ended.get(slice.jobs).filter(|_| slice.log_lines > 0) {
+        let kept = i64::try_from(next.rows.log_lines.saturating_sub(slice.log_lines)).unwrap_or(i64::MAX);
+        let db = ledger.db;
+        db.prepare_cached("update jobs set log_seq = ?2 where seq = ?1")?.execute([next.seq, kept])?;
+        db.prepare_cached("delete from logs where job = ?1 and seq > ?2")?.execute([next.seq, kept])?;
+    }
+    Ok(slice.jobs)
+}
+
+/// Deletes a job with its history and logs. A unique key that outlives its job stays.
+fn delete_job(ledger: &mut Ledger<'_>, seq: i64) -> Result<()> {
     let db = ledger.db;
     let mut statement = db.prepare_cached(include_str!("sql/delete_job.sql"))?;
     let mut rows = statement.query([seq])?;

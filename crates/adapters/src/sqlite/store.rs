@@ -19,6 +19,9 @@ use super::{
     schedules,
 };
 
+/// Rows that one transaction of a purge deletes, so that no other write waits long for it.
+const PURGED_ROWS_MAX: usize = 1_000;
+
 /// Who writes and who reads.
 pub(super) struct Engine {
     // Before the writer, so that the last connection to close is the one that can tidy up.
@@ -100,8 +103,16 @@ impl JobStore for SqliteStore {
     }
 
     async fn purge(&self, ids: &[JobId]) -> Result<u64> {
-        let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| cancel::purge(ledger, &ids)).await
+        let mut purged = 0;
+        loop {
+            let ids = ids.to_vec();
+            let verb = move |ledger: &mut super::books::Ledger<'_>| cancel::purge(ledger, &ids, PURGED_ROWS_MAX);
+            let (jobs, more) = self.engine.writer.call(PURGED_ROWS_MAX, verb).await?;
+            purged += jobs;
+            if !more {
+                return Ok(purged);
+            }
+        }
     }
 }
 
@@ -148,8 +159,8 @@ impl RunStore for SqliteStore {
             .await
     }
 
-    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
-        self.engine.writer.call_later(limit, move |ledger| retention::expire(ledger, fence, cutoffs, limit)).await
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
+        self.engine.writer.call_later(rows_max, move |ledger| retention::expire(ledger, fence, cutoffs, rows_max)).await
     }
 }
 

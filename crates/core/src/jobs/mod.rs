@@ -17,6 +17,7 @@ pub mod liveness;
 pub mod priority;
 pub mod queue;
 pub mod rate_limit;
+pub mod retention;
 pub mod retry;
 pub mod run;
 pub mod schedule;

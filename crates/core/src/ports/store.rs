@@ -73,7 +73,8 @@ pub trait JobStore: Send + Sync {
     /// Makes ended jobs pending again, at once, with a fresh budget of retries. Their attempts and history go on, and
     /// they take their unique key again.
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>>;
-    /// Deletes dead letters: those of `ids` that are one, with their history and logs. Answers how many were.
+    /// Deletes dead letters: those of `ids` that are one, with their history and logs. Answers how many were. Many log lines
+    /// are deleted in several transactions, before their job.
     async fn purge(&self, ids: &[JobId]) -> Result<u64>;
 }
 
@@ -152,9 +153,10 @@ pub trait RunStore: Send + Sync {
     /// Marks as cleaned those of `ids` that ended before `before` and were not, and returns them. The others are passed over:
     /// they run again, or did and ended since. Channels are closed only of jobs that are returned.
     async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>>;
-    /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs:
-    /// at most `limit`. Answers how many.
-    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64>;
+    /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs: one
+    /// [`slice`](crate::jobs::retention::slice) of at most `rows_max` rows, so that no call takes long. Log lines are
+    /// deleted before their job. Also deletes unique keys that were reserved and are free by then.
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired>;
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -298,6 +300,14 @@ pub struct Cutoffs {
 #[async_trait]
 pub trait QueueStore: Send + Sync {
     /// All of them, by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// The number of jobs that were deleted.
+    pub jobs: u64,
+    /// Whether there may be more to delete now. Only true if the call deleted something.
+    pub more: bool,
+}
+
     async fn queues(&self) -> Result<Vec<Queue>>;
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>>;
     /// Changes a queue, and creates it where it is new.

@@ -141,8 +141,8 @@ impl RunStore for CountingStore {
         self.inner.mark_cleaned(fence, before, ids).await
     }
 
-    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
-        self.inner.expire(fence, cutoffs, limit).await
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
+        self.inner.expire(fence, cutoffs, rows_max).await
     }
 }
 

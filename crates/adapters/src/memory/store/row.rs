@@ -1,6 +1,7 @@
 //! A job as it is stored: what readers see of it, and what only the store needs to know.
 
 use convoke_core::jobs::lifecycle::{Budget, Next, after};
+use convoke_core::jobs::retention::Rows;
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunEnd, RunReport, Status};
 use convoke_core::ports::store::{Change, Handover, InFlight, Reassign, Reassigned, Recorded};
@@ -171,7 +172,8 @@ impl Row {
         }
         for line in report.logs {
             let (seq, execution_id) = (self.logs.len() as u64 + 1, report.execution);
-            self.logs.push(LogLine { seq, at: line.at, level: line.level, message: line.message, execution_id });
+            let (level, message) = taken.text(line);
+            self.logs.push(LogLine { seq, at: line.at, level, message: message.into(), execution_id });
         }
         self.by_channel |= report.by_channel;
         let (attempt, due_at, started_at) = (self.job.attempt, self.due_at, self.job.started_at);

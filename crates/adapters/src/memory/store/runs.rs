@@ -6,9 +6,9 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{Job, Ownership, RunReport, Status};
+use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
 use convoke_core::ports::store::{
-    Cutoffs, DispatchOrder, Dispatched, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
+    Cutoffs, DispatchOrder, Dispatched, Expired, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
     Reassigned, Recorded, RunStore, Window,
 };
 use convoke_core::{Epoch, ExecutionId, JobId, Result};
@@ -100,7 +100,7 @@ impl RunStore for MemoryStore {
         Ok(marked)
     }
 
-    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, limit: usize) -> Result<u64> {
+    async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
         let mut state = self.fenced(fence, "expire")?;
         let kinds =
             [(Kind::Completed, cutoffs.completed), (Kind::Cancelled, cutoffs.cancelled), (Kind::Dead, cutoffs.dead)];
@@ -108,9 +108,14 @@ impl RunStore for MemoryStore {
             let range = (kind, Timestamp::MIN, 0)..(kind, cutoff, 0);
             state.indexes.expiring.range(range).map(|(_, _, seq)| *seq)
         });
-        let expired: Vec<u64> = ended.take(limit).collect();
-        expired.iter().for_each(|seq| state.delete(*seq));
-        Ok(expired.len() as u64)
+        let ended: Vec<u64> = ended.take(rows_max.saturating_add(1)).collect();
+        let slice = retention::slice(ended.iter().filter_map(|seq| state.rows.get(seq)).map(Row::rows), rows_max);
+        let (whole, rest) = ended.split_at(slice.jobs);
+        whole.iter().for_each(|seq| state.delete(*seq));
+        if let Some(next) = rest.first() {
+            state.change(*next, |row| row.trim_logs(slice.log_lines));
+        }
+        Ok(Expired { jobs: whole.len() as u64, more: !rest.is_empty() })
     }
 }
 

@@ -1,6 +1,6 @@
 with gone as (
     delete from convoke_jobs j
-    where j.seq = any ($1::bigint[]) and j.state >= 5
+    where j.seq = any ($1::bigint[]) and j.state >= 5 and j.completed_at < $2
     returning j.seq, j.id, j.queue_id, j.state, j.completed_at, j.unique_key, j.superseded, j.log_seq
 ), ended as (
     delete from convoke_ended e

@@ -9,8 +9,8 @@ use convoke_core::ports::store::Cutoffs;
 use crate::election::Term;
 use crate::jobs::node::Node;
 
-/// Small, so that a deletion never keeps an enqueue waiting for long.
-const BATCH_MAX: usize = 500;
+/// Rows of one deletion, log lines included. Small, so that it never keeps an enqueue waiting for long.
+const ROWS_MAX: usize = 1_000;
 
 pub async fn run(node: Arc<Node>, term: Term) {
     let kept = &node.settings.retention;
@@ -29,7 +29,7 @@ async fn expire(node: &Node, term: &Term) -> Result<()> {
         let now = node.now();
         let cutoffs =
             Cutoffs { completed: now - kept.completed, cancelled: now - kept.cancelled, dead: now - kept.dead };
-        if node.store().expire(term.fence(), cutoffs, BATCH_MAX).await? < BATCH_MAX as u64 {
+        if !node.store().expire(term.fence(), cutoffs, ROWS_MAX).await?.more {
             return Ok(());
         }
     }

@@ -4,7 +4,7 @@ use convoke_core::JobId;
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::{NewJob, RunReport, Status};
 use convoke_core::ports::Store;
-use convoke_core::ports::store::Cutoffs;
+use convoke_core::ports::store::{Cutoffs, Expired};
 
 use super::stage::*;
 
@@ -113,7 +113,7 @@ pub async fn each_kind_expires_by_its_own_cutoff(store: &dyn Store) {
     stage.end(&runs[3], at(10), Outcome::Cancelled { reason: None }).await;
     let never = all_before(0);
     let left = async || stage.all().await.iter().map(|job| job.id).collect::<Vec<_>>();
-    let expire = async |cutoffs| store.expire(stage.fence, cutoffs, 99).await.expect("expire");
+    let expire = async |cutoffs| store.expire(stage.fence, cutoffs, 99).await.expect("expire").jobs;
     assert_eq!(expire(all_before(10)).await, 0, "before, not at");
     assert_eq!(expire(Cutoffs { completed: at(11), ..never }).await, 1);
     assert_eq!(left().await, [5, 4, 3, 2].map(job_id));
@@ -129,9 +129,9 @@ pub async fn what_is_not_cleaned_does_not_expire(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1)).await;
     stage.end_by_channel(&run, at(10), completed()).await;
-    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 0);
+    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire").jobs, 0);
     store.mark_cleaned(stage.fence, at(99), &[job_id(1)]).await.expect("mark");
-    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 1);
+    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire").jobs, 1);
 }
 
 pub async fn history_and_logs_expire_with_their_job(store: &dyn Store) {
@@ -141,7 +141,7 @@ pub async fn history_and_logs_expire_with_their_job(store: &dyn Store) {
     let run = stage.dispatch_one(at(2)).await;
     stage.end(&run, at(3), completed()).await;
     store.mark_cleaned(stage.fence, at(99), &[job_id(1)]).await.expect("mark");
-    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire"), 1);
+    assert_eq!(store.expire(stage.fence, all_before(99), 99).await.expect("expire").jobs, 1);
     assert!(stage.history(job_id(1)).await.is_empty());
     assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
     stage.enqueue([job(1)]).await;
@@ -156,7 +156,72 @@ pub async fn expiry_is_bounded_by_its_limit(store: &dyn Store) {
         stage.end(&run, at(1), completed()).await;
     }
     for expected in [4, 4, 2, 0] {
-        assert_eq!(store.expire(stage.fence, all_before(99), 4).await.expect("expire"), expected);
+        assert_eq!(store.expire(stage.fence, all_before(99), 4).await.expect("expire").jobs, expected);
         stage.assert_counters().await;
     }
+}
+
+/// Stores a job, logs so many lines and ends it.
+async fn logged(stage: &Stage<'_>, n: u64, lines: usize, outcome: Outcome) {
+    let run = stage.run(job(n)).await;
+    let logs = (1..=lines).map(|line| log(&line.to_string())).collect();
+    stage.apply(RunReport { logs, ..report(&run).ended(at(1), outcome, 0.0) }).await;
+}
+
+async fn lines(store: &dyn Store, n: u64) -> usize {
+    store.logs(job_id(n), 0, 99_999).await.expect("logs").len()
+}
+
+pub async fn many_log_lines_expire_in_slices(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    for (n, lines) in [(1, 0), (2, 47), (3, 3), (4, 10)] {
+        logged(&stage, n, lines, completed()).await;
+    }
+    let rows = async || {
+        let mut rows = stage.all().await.len();
+        for n in 1..=4 {
+            rows += lines(store, n).await;
+        }
+        rows
+    };
+    let mut left = rows().await;
+    assert_eq!(left, 64);
+    loop {
+        let expired = store.expire(stage.fence, all_before(99), 10).await.expect("expire");
+        let now = rows().await;
+        assert!((1..=10).contains(&(left - now)), "a slice deletes something, and no more than its limit");
+        assert_eq!(expired.more, now > 0);
+        stage.assert_counters().await;
+        left = now;
+        if left == 0 {
+            break;
+        }
+    }
+    assert_eq!(store.expire(stage.fence, all_before(99), 10).await.expect("expire"), Expired::default());
+}
+
+pub async fn a_job_that_is_redriven_between_slices_keeps_the_rest_of_its_log(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    logged(&stage, 1, 25, failed_for_good("x")).await;
+    let expired = store.expire(stage.fence, all_before(99), 10).await.expect("expire");
+    assert_eq!(expired, Expired { jobs: 0, more: true });
+    store.redrive(&[job_id(1)], at(2)).await.expect("redrive");
+    let expired = store.expire(stage.fence, all_before(99), 10).await.expect("expire");
+    assert_eq!(expired, Expired::default(), "a live job does not expire");
+    let run = stage.dispatch_one(at(3)).await;
+    stage.apply(RunReport { logs: vec![log("new")], ..report(&run) }).await;
+    let logs = store.logs(job_id(1), 0, 99).await.expect("logs");
+    assert_eq!(logs.iter().map(|line| line.seq).collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
+    assert_eq!(logs.last().map(|line| line.message.as_str()), Some("new"));
+}
+
+pub async fn a_dead_letter_with_many_log_lines_is_purged(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    logged(&stage, 1, 2_500, failed_for_good("x")).await;
+    logged(&stage, 2, 5, failed_for_good("x")).await;
+    logged(&stage, 3, 5, completed()).await;
+    assert_eq!(store.purge(&[1, 2, 3, 1, 9].map(job_id)).await.expect("purge"), 2);
+    assert_eq!((lines(store, 1).await, lines(store, 2).await, lines(store, 3).await), (0, 0, 5));
+    assert!(stage.find(job_id(1)).await.is_none() && stage.find(job_id(2)).await.is_none());
+    stage.assert_counters().await;
 }

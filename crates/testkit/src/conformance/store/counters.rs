@@ -94,7 +94,7 @@ impl Workload<'_> {
                 store.mark_cleaned(fence, now, &due).await.expect("mark");
                 let cutoff = at(self.second - 40);
                 let cutoffs = Cutoffs { completed: cutoff, cancelled: cutoff, dead: cutoff };
-                self.deleted += store.expire(fence, cutoffs, 2).await.expect("expire");
+                self.deleted += store.expire(fence, cutoffs, 2).await.expect("expire").jobs;
             }
         }
     }

@@ -204,6 +204,9 @@ macro_rules! store_conformance {
                 expiry_is_bounded_by_its_limit,
             ]
         );
+                many_log_lines_expire_in_slices,
+                a_job_that_is_redriven_between_slices_keeps_the_rest_of_its_log,
+                a_dead_letter_with_many_log_lines_is_purged,
         $crate::conformance_tests!(
             $make,
             (),

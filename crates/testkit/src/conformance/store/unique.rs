@@ -78,7 +78,7 @@ pub async fn a_reserved_key_outlives_its_job(store: &dyn Store) {
     let run = stage.run(reserved(1, 100)).await;
     stage.end(&run, at(1), completed()).await;
     let cutoffs = Cutoffs { completed: at(50), cancelled: at(50), dead: at(50) };
-    assert_eq!(store.expire(stage.fence, cutoffs, 10).await.expect("expire"), 1);
+    assert_eq!(store.expire(stage.fence, cutoffs, 10).await.expect("expire").jobs, 1);
     assert_eq!(offer(store, later(keyed(2), 60)).await, (job_id(1), false));
     assert_eq!(offer(store, later(keyed(2), 100)).await, (job_id(2), true));
 }

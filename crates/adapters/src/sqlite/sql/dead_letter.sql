@@ -1,0 +1,1 @@
+select seq, log_seq, superseded from jobs where id = ?1 and state in (6, 7)

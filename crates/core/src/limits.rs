@@ -4,6 +4,8 @@ pub const ARGS_BYTES_MAX: usize = 1 << 20;
 pub const RESULT_BYTES_MAX: usize = 1 << 20;
 pub const ERROR_BYTES_MAX: usize = 16 << 10;
 pub const LOG_LINE_BYTES_MAX: usize = 16 << 10;
+/// Lines that are kept of one run. The next one says that it and those after it are dropped.
+pub const RUN_LOG_LINES_MAX: u64 = 10_000;
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 pub const BATCH_JOBS_MAX: usize = 10_000;
 pub const BATCH_BYTES_MAX: usize = 32 << 20;

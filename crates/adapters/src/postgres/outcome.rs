@@ -97,6 +97,9 @@ struct Notes<'r> {
     executions: Vec<Uuid>,
     ownerships: Vec<i16>,
     deadlines: Vec<Option<i64>>,
+    /// How far each run's log is recorded.
+    log_nexts: Vec<i64>,
+    log_kepts: Vec<i64>,
     common: Common<'r>,
 }
 
@@ -108,6 +111,8 @@ impl<'r> Notes<'r> {
             executions: each(&runs, |run| run.execution.0),
             ownerships: each(&runs, |run| run.ownership.code().into()),
             deadlines: instants(&runs, |run| run.deadline),
+            log_nexts: each(&runs, |run| i64::try_from(run.log.next).unwrap_or(i64::MAX)),
+            log_kepts: each(&runs, |run| i64::try_from(run.log.kept).unwrap_or(i64::MAX)),
             common: Common::of(&runs),
         }
     }
@@ -126,6 +131,8 @@ impl<'r> Notes<'r> {
             &common.messages,
             &common.by_channel,
             &common.log_seqs,
+            &self.log_nexts,
+            &self.log_kepts,
         ]
     }
 }
@@ -144,13 +151,14 @@ impl<'r> Lines<'r> {
     fn of(touched: &[&'r Run<'r>]) -> Self {
         let mut lines = Lines::default();
         for run in touched {
-            for (seq, line) in &run.logs {
+            for (seq, taken, line) in &run.logs {
+                let (level, message) = taken.text(line);
                 lines.jobs.push(run.seq);
                 lines.seqs.push(*seq);
                 lines.ats.push(micros(line.at));
-                lines.levels.push(line.level.code().into());
+                lines.levels.push(level.code().into());
                 lines.executions.push(run.execution.0);
-                lines.messages.push(&line.message);
+                lines.messages.push(message);
             }
         }
         lines

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use convoke_core::jobs::lifecycle::{self, Budget, Next};
 use convoke_core::jobs::run::{NewLog, RunEnd};
+use convoke_core::jobs::run_log::{RunLog, Taken};
 use convoke_core::jobs::{ExecutionStatus, Outcome, Ownership, Progress, RetryPolicy, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
@@ -19,8 +20,8 @@ use super::failure::{self, Failure};
 use super::names::{self, Names};
 use super::outcome;
 use super::rows::{
-    code, duration_option, execution_status, get, instant, instant_option, node_id_option, progress, retry_policy,
-    small, worker_id_option,
+    code, duration_option, execution_status, get, instant, instant_option, node_id_option, number, progress,
+    retry_policy, small, worker_id_option,
 };
 use super::server::Hot;
 
@@ -53,7 +54,8 @@ pub(super) struct Run<'r> {
     pub(super) progress: Option<Progress>,
     pub(super) by_channel: bool,
     pub(super) log_seq: i64,
-    pub(super) logs: Vec<(i64, &'r NewLog)>,
+    pub(super) log: RunLog,
+    pub(super) logs: Vec<(i64, Taken, &'r NewLog)>,
     pub(super) noted: bool,
     pub(super) end: Option<(&'r RunEnd, Next)>,
 }
@@ -81,6 +83,7 @@ fn read_run<'r>(row: &Row) -> failure::Result<Run<'r>> {
         attempt_base: small(row, 18)?,
         max_retries: small(row, 19)?,
         policy: retry_policy(row, 20)?,
+        log: RunLog { next: number(row, 24)?, kept: number(row, 25)? },
         logs: Vec::new(),
         noted: false,
         end: None,
@@ -120,8 +123,10 @@ impl<'r> Run<'r> {
         }
         self.by_channel |= report.by_channel || (source == Source::Leader && report.end.is_some());
         for line in &report.logs {
-            self.log_seq = self.log_seq.saturating_add(1);
-            self.logs.push((self.log_seq, line));
+            if let Some(taken) = self.log.take(line) {
+                self.log_seq = self.log_seq.saturating_add(1);
+                self.logs.push((self.log_seq, taken, line));
+            }
         }
         if let Some(end) = &report.end {
             let tries = self.attempt.saturating_sub(self.attempt_base);

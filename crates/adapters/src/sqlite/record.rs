@@ -7,6 +7,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::lifecycle::{self, Budget, Next};
 use convoke_core::jobs::run::RunEnd;
+use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::{Outcome, Progress, RetryPolicy, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
@@ -130,6 +131,7 @@ struct Run {
     policy: RetryPolicy,
     log_seq: i64,
     owner: Option<NodeId>,
+    log: RunLog,
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
@@ -149,13 +151,14 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         policy: retry_policy(row, 12)?,
         log_seq: row.get(16)?,
         owner: node_id_option(row, 17)?,
+        log: RunLog { next: number(row, 18)?, kept: number(row, 19)? },
     })
 }
 
 fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
     let mut statement = ledger.db.prepare_cached(include_str!("sql/run.sql"))?;
     let run = statement.query_row([report.job.0.as_bytes()], read_run).optional()?;
-    let Some(run) = run else { return Ok(Recorded::Stale) };
+    let Some(mut run) = run else { return Ok(Recorded::Stale) };
     if run.execution != Some(*report.execution.0.as_bytes()) || !run.state.is_in_flight() {
         return refuse(ledger, report, &run);
     }
@@ -172,8 +175,8 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
         started_at,
         retry_at: None,
     };
+    append_logs(ledger, report, &mut run)?;
     note(ledger, report, &run, started_at, source)?;
-    append_logs(ledger, report, &run)?;
     match &report.end {
         None if started_at.is_some() => change.status = Status::Running,
         None => {}
@@ -237,19 +240,26 @@ fn note(
         report.progress.as_ref().map(|progress| progress.percent),
         report.progress.as_ref().and_then(|Progress { message, .. }| message.as_deref()),
         source.may_have_channels(report) && (report.by_channel || report.end.is_some()),
-        run.log_seq.saturating_add(report.logs.len() as i64),
+        run.log_seq,
+        i64::try_from(run.log.next).unwrap_or(i64::MAX),
+        i64::try_from(run.log.kept).unwrap_or(i64::MAX),
     ])?;
     Ok(())
 }
 
-fn append_logs(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<()> {
-    if report.logs.is_empty() {
-        return Ok(());
-    }
-    let mut statement = ledger.db.prepare_cached(include_str!("sql/append_log.sql"))?;
-    for (seq, line) in (run.log_seq + 1..).zip(&report.logs) {
+/// Appends the lines that are new, and notes in `run` how far its log is recorded.
+fn append_logs(ledger: &Ledger<'_>, report: &RunReport, run: &mut Run) -> Result<()> {
+    let mut statement = None;
+    for line in &report.logs {
+        let Some(taken) = run.log.take(line) else { continue };
+        let statement = match &mut statement {
+            Some(statement) => statement,
+            none => none.insert(ledger.db.prepare_cached(include_str!("sql/append_log.sql"))?),
+        };
+        let (level, message) = taken.text(line);
+        run.log_seq = run.log_seq.saturating_add(1);
         let execution = report.execution.0.as_bytes();
-        statement.execute(params![run.seq, seq, micros(line.at), line.level.code(), execution, line.message])?;
+        statement.execute(params![run.seq, run.log_seq, micros(line.at), level.code(), execution, message])?;
     }
     Ok(())
 }

@@ -150,6 +150,9 @@ pub struct Event {
     /// `log`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<LogLevel>,
+    /// `log`: the line's number within its run, rising. A line that is sent again under its number is recorded once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
     /// `completed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
@@ -171,6 +174,7 @@ impl Event {
             percent: None,
             message: None,
             level: None,
+            seq: None,
             result: None,
             error: None,
             retry: None,

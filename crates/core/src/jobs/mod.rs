@@ -20,6 +20,7 @@ pub mod rate_limit;
 pub mod retention;
 pub mod retry;
 pub mod run;
+pub mod run_log;
 pub mod schedule;
 pub mod spec;
 pub mod window;

@@ -54,6 +54,9 @@ impl Claim {
 
 #[derive(Debug, Clone)]
 pub struct NewLog {
+    /// The line's number within its run, rising in the order of sending, so that a line that is sent again is recognised. None:
+    /// the worker does not number its lines, and a repeated report repeats them.
+    pub seq: Option<u64>,
     pub at: Timestamp,
     pub level: LogLevel,
     pub message: String,

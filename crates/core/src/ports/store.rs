@@ -137,6 +137,9 @@ pub trait RunStore: Send + Sync {
     /// is due (of a schedule's job it stays the tick). A job that ends for good, here or by a cancellation, is unowned;
     /// its owner stays as the record of who wrote it. It needs no channels cleaned where it was never dispatched, or
     /// where its first run was its only one and `record` heard all of it by a gateway.
+    ///
+    /// Of the lines of a run's log those are recorded that [`RunLog::take`](crate::jobs::run_log::RunLog::take) takes: each
+    /// number once, and no more than the limit.
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
     /// they opened channels.

@@ -1,9 +1,10 @@
 //! Workers that die, freeze, leave, forget and repeat themselves.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
-use convoke_testkit::process::{GatewayWorker, Handling, Http, Node, Plan, Signal, eventually};
+use convoke_testkit::process::{Fault, GatewayWorker, Handling, Http, HttpProxy, Node, Plan, Signal, eventually};
 use serde_json::{Value, json};
 
 use super::server;
@@ -359,4 +360,26 @@ async fn a_worker_with_its_hands_full_gets_no_more() {
     let workers = node.http().get("/v1/workers").await.expect("an answer").expect(200);
     assert_eq!(workers["workers"][0]["workerId"], "w", "{workers}");
     assert_eq!(workers["workers"][0]["concurrency"], 2);
+}
+
+#[tokio::test]
+async fn log_lines_are_recorded_once_although_reports_are_sent_twice() {
+    let node = server().start().await;
+    let proxy = HttpProxy::start(node.http().address()).await;
+    let reports = AtomicUsize::new(0);
+    proxy.rule(move |request| {
+        let is_first = request.path == "/v1/worker/report" && reports.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        if is_first { Fault::DoneButAnswered(503) } else { Fault::None }
+    });
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let address = format!("http://{}", proxy.address());
+    let command = "for n in 1 2 3 4 5 6; do echo $n; sleep 0.05; done";
+    let args = ["worker", "run", "--server", &address, "--queue", "q", "--exec", command];
+    let _worker = node.start_process("convoke worker run", args);
+    node.job_when(&id, &["completed"]).await;
+    let logs = node.http().read(&format!("/v1/jobs/{id}/logs")).await;
+    let lines: Vec<_> = logs["logs"].as_array().expect("logs").iter().map(|line| line["message"].as_str()).collect();
+    assert_eq!(lines, ["1", "2", "3", "4", "5", "6"].map(Some));
+    let sent = proxy.take_requests().iter().filter(|request| request.path == "/v1/worker/report").count();
+    assert!(sent >= 2, "the first report was sent again");
 }

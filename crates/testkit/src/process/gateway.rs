@@ -188,9 +188,14 @@ impl Inner {
         let run = json!({ "executionId": execution, "jobId": id });
         let mut events = vec![event(&run, json!({ "kind": "started" }))];
         let mut handling = (self.plan.handler)(job);
+        // A report may be repeated: its lines are numbered, so that each is recorded once.
+        let mut seq = 0;
         while let Handling::Say(all, then) = handling {
             events.extend(all.iter().map(|said| match said {
-                Said::Log(message) => event(&run, json!({ "kind": "log", "level": "info", "message": message })),
+                Said::Log(message) => {
+                    seq += 1;
+                    event(&run, json!({ "kind": "log", "level": "info", "message": message, "seq": seq }))
+                }
                 Said::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
             }));
             handling = *then;

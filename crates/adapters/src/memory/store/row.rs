@@ -3,6 +3,7 @@
 use convoke_core::jobs::lifecycle::{Budget, Next, after};
 use convoke_core::jobs::retention::Rows;
 use convoke_core::jobs::run::Outcome;
+use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunEnd, RunReport, Status};
 use convoke_core::ports::store::{Change, Handover, InFlight, Reassign, Reassigned, Recorded};
 use convoke_core::{Json, NodeId};
@@ -19,6 +20,8 @@ pub(super) struct Row {
     /// Runs that were followed by another.
     pub(super) history: Vec<Execution>,
     pub(super) logs: Vec<LogLine>,
+    /// How far the log of the present run is recorded.
+    run_log: RunLog,
     /// Its attempts when it was last enqueued or redriven: the budget of retries begins there.
     attempts_before: u32,
     /// How the present run ended.
@@ -37,6 +40,7 @@ impl Row {
             deadline: None,
             history: Vec::new(),
             logs: Vec::new(),
+            run_log: RunLog::default(),
             attempts_before: 0,
             ended: None,
             by_channel: false,
@@ -91,6 +95,17 @@ impl Row {
         self.job.attempt - self.attempts_before
     }
 
+    /// The rows that a deletion of the job counts.
+    pub(super) fn rows(&self) -> Rows {
+        Rows { log_lines: self.logs.len() as u64, runs: self.history.len() as u64 }
+    }
+
+    /// Deletes so many log lines, from the last on.
+    pub(super) fn trim_logs(&mut self, lines: u64) {
+        let left = (self.logs.len() as u64).saturating_sub(lines);
+        self.logs.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+    }
+
     pub(super) fn redrive(&mut self, now: Timestamp) {
         self.history.extend(self.present_run());
         self.forget_run();
@@ -124,6 +139,7 @@ impl Row {
 
     fn forget_run(&mut self) {
         self.job.execution_id = None;
+        self.run_log = RunLog::default();
         self.job.ownership = Ownership::Unowned;
         self.job.owner_node = None;
         self.job.worker_id = None;
@@ -170,7 +186,8 @@ impl Row {
         if report.progress.is_some() {
             self.job.progress = report.progress;
         }
-        for line in report.logs {
+        for line in &report.logs {
+            let Some(taken) = self.run_log.take(line) else { continue };
             let (seq, execution_id) = (self.logs.len() as u64 + 1, report.execution);
             let (level, message) = taken.text(line);
             self.logs.push(LogLine { seq, at: line.at, level, message: message.into(), execution_id });

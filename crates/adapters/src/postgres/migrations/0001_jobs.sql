@@ -134,6 +134,9 @@ create table convoke_runs (
     started_at       bigint,
     deadline         bigint,
     log_seq          bigint   not null,
+    -- Lines of its log with a lower number are recorded, and how many are.
+    run_log_next     bigint   not null default 0,
+    run_log_kept     bigint   not null default 0,
     queue_id         int      not null,
     type_id          int      not null,
     attempt          int      not null,

@@ -66,6 +66,9 @@ create table jobs (
     progress         integer,
     progress_message text,
     log_seq          integer not null default 0,
+    -- Of its present run: lines with a lower number are recorded, and how many are.
+    run_log_next     integer not null default 0,
+    run_log_kept     integer not null default 0,
     max_retries      integer not null,
     timeout          integer,
     retry_initial    integer not null,

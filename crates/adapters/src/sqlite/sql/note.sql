@@ -9,5 +9,7 @@ set state = ?3,
     progress = coalesce(?8, progress),
     progress_message = case when ?8 is null then progress_message else ?9 end,
     by_channel = max(by_channel, ?10),
-    log_seq = ?11
+    log_seq = ?11,
+    run_log_next = ?12,
+    run_log_kept = ?13
 where seq = ?1 and execution_id = ?2 and state in (3, 4)

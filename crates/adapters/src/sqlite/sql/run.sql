@@ -1,4 +1,4 @@
 select seq, execution_id, state, run_end, queue_id, type_id, attempt, attempt_base, due_at, started_at, timeout,
-       max_retries, retry_initial, retry_multiplier, retry_max, retry_jitter, log_seq, owner
+       max_retries, retry_initial, retry_multiplier, retry_max, retry_jitter, log_seq, owner, run_log_next, run_log_kept
 from jobs
 where id = ?1

@@ -110,7 +110,8 @@ impl Reports {
             let log: LogMessage = serde_json::from_slice(body)?;
             let index = self.of(log.job_id, log.execution_id);
             let message = cut(log.message, LOG_LINE_BYTES_MAX);
-            let line = NewLog { at: deadline::happened_at(log.execution_id, log.at, now), level: log.level, message };
+            let at = deadline::happened_at(log.execution_id, log.at, now);
+            let line = NewLog { seq: Some(log.seq), at, level: log.level, message };
             self.list[index].logs.push(line);
             Ok(index)
         } else {

@@ -94,7 +94,7 @@ fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timesta
         }
         EventKind::Log => {
             let message = event.message.unwrap_or_default();
-            report.logs.push(NewLog { at, level: event.level.unwrap_or_default(), message });
+            report.logs.push(NewLog { seq: event.seq, at, level: event.level.unwrap_or_default(), message });
             return true;
         }
         EventKind::Completed => Outcome::Completed { result: event.result },
@@ -119,6 +119,7 @@ fn check(event: &Event) -> Result<(), Invalid> {
         ("percent", event.percent.is_some(), kind == Progress),
         ("message", event.message.is_some(), matches!(kind, Log | Progress | Cancelled)),
         ("level", event.level.is_some(), kind == Log),
+        ("seq", event.seq.is_some(), kind == Log),
         ("result", event.result.is_some(), kind == Completed),
         ("error", event.error.is_some(), matches!(kind, Failed | TimedOut)),
         ("retry", event.retry.is_some(), kind == Failed),
@@ -137,6 +138,9 @@ fn check(event: &Event) -> Result<(), Invalid> {
     }
     if event.percent.is_some_and(|percent| percent > 100) {
         return Err(Invalid::new("percent", "expected 0 to 100"));
+    }
+    if event.seq.is_some_and(|seq| i64::try_from(seq).is_err()) {
+        return Err(Invalid::new("seq", format!("expected at most {}", i64::MAX)));
     }
     let message_bytes_max = if kind == Log { LOG_LINE_BYTES_MAX } else { PROGRESS_MESSAGE_BYTES_MAX };
     for (field, text, bytes_max) in

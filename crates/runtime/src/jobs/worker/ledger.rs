@@ -180,7 +180,10 @@ impl Ledger {
                 if state.outbox.has_room_for_chatter() {
                     // Order matters: nothing is said of a run before that it started.
                     let started = run.tell_started();
-                    for event in started.into_iter().chain(event.take()) {
+                    for mut event in started.into_iter().chain(event.take()) {
+                        if event.kind == EventKind::Log {
+                            event.seq = Some(run.next_line());
+                        }
                         state.outbox.push(event);
                     }
                     self.news.notify_one();

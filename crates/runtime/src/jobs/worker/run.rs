@@ -1,7 +1,7 @@
 //! One run in this worker's hands.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub token: CancellationToken,
     pub started_at: OnceLock<Timestamp>,
     stop: AtomicU8,
+    /// The number of its last log line.
+    lines: AtomicU64,
     /// That it started is on its way to the coordinator.
     started_told: AtomicBool,
     /// How it ended is on its way to the coordinator, or will never be.
@@ -56,6 +58,7 @@ impl Run {
             token: CancellationToken::new(),
             started_at: OnceLock::new(),
             stop: AtomicU8::new(Stop::No as u8),
+            lines: AtomicU64::new(0),
             started_told: AtomicBool::new(false),
             over: AtomicBool::new(false),
         };
@@ -78,6 +81,11 @@ impl Run {
 
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Numbers its next log line, from 1 on.
+    pub fn next_line(&self) -> u64 {
+        self.lines.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Marks it over. False where it was already.

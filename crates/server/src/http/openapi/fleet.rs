@@ -279,6 +279,8 @@ pub struct RunEvent {
     pub message: Option<String>,
     /// `log`
     pub level: Option<LogLevel>,
+    /// `log`: the line's number within its run, rising. A line that is sent again under its number is recorded once
+    pub seq: Option<u64>,
     /// `completed`: any JSON of at most 1 MiB
     pub result: Option<Value>,
     /// `failed`, `timedOut`

@@ -1,8 +1,9 @@
 //! What runs say of themselves, and whom the store believes.
 
-use convoke_core::jobs::run::Outcome;
+use convoke_core::jobs::run::{NewLog, Outcome};
 use convoke_core::jobs::wire::Dispatch;
-use convoke_core::jobs::{Claim, ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
+use convoke_core::jobs::{Claim, ExecutionStatus, LogLevel, NewJob, Ownership, Progress, RunReport, Status};
+use convoke_core::limits::RUN_LOG_LINES_MAX;
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Change, Recorded};
 
@@ -83,6 +84,53 @@ pub async fn logs_are_numbered_on_through_all_runs(store: &dyn Store) {
     let logs = store.logs(job_id(1), 0, 10).await.expect("logs");
     let lines: Vec<_> = logs.iter().map(|line| (line.seq, line.execution_id)).collect();
     assert_eq!(lines, [(1, first.execution_id), (2, second.execution_id)]);
+}
+
+fn numbered(seq: u64) -> NewLog {
+    NewLog { seq: Some(seq), ..log(&seq.to_string()) }
+}
+
+async fn messages(store: &dyn Store, n: u64) -> Vec<String> {
+    let logs = store.logs(job_id(n), 0, 99_999).await.expect("logs");
+    assert!(logs.iter().map(|line| line.seq).eq(1..=logs.len() as u64), "numbered without gaps");
+    logs.into_iter().map(|line| line.message).collect()
+}
+
+pub async fn a_log_line_is_recorded_once_however_often_it_is_reported(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let said = |seqs: std::ops::RangeInclusive<u64>| RunReport { logs: seqs.map(numbered).collect(), ..report(&run) };
+    stage.apply(said(1..=3)).await;
+    stage.apply(said(1..=3)).await;
+    assert_eq!(messages(store, 1).await, ["1", "2", "3"]);
+    // The repeat has more than the first, and both are in one call; an old report comes late.
+    store.record(vec![said(2..=5), said(2..=6), said(1..=2)]).await.expect("record");
+    assert_eq!(messages(store, 1).await, ["1", "2", "3", "4", "5", "6"]);
+    let ended = RunReport { logs: vec![numbered(6), numbered(7)], ..report(&run).ended(at(5), lost(), 0.0) };
+    stage.apply(ended.clone()).await;
+    assert_eq!(stage.record(ended).await, Recorded::Repeated);
+    assert_eq!(messages(store, 1).await, ["1", "2", "3", "4", "5", "6", "7"]);
+    let next = stage.dispatch_one(at(6)).await;
+    stage.apply(RunReport { logs: vec![numbered(1)], ..report(&next).ended(at(7), completed(), 0.0) }).await;
+    assert_eq!(messages(store, 1).await.len(), 8, "each run numbers its own lines");
+}
+
+pub async fn the_log_of_a_run_ends_at_its_limit_with_a_notice(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    stage.apply(RunReport { logs: (1..RUN_LOG_LINES_MAX).map(numbered).collect(), ..report(&run) }).await;
+    for seq in [RUN_LOG_LINES_MAX, RUN_LOG_LINES_MAX + 1, RUN_LOG_LINES_MAX + 2] {
+        stage.apply(RunReport { logs: vec![numbered(seq), log("unnumbered")], ..report(&run) }).await;
+    }
+    let kept = messages(store, 1).await;
+    assert_eq!(kept.len() as u64, RUN_LOG_LINES_MAX + 1);
+    assert_eq!(kept[kept.len() - 2], RUN_LOG_LINES_MAX.to_string());
+    let notice = store.logs(job_id(1), RUN_LOG_LINES_MAX, 9).await.expect("logs").remove(0);
+    assert!(notice.level == LogLevel::Warn && notice.message.contains("further lines are dropped"), "{notice:?}");
+    stage.end(&run, at(5), lost()).await;
+    let next = stage.dispatch_one(at(6)).await;
+    stage.apply(RunReport { logs: vec![numbered(1)], ..report(&next) }).await;
+    assert_eq!(messages(store, 1).await.len() as u64, RUN_LOG_LINES_MAX + 2, "the limit is one run's");
 }
 
 pub async fn one_report_can_tell_a_whole_run(store: &dyn Store) {

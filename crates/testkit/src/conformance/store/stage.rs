@@ -81,8 +81,9 @@ pub fn lost() -> Outcome {
     Outcome::Lost { error: "worker lost".into() }
 }
 
+/// A line without a number.
 pub fn log(message: &str) -> NewLog {
-    NewLog { at: at(1), level: LogLevel::Info, message: message.into() }
+    NewLog { seq: None, at: at(1), level: LogLevel::Info, message: message.into() }
 }
 
 /// A report that says nothing yet of a run that was dispatched.

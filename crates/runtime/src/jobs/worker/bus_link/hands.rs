@@ -37,8 +37,6 @@ struct Held {
     job: JobId,
     /// Until it is acknowledged.
     entry: Option<(usize, String)>,
-    /// Log lines that the bus has.
-    lines: u64,
 }
 
 impl Hands {
@@ -110,10 +108,10 @@ impl Hands {
                 let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);
                 tracing::error!(%job, %error, "run rejected");
                 let event = Event { error: Some(error), ..Event::new(job, execution, EventKind::Failed) };
-                self.errands.say.push(message(post, worker, &event, 0));
+                self.errands.say.push(message(post, worker, &event));
                 done.push(id);
             } else {
-                self.held.insert(execution, Held { job, entry: Some((place, id)), lines: 0 });
+                self.held.insert(execution, Held { job, entry: Some((place, id)) });
                 jobs.push(dispatch.into());
             }
         }
@@ -123,21 +121,9 @@ impl Hands {
         jobs
     }
 
-    /// The events as they go out, in order. Lines are counted from what the bus is known to have, so that a line that is
-    /// sent again has the same number.
+    /// The events as they go out, in order.
     pub fn messages(&self, post: &Post, worker: &WorkerId, events: &[Event]) -> Vec<(String, Bytes)> {
-        let mut lines: HashMap<ExecutionId, u64> = HashMap::new();
-        let messages = events.iter().map(|event| {
-            let mut seq = 0;
-            if event.kind == EventKind::Log {
-                let before = self.held.get(&event.execution_id).map_or(0, |held| held.lines);
-                let count = lines.entry(event.execution_id).or_insert(before);
-                *count += 1;
-                seq = *count;
-            }
-            message(post, worker, event, seq)
-        });
-        messages.collect()
+        events.iter().map(|event| message(post, worker, event)).collect()
     }
 
     /// The bus has these events. Answers whether there is an errand in it.
@@ -146,13 +132,7 @@ impl Hands {
         let mut freed = false;
         for event in events {
             let entry = match event.kind {
-                EventKind::Progress => None,
-                EventKind::Log => {
-                    if let Some(held) = self.held.get_mut(&event.execution_id) {
-                        held.lines += 1;
-                    }
-                    None
-                }
+                EventKind::Progress | EventKind::Log => None,
                 EventKind::Started => self.held.get_mut(&event.execution_id).and_then(|held| held.entry.take()),
                 _ => {
                     let held = self.held.remove(&event.execution_id);
@@ -190,12 +170,13 @@ impl Hands {
 }
 
 /// An event as it goes to the channel of its job.
-fn message(post: &Post, worker: &WorkerId, event: &Event, seq: u64) -> (String, Bytes) {
+fn message(post: &Post, worker: &WorkerId, event: &Event) -> (String, Bytes) {
     let (job_id, execution_id) = (event.job_id, event.execution_id);
     let at = event.at.unwrap_or_else(|| post.clock.now());
     let kind = match event.kind {
         EventKind::Log => {
             let (level, message) = (event.level.unwrap_or_default(), event.message.clone().unwrap_or_default());
+            let seq = event.seq.unwrap_or_default();
             let log = LogMessage { v: V1, job_id, execution_id, seq, at, level, message };
             return (post.channels.logs(job_id), wire::encode(&log));
         }

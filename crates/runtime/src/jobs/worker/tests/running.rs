@@ -142,6 +142,7 @@ async fn logs_and_progress_follow_the_start_in_order() {
     assert_eq!((events[2].percent, events[2].message.as_deref()), (Some(40), Some("half way")));
     assert!(events[3].message.as_ref().is_some_and(|line| line.len() <= LOG_LINE_BYTES_MAX && line.ends_with("(cut)")));
     assert_eq!((events[4].percent, events[4].message.as_deref()), (Some(100), None));
+    assert_eq!((events[1].seq, events[3].seq, events[2].seq), (Some(1), Some(2), None), "lines are numbered");
     assert!(events.iter().all(|event| event.at.is_some()));
 }
 

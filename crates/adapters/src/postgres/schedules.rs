@@ -4,7 +4,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
 use convoke_core::{Error, ScheduleName};
-use deadpool_postgres::{Client, Transaction};
+use deadpool_postgres::{Client, GenericClient, Transaction};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
@@ -13,7 +13,7 @@ use super::failure::{Failure, Result};
 use super::insert::{Columns, STORE_JOBS, enqueued};
 use super::rows::{get, instant_option, limit, micros};
 
-pub(super) async fn put_schedule(db: &Client, schedule: &Schedule) -> Result<bool> {
+pub(super) async fn put_schedule(db: &impl GenericClient, schedule: &Schedule) -> Result<bool> {
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
     let statement = db.prepare_cached(include_str!("sql/put_schedule.sql")).await?;
     let (next, last) = (schedule.next_run_at.map(micros), schedule.last_run_at.map(micros));
@@ -22,6 +22,18 @@ pub(super) async fn put_schedule(db: &Client, schedule: &Schedule) -> Result<boo
         .await
         .map_err(Failure::of_commit)?;
     get(&row, 0)
+}
+
+pub(super) async fn replace_schedule(db: &mut Client, known: &Schedule, schedule: &Schedule) -> Result<bool> {
+    let transaction = db.transaction().await?;
+    let statement = transaction.prepare_cached(include_str!("sql/schedule_to_replace.sql")).await?;
+    let stored = transaction.query_opt(&statement, &[&known.name.as_str()]).await?;
+    if stored.as_ref().map(read_schedule).transpose()?.as_ref() != Some(known) {
+        return Ok(false);
+    }
+    put_schedule(&transaction, schedule).await?;
+    commit(transaction).await?;
+    Ok(true)
 }
 
 fn read_schedule(row: &Row) -> Result<Schedule> {

@@ -188,6 +188,10 @@ impl ScheduleStore for PostgresStore {
         lent!(Write, self.writes(), |db| schedules::put_schedule(db, &schedule))
     }
 
+    async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool> {
+        lent!(Write, self.writes(), |db| schedules::replace_schedule(db, known, &schedule))
+    }
+
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
         lent!(Read, self.reads(), |db| schedules::schedule(db, name))
     }

@@ -28,6 +28,14 @@ pub(super) fn put_schedule(ledger: &mut Ledger<'_>, schedule: &Schedule) -> Resu
     Ok(!known)
 }
 
+pub(super) fn replace_schedule(ledger: &mut Ledger<'_>, known: &Schedule, schedule: &Schedule) -> Result<bool> {
+    if self::schedule(ledger.db, &known.name)?.as_ref() != Some(known) {
+        return Ok(false);
+    }
+    put_schedule(ledger, schedule)?;
+    Ok(true)
+}
+
 fn read_schedule(row: &Row<'_>) -> rusqlite::Result<Schedule> {
     let mut schedule: Schedule = serde_json::from_str(row.get_ref(0)?.as_str()?)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))?;

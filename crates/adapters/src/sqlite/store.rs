@@ -192,6 +192,11 @@ impl ScheduleStore for SqliteStore {
         self.engine.writer.call(1, move |ledger| schedules::put_schedule(ledger, &schedule)).await
     }
 
+    async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool> {
+        let known = known.clone();
+        self.engine.writer.call(1, move |ledger| schedules::replace_schedule(ledger, &known, &schedule)).await
+    }
+
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
         let name = name.clone();
         self.reads().call(move |db| schedules::schedule(db, &name)).await

@@ -324,6 +324,9 @@ pub struct Expired {
 pub trait ScheduleStore: Send + Sync {
     /// Creates or replaces by name. Answers whether it is new.
     async fn put_schedule(&self, schedule: Schedule) -> Result<bool>;
+    /// Replaces `known` with `schedule`, which has its name. Returns false and changes nothing if the stored one is no longer
+    /// as `known`: it has ticked, was replaced or removed since it was read.
+    async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool>;
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>>;
     /// All of them, by name.
     async fn schedules(&self) -> Result<Vec<Schedule>>;

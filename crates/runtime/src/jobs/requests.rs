@@ -31,6 +31,13 @@ pub enum DeadSelection {
 
 const DEAD_BATCH: usize = 500;
 
+/// How often a change of a schedule is tried that another change, or a tick, came before.
+const SCHEDULE_TRIES_MAX: usize = 20;
+
+fn changed_meanwhile(name: &ScheduleName) -> Error {
+    Error::Conflict(format!("schedule {name} was changed by others {SCHEDULE_TRIES_MAX} times meanwhile: try again"))
+}
+
 impl Coordinator {
     /// Enqueues one job. False where it was there already, by its unique key or its id.
     pub async fn enqueue(&self, spec: JobSpec) -> Result<(Job, bool)> {
@@ -181,43 +188,65 @@ impl Coordinator {
     /// Creates or replaces a schedule. True where it is new.
     pub async fn put_schedule(&self, name: ScheduleName, spec: ScheduleSpec) -> Result<(Schedule, bool)> {
         let now = self.node().now();
-        let mut schedule = spec.into_schedule(name, now)?;
-        if let Some(known) = self.store().schedule(&schedule.name).await? {
-            schedule.succeed(&known, now);
+        let wanted = spec.into_schedule(name, now)?;
+        for _ in 0..SCHEDULE_TRIES_MAX {
+            let mut schedule = wanted.clone();
+            let created = match self.store().schedule(&wanted.name).await? {
+                None => self.store().put_schedule(schedule.clone()).await?,
+                Some(known) => {
+                    schedule.succeed(&known, now);
+                    if !self.store().replace_schedule(&known, schedule.clone()).await? {
+                        continue;
+                    }
+                    false
+                }
+            };
+            let change = if created { ScheduleChange::Created } else { ScheduleChange::Updated };
+            self.announce_schedule(change, &schedule.name);
+            return Ok((schedule, created));
         }
-        let created = self.store().put_schedule(schedule.clone()).await?;
-        self.node().hints.schedules();
-        let change = if created { ScheduleChange::Created } else { ScheduleChange::Updated };
-        self.node().tell(Happening::Schedule { change, schedule: schedule.name.clone() });
-        Ok((schedule, created))
+        Err(changed_meanwhile(&wanted.name))
     }
 
+    /// Pauses or resumes a schedule. It must not bring back one that is removed at the same time, nor undo a change.
     pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<Schedule> {
-        let mut schedule = self.schedule(name).await?;
-        if schedule.paused != paused {
+        for _ in 0..SCHEDULE_TRIES_MAX {
+            let known = self.schedule(name).await?;
+            if known.paused == paused {
+                return Ok(known);
+            }
+            let mut schedule = known.clone();
             if paused {
                 schedule.pause()
             } else {
                 schedule.resume(self.node().now())
             }
-            self.store().put_schedule(schedule.clone()).await?;
-            self.node().hints.schedules();
-            let change = if paused { ScheduleChange::Paused } else { ScheduleChange::Resumed };
-            self.node().tell(Happening::Schedule { change, schedule: name.clone() });
+            if self.store().replace_schedule(&known, schedule.clone()).await? {
+                self.announce_schedule(if paused { ScheduleChange::Paused } else { ScheduleChange::Resumed }, name);
+                return Ok(schedule);
+            }
         }
-        Ok(schedule)
+        Err(changed_meanwhile(name))
     }
 
-    /// Runs a schedule's job now, beside its ticks.
-    pub async fn trigger_schedule(&self, name: &ScheduleName) -> Result<Job> {
+    fn announce_schedule(&self, change: ScheduleChange, name: &ScheduleName) {
+        self.node().hints.schedules();
+        self.node().tell(Happening::Schedule { change, schedule: name.clone() });
+    }
+
+    /// Runs a schedule's job now, beside its ticks. False if this very instant has its job already, be it a tick's or another
+    /// call's: that one is returned.
+    pub async fn trigger_schedule(&self, name: &ScheduleName) -> Result<(Job, bool)> {
         let node = self.node();
         let schedule = self.schedule(name).await?;
         let now = node.now();
         let job = job_for_tick(&schedule, node.job_id(), now, now, &node.settings.retry);
         let stored = job.clone().into_stored();
-        insert(node, vec![job]).await?;
+        if let Some(Enqueued { id, created: false }) = insert(node, vec![job]).await?.first() {
+            return Ok((self.job(*id, None).await?, false));
+        }
         node.tell(Happening::ScheduleFired { schedule: schedule.name, tick: now, job_id: Some(stored.id) });
-        Ok(stored)
+        Ok((stored, true))
     }
 
     pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<()> {

@@ -171,6 +171,10 @@ impl ScheduleStore for CountingStore {
         self.inner.put_schedule(schedule).await
     }
 
+    async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool> {
+        self.inner.replace_schedule(known, schedule).await
+    }
+
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
         self.inner.schedule(name).await
     }

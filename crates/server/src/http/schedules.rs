@@ -136,6 +136,7 @@ async fn set_paused(state: AppState, name: ScheduleName, request: Request, pause
 /// Beside its ticks, which it does not move.
 #[utoipa::path(post, path = "/v1/schedules/{name}/trigger", tag = "schedules", params(doc::SchedulePath), responses(
     (status = 201, description = "The job that was made", body = doc::Job),
+    (status = 200, description = "This instant has a job already: that one", body = doc::Job),
     doc::Refused,
 ))]
 async fn trigger(
@@ -145,6 +146,6 @@ async fn trigger(
     request: Request,
 ) -> ApiResult {
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
-    let job = state.coordinator.trigger_schedule(&name).await?;
-    Ok(job_answer(StatusCode::CREATED, &job))
+    let (job, created) = state.coordinator.trigger_schedule(&name).await?;
+    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &job))
 }

@@ -16,6 +16,12 @@ impl ScheduleStore for MemoryStore {
         Ok(self.state().schedules.insert(schedule.name.clone(), schedule).is_none())
     }
 
+    async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool> {
+        let mut state = self.state();
+        let stored = state.schedules.get_mut(&known.name).filter(|stored| *stored == known);
+        Ok(stored.map(|stored| *stored = schedule).is_some())
+    }
+
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
         Ok(self.state().schedules.get(name).cloned())
     }

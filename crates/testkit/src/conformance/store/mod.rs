@@ -234,6 +234,7 @@ macro_rules! store_conformance {
                 ticks_that_may_overlap_all_make_their_jobs,
                 a_schedule_can_move_on_without_a_job,
                 jobs_outlive_their_schedule,
+                a_schedule_is_replaced_only_if_it_is_as_it_was_read,
             ]
         );
         $crate::conformance_tests!(

@@ -233,3 +233,21 @@ pub async fn jobs_outlive_their_schedule(store: &dyn Store) {
     stage.end(&run, at(21), completed()).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Completed);
 }
+
+pub async fn a_schedule_is_replaced_only_if_it_is_as_it_was_read(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    due_at_ten(store, "s").await;
+    let read = kept(store, "s").await;
+    let paused = Schedule { paused: true, next_run_at: None, ..read.clone() };
+    store.tick(stage.fence, vec![tick("s", 10, vec![tick_job("s", 1, 10)])]).await.expect("tick");
+    assert!(!store.replace_schedule(&read, paused.clone()).await.expect("replace"), "it has ticked since");
+    let read = kept(store, "s").await;
+    assert_eq!((read.next_run_at, read.last_run_at), (Some(at(20)), Some(at(10))), "nothing was changed");
+    let paused = Schedule { last_run_at: read.last_run_at, ..paused };
+    assert!(store.replace_schedule(&read, paused.clone()).await.expect("replace"));
+    assert_eq!(kept(store, "s").await, paused);
+    assert!(!store.replace_schedule(&read, read.clone()).await.expect("replace"), "it was replaced since");
+    assert!(store.remove_schedule(&read.name).await.expect("remove"));
+    assert!(!store.replace_schedule(&paused, read.clone()).await.expect("replace"), "it was removed since");
+    assert!(store.schedule(&read.name).await.expect("schedule").is_none(), "and is not back");
+}

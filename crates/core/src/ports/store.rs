@@ -300,9 +300,6 @@ pub struct Cutoffs {
     pub dead: Timestamp,
 }
 
-#[async_trait]
-pub trait QueueStore: Send + Sync {
-    /// All of them, by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expired {
     /// The number of jobs that were deleted.
@@ -311,6 +308,9 @@ pub struct Expired {
     pub more: bool,
 }
 
+#[async_trait]
+pub trait QueueStore: Send + Sync {
+    /// All of them, by name.
     async fn queues(&self) -> Result<Vec<Queue>>;
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>>;
     /// Changes a queue, and creates it where it is new.

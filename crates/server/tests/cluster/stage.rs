@@ -8,7 +8,7 @@ use super::traffic::{self, Traffic};
 pub const SCHEDULE: &str = "beat";
 /// A queue of its own, with a worker of its own: ticks are not held up by the rest.
 pub const TICKS: &str = "ticks";
-pub const EVERY_MS: i64 = 250;
+const EVERY_MS: i64 = 250;
 const WORKERS: usize = 4;
 
 pub struct Stage {

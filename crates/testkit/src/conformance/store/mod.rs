@@ -204,11 +204,11 @@ macro_rules! store_conformance {
                 what_is_not_cleaned_does_not_expire,
                 history_and_logs_expire_with_their_job,
                 expiry_is_bounded_by_its_limit,
-            ]
-        );
                 many_log_lines_expire_in_slices,
                 a_job_that_is_redriven_between_slices_keeps_the_rest_of_its_log,
                 a_dead_letter_with_many_log_lines_is_purged,
+            ]
+        );
         $crate::conformance_tests!(
             $make,
             (),

@@ -112,7 +112,7 @@ async fn a_server_that_is_away_is_unavailable_and_everything_heals_when_it_is_ba
     assert!(matches!(store.ping().await, Err(Error::Unavailable { .. })));
     assert!(leases.read("ns").await.expect_err("away").is_transient());
     let refused = PostgresStore::connect(&url).await.expect_err("away").to_string();
-    assert!(refused.contains("store.url") && refused.contains("127.0.0.1"), "{refused}");
+    assert!(refused.contains("Connection refused"), "{refused}");
     postgres.start_again().await;
     store.ping().await.expect("it is back");
     leases.ping().await.expect("it is back");

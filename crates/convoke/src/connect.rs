@@ -99,6 +99,37 @@ pub fn shard_dealer(credentials: ZmqCredentials) -> Arc<dyn DealerConnecting> {
     Arc::new(ZmqDealer::new().credentials(credentials))
 }
 
+/// Returns what may be shown of an address: the parts that were understood, which are scheme, hosts, ports and path. Of one
+/// that cannot be read only the scheme is shown, since a password may be anywhere in it.
+pub fn shown(url: &str) -> String {
+    let understood = match Address::parse("url", url, LEASES) {
+        Ok(Address::Memory | Address::Sqlite(_)) => Some(url.to_owned()),
+        #[cfg(feature = "postgres")]
+        Ok(Address::Postgres) => convoke_adapters::postgres::shown(url),
+        #[cfg(feature = "redis")]
+        Ok(Address::Redis) => convoke_adapters::redis::shown(url),
+        #[cfg(feature = "s3")]
+        Ok(Address::S3) => convoke_adapters::s3::shown(url),
+        _ => None,
+    };
+    understood.unwrap_or_else(|| match url.split_once(':') {
+        Some((scheme, _)) => format!("{scheme}:…"),
+        None => "…".into(),
+    })
+}
+
+/// Connects to what has this address, as `setting` has it.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "s3"))]
+async fn reach<T>(setting: &str, url: &str, connecting: impl Future<Output = Result<T>>) -> Result<T> {
+    let engine = match url.split_once(':') {
+        Some(("postgres" | "postgresql", _)) => "PostgreSQL",
+        Some(("s3", _)) => "S3",
+        Some(("redis+sentinel" | "rediss+sentinel", _)) => "Redis by Sentinel",
+        _ => "Redis",
+    };
+    crate::unreachable::connect(engine, &shown(url), setting, connecting).await
+}
+
 /// Whether what is kept there ends with the process.
 pub fn is_in_memory(url: &str) -> bool {
     matches!(Address::parse("url", url, LEASES), Ok(Address::Memory))
@@ -162,7 +193,7 @@ async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>
         }
         #[cfg(feature = "postgres")]
         Address::Postgres => {
-            let store = PostgresStore::connect(url).await?;
+            let store = reach("store.url", url, PostgresStore::connect(url)).await?;
             let leases = store.leases();
             Ok((Arc::new(store), Some(Arc::new(leases))))
         }
@@ -174,7 +205,7 @@ async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> 
     match Address::parse(field, url, BUSES)? {
         Address::Memory => Ok(Arc::new(MemoryBus::default())),
         #[cfg(feature = "redis")]
-        Address::Redis => Ok(Arc::new(RedisBus::connect(url, Channels::new(prefix)).await?)),
+        Address::Redis => Ok(Arc::new(reach(field, url, RedisBus::connect(url, Channels::new(prefix))).await?)),
         _ => Err(unsupported(field, url, BUSES)),
     }
 }
@@ -185,11 +216,11 @@ async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Lea
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => Ok(Arc::new(SqliteLeases::open(path)?)),
         #[cfg(feature = "postgres")]
-        Address::Postgres => Ok(Arc::new(PostgresLeases::connect(url).await?)),
+        Address::Postgres => Ok(Arc::new(reach(field, url, PostgresLeases::connect(url)).await?)),
         #[cfg(feature = "redis")]
-        Address::Redis => Ok(Arc::new(RedisLeases::connect(url, prefix).await?)),
+        Address::Redis => Ok(Arc::new(reach(field, url, RedisLeases::connect(url, prefix)).await?)),
         #[cfg(feature = "s3")]
-        Address::S3 => Ok(Arc::new(S3Leases::connect(url, environment(), clock()).await?)),
+        Address::S3 => Ok(Arc::new(reach(field, url, S3Leases::connect(url, environment(), clock())).await?)),
         _ => Err(unsupported(field, url, LEASES)),
     }
 }
@@ -206,7 +237,8 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
         Address::Redis => {
             address.warn_of_another_lock();
             let MeshAddress { url, prefix, lock_prefix, .. } = address;
-            Ok(Arc::new(RedisMesh::connect(url, prefix, lock_prefix, key).await?))
+            let connecting = RedisMesh::connect(url, prefix, lock_prefix, key);
+            Ok(Arc::new(reach("mesh.url", url, connecting).await?))
         }
         _ => Err(unsupported("mesh.url", &address.url, BUSES)),
     }
@@ -247,7 +279,7 @@ impl<'a> Address<'a> {
             Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => Ok(Address::Redis),
             Some(("s3", _)) => Ok(Address::S3),
             Some(_) => Ok(Address::Other),
-            None => Err(Invalid::new(field, format!("expected {supported}, got {url:?}")).into()),
+            None => Err(Invalid::new(field, format!("expected {supported}, got text without a scheme")).into()),
         }
     }
 }

@@ -54,6 +54,7 @@ mod shard_worker;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod unreachable;
 mod worker;
 
 /// Enqueueing inside an application's own PostgreSQL transaction.
@@ -77,6 +78,7 @@ pub use job::Job;
 pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
+pub use unreachable::Unreachable;
 pub use worker::Worker;
 
 /// What an [`Elector`] tells and takes.

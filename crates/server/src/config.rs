@@ -16,6 +16,7 @@ pub use environment::{Surroundings, variables};
 pub use load::{Flags, Load};
 pub use sections::*;
 
+use convoke::connect;
 use convoke::mesh::MeshSettings;
 use convoke_runtime::jobs::Settings;
 use serde::{Deserialize, Serialize};
@@ -99,9 +100,9 @@ impl Config {
         for token in &mut shown.http.tokens {
             token.token = "***".into();
         }
-        shown.store.url = without_password(&shown.store.url);
-        shown.bus.url = without_password(&shown.bus.url);
-        shown.leases.url = shown.leases.url.as_deref().map(without_password);
+        shown.store.url = connect::shown(&shown.store.url);
+        shown.bus.url = connect::shown(&shown.bus.url);
+        shown.leases.url = shown.leases.url.as_deref().map(connect::shown);
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
             if *secret != "off" {
                 *secret = "***".into();
@@ -109,15 +110,6 @@ impl Config {
         }
         Ok(toml::to_string(&shown)?)
     }
-}
-
-/// A URL that may be shown: `redis://user:secret@host` becomes `redis://user:***@host`.
-pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
-    let Some((credentials, host)) = authority.rsplit_once('@') else { return url.to_owned() };
-    let Some((user, _)) = credentials.split_once(':') else { return url.to_owned() };
-    format!("{scheme}://{user}:***@{host}{}", &rest[authority.len()..])
 }
 
 #[cfg(test)]
@@ -141,6 +133,8 @@ mod tests {
         let mut config = Config::default();
         config.http.tokens.push(Token { token: "hush-hush".into(), role: Role::Admin });
         config.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
+        config.leases.url = Some("postgres://db/jobs?user=ann&password=hush-hush".into());
+        config.bus.url = "redis://:hush-hush@redis".into();
         config.shards.plain = "ann:hush-hush".into();
         config.shards.curve = "hush-hush".into();
         let text = config.to_toml().expect("serialises");
@@ -150,17 +144,28 @@ mod tests {
         assert_eq!(read.http.tokens[0].role, Role::Admin);
     }
 
+    /// Wherever a password stands, also where the address cannot be read for it.
     #[test]
-    fn a_password_is_stripped_and_the_rest_of_the_url_is_kept() {
+    fn of_an_address_only_what_was_understood_is_shown() {
         for (url, shown) in [
-            ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
-            ("postgres://ann:se@cret@db/jobs", "postgres://ann:***@db/jobs"),
-            ("postgres://ann@db/jobs", "postgres://ann@db/jobs"),
-            ("http://host/a:b@c", "http://host/a:b@c"),
+            ("redis://:secret@host:6379/0", "redis://host:6379"),
+            ("rediss://ann:secret@host/2?ca=/secret.pem", "rediss://host:6379/2"),
+            ("redis+sentinel://:secret@a,b:1/main/2", "redis+sentinel://a:26379,b:1/main/2"),
+            ("redis://:se/secret@host", "redis:…"),
+            ("redis://host/secret", "redis:…"),
+            ("postgres://ann:se@secret@db/jobs", "postgres:…"),
+            ("postgres://ann:se%40secret@db/jobs", "postgres://db:5432/jobs"),
+            ("postgres://ann@db/jobs?password=secret", "postgres://db:5432/jobs"),
+            ("postgresql://db:1,db2:2/jobs?user=ann&password=secret&sslmode=require", "postgres://db:1,db2:2/jobs"),
+            ("postgres://db/jobs?pasword=secret", "postgres:…"),
+            ("s3://bucket/folder", "s3://bucket/folder"),
+            ("s3://key:secret@bucket/folder", "s3:…"),
+            ("http://secret@host", "http:…"),
+            ("secret", "…"),
             ("sqlite:convoke.db", "sqlite:convoke.db"),
             ("memory:", "memory:"),
         ] {
-            assert_eq!(without_password(url), shown);
+            assert_eq!(connect::shown(url), shown, "{url}");
         }
     }
 }

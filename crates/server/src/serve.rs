@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Usage, line, usage};
-use crate::config::{self, Config, Flags, Load, Surroundings, without_password};
+use crate::config::{self, Config, Flags, Load, Surroundings};
 use crate::http::{self, Access, AppState, Info, Policy, PublicPaths};
 use crate::shards::{self, Shards};
 use crate::stop::Stop;
@@ -145,10 +145,10 @@ impl Server {
         .set(1.0);
         let info = Info {
             version: VERSION.into(),
-            store: without_password(&config.store.url),
-            bus: without_password(&config.bus.url),
+            store: connect::shown(&config.store.url),
+            bus: connect::shown(&config.bus.url),
             leases: match leases {
-                Some(url) => without_password(url),
+                Some(url) => connect::shown(url),
                 None if config.store.url == "memory:" => "the bus's".into(),
                 None => "the store's".into(),
             },

@@ -23,6 +23,9 @@ impl Base {
         if url.contains('@') {
             Err(refuse("got one with a user name in it: give a token instead"))?;
         }
+        if url.contains(['?', '#']) {
+            Err(refuse("got one with a query or a fragment"))?;
+        }
         let uri: Uri = url.trim().parse().map_err(|error| refuse(&format!("got {url:?}: {error}")))?;
         let parts = uri.into_parts();
         let scheme = parts.scheme.ok_or_else(|| refuse(&format!("got {url:?} without http:// or https://")))?;
@@ -34,9 +37,6 @@ impl Base {
             Err(refuse(&format!("got {url:?} without a host")))?;
         }
         let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        if path.query().is_some() || url.contains('#') {
-            Err(refuse(&format!("got {url:?} with a query or a fragment")))?;
-        }
         Ok(Base { scheme, authority, prefix: path.path().trim_end_matches('/').to_owned() })
     }
 
@@ -137,5 +137,7 @@ mod tests {
     fn a_password_is_refused_and_not_repeated() {
         let error = Base::parse("http://user:secret@host").expect_err("refused").to_string();
         assert!(error.contains("token") && !error.contains("secret"), "{error}");
+        let error = Base::parse("http://host/?token=secret").expect_err("refused").to_string();
+        assert!(error.contains("a query") && !error.contains("secret"), "{error}");
     }
 }

@@ -57,6 +57,7 @@ use names::Names;
 use record::{JudgeWork, RecordWork};
 use server::{Flush, Server};
 use store::Engine;
+pub use url::shown;
 
 /// Connections for the reads and the rare writes of the node's duties.
 const DUTIES: usize = 3;

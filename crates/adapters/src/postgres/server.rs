@@ -24,6 +24,8 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout=10000";
 const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout=2000";
 /// How long the answer to anything is waited for: longer than the server takes to say that it was too slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+/// How long a server may take to accept a connection and a login.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a free connection of a pool is waited for.
 const POOL_PATIENCE: Duration = Duration::from_secs(5);
 /// Busy connections that count in slots of their own; all others share slot 0.
@@ -97,12 +99,12 @@ impl Server {
         let settings = ["jit=off", "statement_timeout=60000"];
         match self.connect(&settings).await {
             Ok(client) => Ok(client),
-            Err(error) => Err(self.explain(&error)),
+            Err(Failure::Database(error)) => Err(self.explain(&error)),
+            Err(failure) => Err(failure.told("store")),
         }
     }
 
     fn explain(&self, error: &tokio_postgres::Error) -> Error {
-        let message = format!("{}: {}", self.address.shown(), in_words(error));
         let wrong = [
             SqlState::INVALID_PASSWORD,
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
@@ -110,14 +112,21 @@ impl Server {
             SqlState::INSUFFICIENT_PRIVILEGE,
         ];
         match error.code() {
-            Some(code) if wrong.contains(code) => Invalid::new(self.field, message).into(),
-            _ => Error::unavailable("store", format!("{}: {message}", self.field)),
+            Some(code) if wrong.contains(code) => {
+                Invalid::new(self.field, format!("{}: {}", self.address.shown(), in_words(error))).into()
+            }
+            _ => Error::unavailable("store", in_words(error)),
         }
     }
 
-    async fn connect(&self, settings: &[&str]) -> Result<Client, tokio_postgres::Error> {
+    async fn connect(&self, settings: &[&str]) -> failure::Result<Client> {
         let config = self.address.session("convoke", settings);
-        let (client, connection) = config.connect(self.tls.clone()).await?;
+        // The driver bounds the TCP connection alone: a port that is not PostgreSQL's may never answer.
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, config.connect(self.tls.clone()));
+        let (client, connection) = connecting.await.map_err(|_| {
+            let message = format!("no reply within {CONNECT_TIMEOUT:?}: does PostgreSQL listen there?");
+            Error::unavailable("store", message)
+        })??;
         // Ends with the client. What it could say of an error, the verb that meets it says.
         tokio::spawn(async move {
             if let Err(error) = connection.await {

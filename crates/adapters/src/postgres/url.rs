@@ -74,6 +74,11 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(invalid("expected a host, as in postgres://HOST/DATABASE".into()));
         }
+        let is_torn = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(is_torn) {
+            // The driver ends the password at its first @. The host that it found is not shown: the rest of it is in there.
+            return Err(invalid("expected one @, before the host: write one in a password as %40".into()));
+        }
         let (mode, mut trust) = trust.unwrap_or((SslMode::Prefer, Trust::Anyone));
         if mode == SslMode::Require && trust == Trust::Anyone && root_cert.is_some() {
             // As with the server's own client: who names whom to trust wants it checked.
@@ -84,16 +89,22 @@ impl Address {
         Ok(Address { config, schema, trust, root_cert })
     }
 
-    /// Where it is, for messages: no user, no password.
+    /// Where it is, for messages: hosts, ports and the database. No user, no password, no parameters.
     pub(super) fn shown(&self) -> String {
-        let host = match self.config.get_hosts().first() {
-            Some(Host::Tcp(name)) => name.clone(),
+        let names = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
             #[cfg(unix)]
-            Some(Host::Unix(path)) => path.display().to_string(),
-            None => self.config.get_hostaddrs().first().map(ToString::to_string).unwrap_or_default(),
-        };
-        let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        format!("{host}:{port}/{}", self.config.get_dbname().unwrap_or(""))
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let mut hosts: Vec<String> = names.collect();
+        if hosts.is_empty() {
+            hosts = self.config.get_hostaddrs().iter().map(ToString::to_string).collect();
+        }
+        let ports = self.config.get_ports();
+        let port = |place: usize| ports.get(place).or(ports.first()).copied().unwrap_or(5432);
+        let bracketed = |host: &String| if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let places = hosts.iter().enumerate().map(|(place, host)| format!("{}:{}", bracketed(host), port(place)));
+        format!("{}/{}", places.collect::<Vec<_>>().join(","), self.config.get_dbname().unwrap_or(""))
     }
 
     /// The same, with settings of the session added: `name=value` each.
@@ -112,6 +123,11 @@ impl Address {
         }
         config
     }
+}
+
+/// Returns what may be shown of an address, if it is one: hosts, ports and the database.
+pub fn shown(url: &str) -> Option<String> {
+    Address::parse("url", url).ok().map(|address| format!("postgres://{}", address.shown()))
 }
 
 /// A partition must be noticed, and nothing may wait for ever.

@@ -76,6 +76,11 @@ impl Address {
     }
 }
 
+/// Returns what may be shown of an address, if it is one: hosts, ports, the master's name and the database.
+pub fn shown(url: &str) -> Option<String> {
+    Address::parse("url", url).ok().map(|address| address.to_string())
+}
+
 impl std::fmt::Display for Address {
     /// Without credentials and without files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -27,6 +27,7 @@ mod switchboard;
 mod tether;
 mod topics;
 
+pub use address::shown;
 pub use bus::RedisBus;
 pub use leases::RedisLeases;
 pub use mesh::RedisMesh;

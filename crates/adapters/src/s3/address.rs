@@ -23,6 +23,18 @@ pub(super) struct Address {
     pub prefix: String,
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "s3://{}", self.bucket)?;
+        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+    }
+}
+
+/// Returns what may be shown of an address, if it is one: bucket and folder.
+pub fn shown(url: &str) -> Option<String> {
+    Address::parse(url).ok().map(|address| address.to_string())
+}
+
 impl Address {
     pub fn parse(url: &str) -> Result<Self> {
         let expected = || Invalid::new("leases.url", "expected s3://bucket or s3://bucket/prefix");

@@ -83,7 +83,7 @@ impl S3Leases {
         let address = Address::parse(url)?;
         let objects = Objects::new(address.open(variables, meter.clone())?);
         let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let shown = format!("s3://{}/{}", address.bucket, address.prefix);
+        let shown = address.to_string();
         let leases = S3Leases {
             objects,
             meter,

@@ -23,5 +23,6 @@ mod roster;
 mod sighting;
 mod wire;
 
+pub use address::shown;
 pub use leases::S3Leases;
 pub use wire::Requests;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
+use convoke::Unreachable;
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
 use convoke::{InstanceId, MeshError, MeshNode, connect};
 use convoke_core::mesh::Fault;
@@ -180,7 +181,10 @@ impl Place {
         let link = connect::mesh_link(&self.address, key).await.map_err(|error| match error {
             Error::Invalid(invalid) if invalid.field == "mesh.key" => Usage(format!("KEY: {}", invalid.message)).into(),
             Error::Invalid(invalid) => Usage(format!("{source}: {}", invalid.message)).into(),
-            error => anyhow!("Unavailable: {error}"),
+            error => match Unreachable::of(&error) {
+                Some(unreachable) => anyhow!("Unavailable: {}", unreachable.by(source)),
+                None => anyhow!("Unavailable: {error}"),
+            },
         })?;
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Ok(Instance::new(link, hostname, self.settings.clone()))

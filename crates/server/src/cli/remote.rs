@@ -1,15 +1,19 @@
 //! The server that a command talks to.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use bytes::Bytes;
 use clap::Args;
-use convoke::encode;
+use convoke::{Unreachable, encode};
 use convoke_core::Error;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// After this long a request without a response is mentioned.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// A command line that is wrong in itself: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -20,14 +24,36 @@ pub struct Usage(pub String);
 pub fn usage(error: convoke_core::Error) -> anyhow::Error {
     match error {
         convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
-        error => error.into(),
+        error => match Unreachable::of(&error) {
+            Some(unreachable) => unreachable.by(flag(unreachable.setting())).into(),
+            None => error.into(),
+        },
+    }
+}
+
+/// The flag by which an address is given on the command line.
+fn flag(setting: &str) -> &str {
+    match setting {
+        "store.url" => "--store",
+        "bus.url" => "--bus",
+        "leases.url" => "--leases",
+        "mesh.url" => "--redis",
+        "url" => "--server",
+        other => other,
     }
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct RemoteArgs {
     /// Address of the server
-    #[arg(long, global = true, env = "CONVOKE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:3000")]
+    #[arg(
+        long,
+        global = true,
+        env = "CONVOKE_SERVER",
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:3000"
+    )]
     pub server: String,
     /// Token, where the server wants one
     #[arg(long, global = true, env = "CONVOKE_TOKEN", hide_env_values = true)]
@@ -116,7 +142,17 @@ impl Remote {
         let (started, shown) = (Instant::now(), method.clone());
         // Longer than any wait that a command asks the server for.
         let limit = Duration::from_secs(60);
-        let answered = self.http.send_within(limit, method, path, body).await;
+        let mut sending = pin!(self.http.send_within(limit, method, path, body));
+        let answered = match tokio::time::timeout(NOTICE_AFTER, &mut sending).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                // A command that asks the server to wait need not be told that it does.
+                if !path.contains("wait=") {
+                    eprintln!("waiting for the server at {} (--server)", self.server);
+                }
+                sending.await
+            }
+        };
         if self.verbose {
             let outcome = answered.as_ref().map_or_else(ToString::to_string, |(status, _)| status.to_string());
             eprintln!("{shown} {}{path}: {outcome} in {} ms", self.server, started.elapsed().as_millis());
@@ -197,6 +233,17 @@ mod tests {
         let remote = Remote::new(&args, 0).expect("a valid address");
         let error = remote.get("/v1/jobs").await.err().expect("refused").to_string();
         assert!(error.starts_with(&format!("the server at {server} cannot be reached: ")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_backend_that_cannot_be_reached_is_named_with_its_flag() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let url = format!("redis://:secret@{address}");
+        let error = convoke::connect::leases(&url, "p").await.err().expect("refused");
+        let expected = format!("cannot connect to Redis at {address} (--leases): connection refused");
+        assert_eq!(usage(error).to_string(), expected);
     }
 
     #[tokio::test]

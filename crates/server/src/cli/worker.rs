@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::Exec;
 use super::output::{age, line, list, table, text};
-use super::remote::{Remote, RemoteArgs, Usage};
+use super::remote::{Remote, RemoteArgs, Usage, usage};
 use crate::config::{self, Surroundings};
 use crate::logs;
 
@@ -140,13 +140,13 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
         Box::pin(async move { exec.run(&cx, &job_args).await.map(|()| None) })
     });
     let token = remote.token.filter(|token| !token.is_empty());
-    // The address of a bus may contain a password.
-    let shown = if is_bus { "the bus" } else { remote.server.as_str() };
     let link = convoke::connect::worker_way(&remote.server, token, &args.bus_prefix).await;
+    // The address is not repeated: one that is refused may hold a password.
     let link = link.map_err(|error| match error {
-        error if error.is_transient() => anyhow::anyhow!("--server: {error}"),
-        error => Usage(format!("--server {shown}: {error}")).into(),
+        error if error.is_transient() => usage(error),
+        error => Usage(format!("--server: {error}")).into(),
     })?;
+    let shown = if is_bus { convoke::connect::shown(&remote.server) } else { remote.server };
     tracing::info!(server = shown, "worker started");
     let ended = Worker::new(link, convoke::connect::clock(), settings, handlers).run(shutdown).await;
     commands.finish().await;

@@ -3,7 +3,7 @@
 //! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label. Types are
 //! named by whoever enqueues, and a series lives as long as its process, so their number is limited; queues are by the store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Instant;
 
@@ -70,20 +70,19 @@ pub struct Tally {
     pub stale: u64,
     /// Of nodes that no longer own the job.
     pub not_owner: u64,
-    ends: Vec<(Status, QueueName, JobType, u64)>,
+    ends: HashMap<QueueName, HashMap<JobType, BTreeMap<Status, u64>>>,
     waits: Vec<f64>,
     runs: Vec<f64>,
 }
 
 impl Tally {
     pub fn ended(&mut self, change: &Change, at: Timestamp) {
-        let known = self.ends.iter_mut().find(|(status, queue, job_type, _)| {
-            *status == change.status && *queue == change.queue && *job_type == change.job_type
-        });
-        match known {
-            Some((.., count)) => *count += 1,
-            None => self.ends.push((change.status, change.queue.clone(), change.job_type.clone(), 1)),
-        }
+        let known = self.ends.get_mut(&change.queue).and_then(|types| types.get_mut(&change.job_type));
+        let counts = match known {
+            Some(counts) => counts,
+            None => self.ends.entry(change.queue.clone()).or_default().entry(change.job_type.clone()).or_default(),
+        };
+        *counts.entry(change.status).or_default() += 1;
         // Clocks differ between machines: what seems to have taken less than nothing took nothing.
         let started = change.started_at.unwrap_or(at);
         self.waits.push(seconds(change.due_at, started));
@@ -93,8 +92,10 @@ impl Tally {
     pub fn publish(self) {
         static WAIT: OnceLock<Histogram> = OnceLock::new();
         static RUN: OnceLock<Histogram> = OnceLock::new();
-        for (status, queue, job_type, count) in self.ends {
-            count_jobs(status, &queue, &job_type, count);
+        for (queue, types) in &self.ends {
+            for (job_type, counts) in types {
+                counts.iter().for_each(|(status, count)| count_jobs(*status, queue, job_type, *count));
+            }
         }
         if !self.waits.is_empty() {
             let (wait, run) = (

@@ -1,6 +1,6 @@
 //! A worker says what it runs: what is missing is lost, what is news is taken over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use convoke_core::jobs::deadline;
 use convoke_core::jobs::link::{Beaten, Heartbeat};
@@ -60,7 +60,8 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
 /// worker, or another that was started under its id, lives.
 async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
     let mut runs = runs_of(node, &beat.worker_id).await?;
-    runs.retain(|run| !beat.running.contains(&run.execution_id) && !node.sessions.has(&run.execution_id));
+    let running: HashSet<&ExecutionId> = beat.running.iter().collect();
+    runs.retain(|run| !running.contains(&run.execution_id) && !node.sessions.has(&run.execution_id));
     node.sessions.hand_out(&beat.worker_id, &runs, tokio::time::Instant::now());
     Ok(())
 }

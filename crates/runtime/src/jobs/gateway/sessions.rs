@@ -3,7 +3,7 @@
 mod unnamed;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use convoke_core::jobs::link::Heartbeat;
@@ -36,6 +36,8 @@ pub struct Sessions {
 struct Inner {
     workers: HashMap<WorkerId, Session>,
     runs: HashMap<ExecutionId, Run>,
+    /// The consumer that the sessions of a queue share.
+    consumers: HashMap<QueueName, Weak<dyn Consumer>>,
     /// Workers that leave or are being declared dead: until that is done the store must not bring them back.
     barred: HashSet<WorkerId>,
     /// How often a bar was put up or taken down. What the store said of a worker before that may be out of date.
@@ -51,7 +53,7 @@ pub struct Session {
     /// Wakes a parked poll that has something to hear.
     pub wake: Arc<Notify>,
     runs: HashSet<ExecutionId>,
-    cancel: Vec<ExecutionId>,
+    cancel: HashSet<ExecutionId>,
     seen: Instant,
     /// Polls that wait.
     parked: usize,
@@ -109,12 +111,15 @@ impl Sessions {
 
     fn admit(inner: &mut Inner, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) -> &mut Session {
         let now = Instant::now();
+        for (queue, consumer) in record.queues.iter().zip(&consumers) {
+            inner.consumers.insert(queue.clone(), Arc::downgrade(consumer));
+        }
         let session = inner.workers.entry(record.worker_id.clone()).or_insert_with(|| Session {
             record: record.clone(),
             consumers: Vec::new(),
             wake: Arc::default(),
             runs: HashSet::new(),
-            cancel: Vec::new(),
+            cancel: HashSet::new(),
             seen: now,
             parked: 0,
             asked: 0,
@@ -134,11 +139,7 @@ impl Sessions {
 
     /// A consumer that another session has for the same queue.
     pub fn consumer(&self, queue: &QueueName) -> Option<Arc<dyn Consumer>> {
-        let inner = self.inner.lock();
-        inner.workers.values().find_map(|session| {
-            let index = session.record.queues.iter().position(|known| known == queue)?;
-            session.consumers.get(index).cloned()
-        })
+        self.inner.lock().consumers.get(queue)?.upgrade()
     }
 
     pub fn contains(&self, worker: &WorkerId) -> bool {
@@ -169,7 +170,7 @@ impl Sessions {
             consumers.rotate_left(start);
             session.rotation = session.rotation.wrapping_add(1);
         }
-        Some(Turn { consumers, cancel: std::mem::take(&mut session.cancel) })
+        Some(Turn { consumers, cancel: session.cancel.drain().collect() })
     }
 
     /// A poll has been answered or was dropped.
@@ -207,17 +208,15 @@ impl Sessions {
     pub fn forget<'a>(&self, executions: impl Iterator<Item = &'a ExecutionId>) -> Vec<WorkerId> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
-        let mut freed: Vec<WorkerId> = Vec::new();
+        let mut freed: HashSet<WorkerId> = HashSet::new();
         for execution in executions {
             let Some(run) = runs.remove(execution) else { continue };
             if let Some(session) = workers.get_mut(&run.worker) {
                 session.runs.remove(execution);
             }
-            if freed.last() != Some(&run.worker) && !freed.contains(&run.worker) {
-                freed.push(run.worker);
-            }
+            freed.insert(run.worker);
         }
-        freed
+        freed.into_iter().collect()
     }
 
     /// The worker that has this run must stop it, where it is one of ours.
@@ -227,8 +226,7 @@ impl Sessions {
         let Some(session) = runs.get(&execution).and_then(|run| workers.get_mut(&run.worker)) else {
             return over.insert(execution);
         };
-        if !session.cancel.contains(&execution) {
-            session.cancel.push(execution);
+        if session.cancel.insert(execution) {
             session.wake.notify_waiters();
         }
     }
@@ -267,14 +265,16 @@ impl Sessions {
         if look {
             session.looked = Some(Instant::now());
         }
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel), look })
+        Some(Comparison { lost, unknown, cancel: session.cancel.drain().collect(), look })
     }
 
     /// Ends a session. Answers the runs it had and its last word to the leader.
     pub fn leave(&self, worker: &WorkerId, at: Timestamp) -> Option<(Vec<RunRef>, WorkerHeartbeat)> {
         let mut inner = self.inner.lock();
-        let session = inner.workers.remove(worker)?;
+        let mut session = inner.workers.remove(worker)?;
         session.wake.notify_waiters();
+        drop(std::mem::take(&mut session.consumers));
+        inner.consumers.retain(|_, consumer| consumer.strong_count() > 0);
         let runs = session.runs.iter().filter_map(|execution| {
             let run = inner.runs.remove(execution)?;
             Some(RunRef { job_id: run.job, execution_id: *execution })

@@ -142,9 +142,15 @@ impl BusWorkers {
         self.heard.lock().workers.get(worker).is_some_and(|known| known.has_named)
     }
 
-    /// Whether a worker named this run when it last spoke.
-    pub fn has(&self, execution: &ExecutionId) -> bool {
-        self.heard.lock().workers.values().any(|known| known.named.contains(execution))
+    /// Returns those of `runs` that a worker named in its last heartbeat. One walk over what workers named, however many
+    /// workers there are.
+    pub fn named_among<'a>(&self, runs: impl Iterator<Item = &'a ExecutionId>) -> HashSet<ExecutionId> {
+        let runs: HashSet<&ExecutionId> = runs.collect();
+        if runs.is_empty() {
+            return HashSet::new();
+        }
+        let heard = self.heard.lock();
+        heard.workers.values().flat_map(|known| &known.named).filter(|named| runs.contains(named)).copied().collect()
     }
 
     /// Declared dead: forgotten until it speaks again.
@@ -382,9 +388,12 @@ pub async fn last_taken(node: &Node, worker: &WorkerRecord) -> Result<Vec<RunRef
     let before = node.now() - node.settings.worker.stale_after / 2;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
     let mut by_queue: HashMap<QueueName, Vec<_>> = HashMap::new();
-    for run in in_flight(node, filter).await? {
-        let known = node.sessions.has(&run.execution) || node.bus_workers.has(&run.execution);
-        if worker.queues.contains(&run.queue) && !known {
+    let runs = in_flight(node, filter).await?;
+    let queues: HashSet<&QueueName> = worker.queues.iter().collect();
+    let named = node.bus_workers.named_among(runs.iter().map(|run| &run.execution));
+    for run in runs {
+        let known = node.sessions.has(&run.execution) || named.contains(&run.execution);
+        if queues.contains(&run.queue) && !known {
             by_queue.entry(run.queue.clone()).or_default().push(run);
         }
     }

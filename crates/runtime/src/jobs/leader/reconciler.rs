@@ -82,9 +82,12 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
         let waiting = super::untaken(node, &queue).await?.unwrap_or(0);
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
+        let lost: Vec<InFlight> = lost.collect();
+        let named = node.bus_workers.named_among(lost.iter().map(|run| &run.execution));
         let reports: Vec<RunReport> = lost
+            .into_iter()
             // A run that this node has just handed out, or that a worker has just taken, may not be written down yet.
-            .filter(|run| !node.sessions.has(&run.execution) && !node.bus_workers.has(&run.execution))
+            .filter(|run| !node.sessions.has(&run.execution) && !named.contains(&run.execution))
             .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
             .collect();
         if !reports.is_empty() {

@@ -1,7 +1,7 @@
 //! What a worker has been given by the bus and not told the end of. Decides, and does nothing by itself: what is to be
 //! said or acknowledged is gathered here for the errands to take along.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
@@ -20,7 +20,7 @@ pub(super) struct Hands {
     pub concurrency: u32,
     held: HashMap<ExecutionId, Held>,
     /// Runs in hand that must stop, until the worker hears of it.
-    cancelled: Vec<ExecutionId>,
+    cancelled: HashSet<ExecutionId>,
     over: Over,
     errands: Errands,
 }
@@ -44,7 +44,7 @@ impl Hands {
         Hands {
             concurrency,
             held: HashMap::new(),
-            cancelled: Vec::new(),
+            cancelled: HashSet::new(),
             over: Over::default(),
             errands: Errands::default(),
         }
@@ -63,7 +63,7 @@ impl Hands {
     }
 
     pub fn take_cancelled(&mut self) -> Vec<ExecutionId> {
-        std::mem::take(&mut self.cancelled)
+        self.cancelled.drain().collect()
     }
 
     pub fn take_errands(&mut self) -> Errands {
@@ -153,8 +153,8 @@ impl Hands {
     pub fn cancel(&mut self, execution: ExecutionId) -> bool {
         self.over.insert(execution);
         let held = self.held.contains_key(&execution);
-        if held && !self.cancelled.contains(&execution) {
-            self.cancelled.push(execution);
+        if held {
+            self.cancelled.insert(execution);
         }
         held
     }

@@ -28,6 +28,7 @@ use crate::line_rate::LineRate;
 const STARTED_HELD: Duration = Duration::from_millis(100);
 /// With this much unsaid a worker fetches no more.
 const UNSAID_MAX: usize = 50_000;
+const UNSAID_BYTES_MAX: usize = 64 << 20;
 
 /// What became of the runs of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -353,7 +354,7 @@ impl Ledger {
 
 impl State {
     fn wanted(&self, concurrency: usize) -> usize {
-        if self.outbox.len() > UNSAID_MAX {
+        if self.outbox.len() > UNSAID_MAX || self.outbox.bytes() > UNSAID_BYTES_MAX {
             return 0;
         }
         let (running, waiting) = (self.busy, self.waiting.len());

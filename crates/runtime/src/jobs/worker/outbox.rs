@@ -15,6 +15,8 @@ const EVENT_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     events: VecDeque<Event>,
+    /// Of all events.
+    bytes: usize,
     chatter: usize,
     chatter_bytes: usize,
 }
@@ -28,6 +30,11 @@ impl Outbox {
         self.events.len()
     }
 
+    /// Bytes of what is to be told.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn push(&mut self, event: Event) {
         if is_chatter(&event) {
             // Of two reports of progress in a row only the later is news.
@@ -36,6 +43,7 @@ impl Outbox {
                 && event.kind == EventKind::Progress
                 && last.execution_id == event.execution_id
             {
+                self.bytes = self.bytes + size(&event) - size(last);
                 self.chatter_bytes = self.chatter_bytes + size(&event) - size(last);
                 *last = event;
                 return;
@@ -43,6 +51,7 @@ impl Outbox {
             self.chatter += 1;
             self.chatter_bytes += size(&event);
         }
+        self.bytes += size(&event);
         self.events.push_back(event);
     }
 
@@ -60,6 +69,7 @@ impl Outbox {
                 break;
             }
             count += 1;
+            self.bytes -= size(event);
             if is_chatter(event) {
                 self.chatter -= 1;
                 self.chatter_bytes -= size(event);
@@ -136,6 +146,6 @@ mod tests {
         assert_eq!(outbox.len(), 8);
         outbox.take(usize::MAX);
         assert!(outbox.has_room_for_chatter());
-        assert_eq!((outbox.chatter, outbox.chatter_bytes), (0, 0));
+        assert_eq!((outbox.chatter, outbox.chatter_bytes, outbox.bytes()), (0, 0, 0));
     }
 }

@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 use crate::http::AppState;
 use crate::http::body::{self, BATCH_BYTES_MAX, NoParams};
 use crate::http::error::ApiResult;
+use crate::http::memory::Share;
 use crate::http::openapi as doc;
 
 /// Room for all the queues that a worker may name.
@@ -49,8 +50,11 @@ async fn register(State(state): State<AppState>, _: NoParams, request: Request) 
     (status = 200, body = doc::Polled),
     doc::Refused,
 ))]
-async fn poll(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
+async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request: Request) -> ApiResult {
     let poll: Poll = body::parse(request, body::SMALL_BYTES_MAX).await?;
+    // Nothing is handed out while other responses take all the memory there is for them: a run that was handed out must
+    // reach its worker.
+    share.reserve(1).await?;
     let polled = WorkerLink::poll(&state.coordinator, poll).await?;
     let args_bytes: usize = polled.jobs.iter().map(|job| job.args.as_str().len()).sum();
     let bytes_expected = 64 + args_bytes + polled.jobs.len() * 320;

@@ -21,6 +21,7 @@ use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{ApiError, ApiResult};
+use super::memory::Share;
 use super::strict::Strict;
 
 /// For bodies of a few settings.
@@ -40,7 +41,8 @@ const PAGE_DEFAULT: usize = 50;
 /// and what a web page could send blindly is refused by its `Origin`.
 pub async fn read(request: Request, bytes_max: usize) -> ApiResult<Bytes> {
     let (parts, body) = request.into_parts();
-    match tokio::time::timeout(BODY_TIMEOUT, collect(&parts.headers, body, bytes_max)).await {
+    let share = parts.extensions.get::<Share>().cloned().unwrap_or_default();
+    match tokio::time::timeout(BODY_TIMEOUT, collect(&parts.headers, body, bytes_max, &share)).await {
         Ok(answer) => answer,
         Err(_) => {
             let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
@@ -61,13 +63,14 @@ pub async fn parse_or_default<T: DeserializeOwned + Default>(request: Request, b
     if body.trim_ascii().is_empty() { Ok(T::default()) } else { from_slice(&body) }
 }
 
-async fn collect(headers: &HeaderMap, mut body: axum::body::Body, bytes_max: usize) -> ApiResult<Bytes> {
+async fn collect(headers: &HeaderMap, mut body: axum::body::Body, bytes_max: usize, share: &Share) -> ApiResult<Bytes> {
     let too_large = || ApiError::too_large("body", format!("expected a body of at most {bytes_max} bytes"));
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|bytes| bytes > DISCARD_BYTES_MAX) {
         return Err(too_large());
     }
     let Some(first) = next_data(&mut body).await? else { return Ok(Bytes::new()) };
+    share.admit(first.len())?;
     let (mut size, mut whole) = (first.len(), None::<BytesMut>);
     while let Some(data) = next_data(&mut body).await? {
         size += data.len();
@@ -75,6 +78,7 @@ async fn collect(headers: &HeaderMap, mut body: axum::body::Body, bytes_max: usi
             return Err(too_large());
         }
         if size <= bytes_max {
+            share.admit(data.len())?;
             // A body in one piece is not copied; one in several is, into what it announced.
             let capacity = announced.unwrap_or(size * 2).clamp(size, bytes_max);
             let whole = whole.get_or_insert_with(|| {
@@ -224,11 +228,15 @@ impl Params {
 
     /// `limit`: how long a page may be.
     pub fn limit(&mut self) -> ApiResult<usize> {
+        self.limit_or(PAGE_DEFAULT)
+    }
+
+    pub fn limit_or(&mut self, default: usize) -> ApiResult<usize> {
         let in_range = |text: &str| match text.parse::<usize>() {
             Ok(limit @ 1..=PAGE_MAX) => Ok(limit),
             _ => Err(format!("expected a number from 1 to {PAGE_MAX}, got {text:?}")),
         };
-        Ok(self.parse_by("limit", in_range)?.unwrap_or(PAGE_DEFAULT))
+        Ok(self.parse_by("limit", in_range)?.unwrap_or(default))
     }
 
     pub fn end(self) -> ApiResult<()> {

@@ -14,11 +14,13 @@ mod dead_letters;
 pub mod error;
 mod events;
 mod jobs;
+pub mod memory;
 pub mod openapi;
 mod queues;
 mod schedules;
 mod serve;
 mod shards;
+mod stalled;
 mod strict;
 mod system;
 #[cfg(test)]
@@ -44,6 +46,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::shards::Shards;
 pub use access::{Access, Policy, PublicPaths, Role};
 use error::ApiError;
+use memory::{Memory, Share};
 pub use serve::{serve, serve_metrics};
 
 /// What runs, in words: passwords are stripped before they get here.
@@ -70,6 +73,7 @@ pub struct Shared {
     pub closing: CancellationToken,
     /// How many more event streams there may be.
     pub streams: Arc<Semaphore>,
+    pub memory: Arc<Memory>,
     counts: Counts,
 }
 
@@ -89,6 +93,7 @@ impl AppState {
             metrics,
             closing: CancellationToken::new(),
             streams: Arc::new(Semaphore::new(events::STREAMS_MAX)),
+            memory: Arc::default(),
             counts: Counts::new(),
         }))
     }
@@ -159,7 +164,9 @@ impl Front {
         Front { state, router }
     }
 
-    pub async fn answer(&self, request: Request) -> Response {
+    pub async fn answer(&self, mut request: Request) -> Response {
+        let share = Share::of(&self.state.memory);
+        request.extensions_mut().insert(share.clone());
         let response = match self.state.access.check(&request) {
             Ok(()) => match AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await {
                 Ok(Ok(response)) => response,
@@ -169,7 +176,7 @@ impl Front {
             Err(refused) => refused.into_response(),
         };
         self.state.counts.answered(response.status());
-        response
+        share.finish(response)
     }
 
     /// The panic itself was logged by the process's hook.

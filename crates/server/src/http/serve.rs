@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::access::Peer;
 use super::error::ApiError;
+use super::stalled::StallTimeout;
 use super::{Access, AppState, Front, system};
 
 const CONNECTIONS_MAX: usize = 16_384;
@@ -115,7 +116,7 @@ where
             let answered = answer(request);
             async move { Ok::<_, Infallible>(answered.await) }
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(StallTimeout::new(stream)), service));
         tokio::spawn(async move {
             // A connection ends as its client pleases: by a reset, in mid-request, too slowly. None of it is our error.
             if let Err(error) = connection.await {

@@ -106,7 +106,7 @@ impl IntoResponses for Refused {
             ("429", "Too many; see Retry-After"),
             (
                 "503",
-                "The store is away (nothing happened) or the outcome is unknown (`unknown_outcome`); see Retry-After",
+                "The store is away or too much is in flight (nothing happened), or the outcome is unknown (`unknown_outcome`); see Retry-After",
             ),
         ];
         let response = |description| {

@@ -1,0 +1,190 @@
+//! Memory that bodies take, bounded over all connections.
+//!
+//! A request's body counts from when its bytes arrive until the response is ready; a response's from before it is read from
+//! the store until its client has read it. Beyond the bounds a request waits for a moment, then is rejected with 503 and
+//! `Retry-After`. Responses are handed to the connection in small frames, so that an unread one is not copied into its
+//! buffers, and have a deadline: a client that reads too slowly loses its connection instead of keeping the memory.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::FromRequestParts;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use http::request::Parts;
+use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::error::{ApiError, ApiResult};
+
+/// Bodies of requests that are being read or served, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 128 << 20;
+/// Bodies of responses that are being made or read by their clients, in bytes.
+pub const RESPONSE_BYTES_MAX: usize = 128 << 20;
+/// Permits of the semaphores stand for so many bytes.
+const UNIT_BYTES: usize = 1 << 10;
+/// How long a request waits for memory.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// A response is given to its connection in frames of this size. A smaller one is not counted.
+const FRAME_BYTES: usize = 64 << 10;
+/// How long a client may take to read a response: this, and a second for every [`READ_BYTES_PER_SECOND`].
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_BYTES_PER_SECOND: usize = 64 << 10;
+
+/// The memory of all bodies of a server.
+pub struct Memory {
+    requests: Arc<Semaphore>,
+    responses: Arc<Semaphore>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let pool = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
+        Memory { requests: pool(REQUEST_BYTES_MAX), responses: pool(RESPONSE_BYTES_MAX) }
+    }
+}
+
+/// What one request has of it. Clones are the same share; it is given back with the last of them.
+#[derive(Clone, Default)]
+pub struct Share(Arc<Held>);
+
+#[derive(Default)]
+struct Held {
+    memory: Arc<Memory>,
+    request: Mutex<Option<OwnedSemaphorePermit>>,
+    response: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Share {
+    pub fn of(memory: &Arc<Memory>) -> Self {
+        Share(Arc::new(Held { memory: memory.clone(), ..Held::default() }))
+    }
+
+    /// Counts a part of the request's body that has arrived.
+    pub fn admit(&self, bytes: usize) -> ApiResult<()> {
+        let permit = self.0.memory.requests.clone().try_acquire_many_owned(units(bytes));
+        let permit = permit.map_err(|_| {
+            exhausted(format!("requests of {REQUEST_BYTES_MAX} bytes are in flight; try again when some have ended"))
+        })?;
+        add(&mut self.0.request.lock(), permit);
+        Ok(())
+    }
+
+    /// Waits for memory for a response of at most so many bytes.
+    pub async fn reserve(&self, bytes: usize) -> ApiResult<()> {
+        let permit = self.0.memory.responses.clone().acquire_many_owned(units(bytes));
+        match tokio::time::timeout(WAIT_MAX, permit).await {
+            Ok(Ok(permit)) => {
+                add(&mut self.0.response.lock(), permit);
+                Ok(())
+            }
+            _ => Err(exhausted(format!(
+                "responses of {RESPONSE_BYTES_MAX} bytes wait for their clients to read them; try again later"
+            ))),
+        }
+    }
+
+    /// Counts the response as what it is, until it was read.
+    pub fn finish(self, response: Response) -> Response {
+        self.0.request.lock().take();
+        let Some(bytes) = response.body().size_hint().exact().filter(|bytes| *bytes > FRAME_BYTES as u64) else {
+            return response;
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.settle(units(bytes));
+        let timeout = READ_TIMEOUT + Duration::from_secs((bytes / READ_BYTES_PER_SECOND) as u64);
+        let deadline = Instant::now() + timeout;
+        response.map(|body| Body::new(Counted { body, frame: Bytes::new(), deadline, _share: self }))
+    }
+
+    /// Gives back what is reserved and not needed. A response that is larger than was reserved takes what there is: it has
+    /// been made.
+    fn settle(&self, needed: u32) {
+        let mut held = self.0.response.lock();
+        let has = held.as_ref().map_or(0, |permit| permit.num_permits());
+        let needed = needed as usize;
+        if has > needed {
+            held.as_mut().and_then(|permit| permit.split(has - needed));
+        } else {
+            let responses = &self.0.memory.responses;
+            let more = (needed - has).min(responses.available_permits());
+            if let Ok(permit) = responses.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX)) {
+                add(&mut held, permit);
+            }
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Share {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get::<Share>().cloned().unwrap_or_default())
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
+}
+
+fn add(held: &mut Option<OwnedSemaphorePermit>, permit: OwnedSemaphorePermit) {
+    match held {
+        Some(held) => held.merge(permit),
+        None => *held = Some(permit),
+    }
+}
+
+fn exhausted(message: String) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+}
+
+/// A body that is counted until it was read.
+struct Counted {
+    body: Body,
+    /// What is left of the body's last frame.
+    frame: Bytes,
+    deadline: Instant,
+    _share: Share,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if Instant::now() > self.deadline {
+            return Poll::Ready(Some(Err(axum::Error::new("the response was read too slowly"))));
+        }
+        if self.frame.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.frame = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let bytes = self.frame.len().min(FRAME_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.frame.split_to(bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frame.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.body.size_hint().exact() {
+            Some(bytes) => SizeHint::with_exact(bytes + self.frame.len() as u64),
+            None => SizeHint::default(),
+        }
+    }
+}

@@ -74,7 +74,8 @@ fn busy() -> [Busy; 6] {
     [
         (
             include_str!("../src/postgres/sql/dispatch.sql"),
-            "1, '{1}', '{100}', '{f}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}'".to_owned(),
+            "1, '{1}', '{100}', '{f}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}', 1"
+                .to_owned(),
             // A range for each priority; then the rows where they are.
             vec![
                 ("using convoke_waiting_pending", 4),
@@ -192,8 +193,8 @@ async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, c
              join convoke_types t on t.name = '{job_type}'
              returning seq, due_at, completed_at, queue_id, state
          ), waiting as (
-             insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled)
-             select seq, due_at, queue_id, 1, state = 2 from given where state < 5
+             insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled)
+             select seq, due_at, queue_id, 1, 1, state = 2 from given where state < 5
          )
          insert into convoke_ended (seq, completed_at, queue_id, state)
          select seq, completed_at, queue_id, state from given where state >= 5"

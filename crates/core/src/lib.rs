@@ -5,6 +5,7 @@
 //!
 //! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
 
+mod byte_budget;
 pub mod duration;
 pub mod election;
 pub mod error;
@@ -17,6 +18,7 @@ pub mod mesh;
 pub mod ports;
 pub mod shards;
 
+pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};
 pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 pub use json::Json;

@@ -9,6 +9,20 @@ pub const RUN_LOG_LINES_MAX: u64 = 10_000;
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 pub const BATCH_JOBS_MAX: usize = 10_000;
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Arguments that one dispatch reads and publishes, in bytes. One job always fits.
+pub const DISPATCH_BYTES_MAX: usize = 8 << 20;
+/// Arguments of one queue's runs that are published and that no worker has taken, in bytes. The queue is not dispatched
+/// from while it has more.
+pub const UNTAKEN_QUEUE_BYTES_MAX: u64 = 16 << 20;
+/// The same for all queues together. Beyond it, a queue of which no run is untaken gets one run at a time.
+pub const UNTAKEN_BYTES_MAX: u64 = 64 << 20;
+/// Bodies of the entries that one read of a bus queue returns, in bytes: also what one poll hands out of a queue. One
+/// entry always fits.
+pub const TAKE_BYTES_MAX: usize = 8 << 20;
+/// Arguments, results and errors of one page of jobs or runs, in bytes. One row always fits.
+pub const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Messages of one page of log lines, in bytes. One line always fits. Each log stream holds one page.
+pub const LOG_PAGE_BYTES_MAX: usize = 128 << 10;
 pub const NAME_BYTES_MAX: usize = 255;
 pub const QUEUES_MAX: usize = 10_000;
 pub const JSON_DEPTH_MAX: usize = 64;

@@ -341,7 +341,7 @@ async fn a_run_that_two_heartbeats_of_a_bus_worker_do_not_name_is_lost() {
         stop.extend(worker.beat(vec![]).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let history = coordinator.store().history(job.id).await.expect("history");
+    let history = coordinator.store().history(job.id, 0, 10).await.expect("history").runs;
     assert!(history[0].error.as_deref().is_some_and(|error| error.contains("two of its heartbeats")), "{history:?}");
     if stop.is_empty() {
         stop = worker.poll(0).await.cancel;

@@ -213,7 +213,7 @@ async fn what_is_said_while_a_run_changes_hands_is_recorded_once() {
     first.stop().await;
     for run in &runs {
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
-        assert_eq!(second.store().history(run.job_id).await.expect("a history").len(), 1);
+        assert_eq!(second.store().history(run.job_id, 0, 10).await.expect("a history").runs.len(), 1);
     }
     second.stop().await;
 }

@@ -50,7 +50,7 @@ async fn a_job_that_keeps_failing_is_retried_and_ends_as_one_dead_letter() {
     let done = Event::new(id, execution, EventKind::Completed);
     assert_eq!(report(&coordinator, "w", vec![done]).await, (1, 0));
     assert_eq!(coordinator.purge_dead(all).await.expect("they are purged"), 0);
-    assert_eq!(coordinator.store().history(id).await.expect("a history").len(), 4);
+    assert_eq!(coordinator.store().history(id, 0, 10).await.expect("a history").runs.len(), 4);
     coordinator.stop().await;
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use common::{poll, ports, register, report, spec, start, until, worker};
 use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
-use convoke_core::jobs::{QueuePatch, RateLimit, Status};
-use convoke_core::{Error, JobId, QueueName};
-use convoke_runtime::jobs::Coordinator;
+use convoke_core::jobs::{JobSpec, QueuePatch, RateLimit, Status};
+use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX, TAKE_BYTES_MAX, UNTAKEN_QUEUE_BYTES_MAX};
+use convoke_core::{Error, JobId, Json, NodeId, QueueName};
+use convoke_runtime::jobs::{Coordinator, Settings};
 
 /// Enqueues so many jobs and waits until they lie on the bus.
 async fn dispatched(coordinator: &Coordinator, count: usize) -> Vec<JobId> {
@@ -124,5 +125,40 @@ async fn a_worker_that_has_left_is_unknown_also_to_its_own_poll() {
     assert!(matches!(polled, Err(Error::NotFound { .. })), "{polled:?}");
     let again = coordinator.poll(Poll { worker_id: worker("w"), max: 1, wait: Duration::ZERO }).await;
     assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn large_jobs_are_dispatched_as_workers_take_them_and_handed_out_a_few_at_a_time() {
+    const JOBS: usize = 60;
+    let ports = ports();
+    let node = NodeId::new("n1").expect("a name");
+    let coordinator = Coordinator::start(node, ports.clone(), Settings::default()).await.expect("it starts");
+    coordinator.ready().await;
+    let large = Json::parse(format!("\"{}\"", "x".repeat(ARGS_BYTES_MAX - 2))).expect("valid JSON");
+    let specs = |count| (0..count).map(|_| JobSpec { args: Some(large.clone()), ..spec() }).collect::<Vec<_>>();
+    for _ in 0..JOBS / 20 {
+        coordinator.enqueue_batch(specs(20)).await.expect("they are enqueued");
+    }
+    register(&coordinator, "w", 1_000).await;
+    let queue = QueueName::new("default").expect("a name");
+    let dispatched = loop {
+        let queue = ports.store.queue(&queue).await.expect("read").expect("it is there");
+        let count = queue.counts.get(Status::Dispatched) as usize;
+        if count * ARGS_BYTES_MAX >= UNTAKEN_QUEUE_BYTES_MAX as usize {
+            break count;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let most = (UNTAKEN_QUEUE_BYTES_MAX as usize + DISPATCH_BYTES_MAX) / ARGS_BYTES_MAX;
+    assert!(dispatched <= most, "{dispatched} jobs lie on the bus");
+    let mut taken = BTreeSet::new();
+    while taken.len() < JOBS {
+        let jobs = poll(&coordinator, "w", 1_000).await.jobs;
+        let bytes: usize = jobs.iter().map(|job| job.args.as_str().len()).sum();
+        assert!(!jobs.is_empty() && bytes <= TAKE_BYTES_MAX, "{bytes} bytes in one poll");
+        taken.extend(jobs.iter().map(|job| job.execution_id));
+    }
+    assert_eq!(taken.len(), JOBS);
     coordinator.stop().await;
 }

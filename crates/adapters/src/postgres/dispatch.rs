@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::Priority;
 use convoke_core::jobs::wire::{Dispatch, V1};
+use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
 use convoke_core::{Error, ExecutionId, JobType, QueueName};
 use parking_lot::Mutex;
@@ -73,7 +74,7 @@ impl DispatchWork {
         // A queue that has workers before it has jobs is looked up every time.
         let by_name = hot.prepared(QueueName::BY_NAME).await?;
         names.queues.learn(&hot.client, &by_name, order.windows.iter().map(|window| window.queue.clone())).await?;
-        let none = |queue: &QueueName| QueueDispatch { queue: queue.clone(), taken: 0, pending: 0 };
+        let none = |queue: &QueueName| QueueDispatch { queue: queue.clone(), taken: 0, pending: 0, is_cut: false };
         let mut answer =
             Dispatched { runs: Vec::new(), queues: order.windows.iter().map(|window| none(&window.queue)).collect() };
         let rounds = rounds(names, order);
@@ -111,7 +112,9 @@ impl DispatchWork {
             let floors = self.floors.lock();
             round.iter().map(|(_, queue)| floors.of(*queue, asked)).collect()
         };
-        let rows = ask(hot, fence, order, round, executions, &floors).await?;
+        let used: usize = answer.runs.iter().map(|run| run.args.as_str().len()).sum();
+        let bytes_max = limit(DISPATCH_BYTES_MAX.saturating_sub(used));
+        let rows = ask(hot, fence, order, round, executions, (&floors, bytes_max)).await?;
         let elapsed = asked.elapsed();
         let mut types: Vec<i32> = Vec::new();
         for row in &rows {
@@ -125,6 +128,7 @@ impl DispatchWork {
             let Some((window, _)) = round.get(place) else { continue };
             let told = &mut answer.queues[*window];
             told.pending = u64::try_from(get::<i64>(row, 1)?).unwrap_or(0);
+            told.is_cut = get(row, 13)?;
             if get::<Option<Uuid>>(row, 2)?.is_some() {
                 told.taken += 1;
                 let priority = code(row, 5, Priority::from_code)?;
@@ -155,7 +159,7 @@ async fn ask(
     order: &DispatchOrder,
     round: &[Known],
     executions: &[ExecutionId],
-    floors: &[Floor],
+    (floors, bytes_max): (&[Floor], i64),
 ) -> failure::Result<Vec<Row>> {
     let statement = hot.prepared(include_str!("sql/dispatch.sql")).await?;
     let windows = || round.iter().map(|(at, _)| &order.windows[*at]);
@@ -167,8 +171,8 @@ async fn ask(
     let (epoch, now) = (epoch(fence)?, micros(order.now));
     let of = |priority: Priority| floors.iter().map(move |floor| floor[usize::from(priority.code())]);
     let [low, normal, high, critical] = Priority::ALL.map(|priority| of(priority).collect::<Vec<i64>>());
-    let params: [&(dyn ToSql + Sync); 11] =
-        [&epoch, &queues, &limits, &metered, &given, &now, &hot.slot, &low, &normal, &high, &critical];
+    let params: [&(dyn ToSql + Sync); 12] =
+        [&epoch, &queues, &limits, &metered, &given, &now, &hot.slot, &low, &normal, &high, &critical, &bytes_max];
     let rows = hot.client.query(&statement, &params).await.map_err(Failure::of_commit)?;
     if rows.is_empty() { Err(fenced()) } else { Ok(rows) }
 }

@@ -2,6 +2,8 @@
 
 use convoke_core::JobId;
 use convoke_core::jobs::{Execution, LogLevel, LogLine};
+use convoke_core::limits::LOG_PAGE_BYTES_MAX;
+use convoke_core::ports::store::HistoryPage;
 use deadpool_postgres::Client;
 use tokio_postgres::Row;
 
@@ -10,7 +12,7 @@ use super::rows::{
     code, execution_id, execution_status, get, instant, instant_option, limit, number, small, worker_id_option,
 };
 
-pub(super) async fn history(db: &mut Client, id: JobId) -> Result<Vec<Execution>> {
+pub(super) async fn history(db: &mut Client, id: JobId, after: u64, most: usize) -> Result<HistoryPage> {
     // Of one moment: a run that ends in between would be seen twice, or not at all.
     let transaction = db
         .build_transaction()
@@ -18,15 +20,14 @@ pub(super) async fn history(db: &mut Client, id: JobId) -> Result<Vec<Execution>
         .read_only(true)
         .start()
         .await?;
-    let mut runs = Vec::new();
-    for sql in [include_str!("sql/history.sql"), include_str!("sql/present_run.sql")] {
-        let statement = transaction.prepare_cached(sql).await?;
-        for row in transaction.query(&statement, &[&id.0]).await? {
-            runs.push(read_run(&row)?);
-        }
-    }
+    let from = i32::try_from(after).unwrap_or(i32::MAX);
+    let past = transaction.prepare_cached(include_str!("sql/history.sql")).await?;
+    // One more than asked for tells whether there is another page.
+    let mut rows = transaction.query(&past, &[&id.0, &from, &limit(most.saturating_add(1))]).await?;
+    let present = transaction.prepare_cached(include_str!("sql/present_run.sql")).await?;
+    rows.extend(transaction.query(&present, &[&id.0, &from]).await?);
     transaction.commit().await?;
-    Ok(runs)
+    HistoryPage::of(after, most, rows.iter().map(read_run))
 }
 
 fn read_run(row: &Row) -> Result<Execution> {
@@ -44,7 +45,7 @@ fn read_run(row: &Row) -> Result<Execution> {
 pub(super) async fn logs(db: &Client, id: JobId, after: u64, most: usize) -> Result<Vec<LogLine>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let statement = db.prepare_cached(include_str!("sql/logs.sql")).await?;
-    let rows = db.query(&statement, &[&id.0, &after, &limit(most)]).await?;
+    let rows = db.query(&statement, &[&id.0, &after, &limit(most), &limit(LOG_PAGE_BYTES_MAX)]).await?;
     let line = |row: &Row| {
         Ok(LogLine {
             seq: number(row, 0)?,

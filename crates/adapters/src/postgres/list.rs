@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use convoke_core::Invalid;
 use convoke_core::jobs::Status;
-use convoke_core::limits::PAGE_MAX;
+use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::IsolationLevel;
@@ -54,7 +54,9 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
     };
     seqs.truncate(most);
     let statement = db.prepare_cached(include_str!("sql/jobs_by_seq.sql")).await?;
-    let rows = db.query(&statement, &[&seqs]).await?;
+    let rows = db.query(&statement, &[&seqs, &limit(PAGE_BYTES_MAX)]).await?;
+    // A page that reached its bytes ends early.
+    let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
     Ok(JobPage { jobs: rows.iter().map(job).collect::<Result<_>>()?, next_cursor: next.map(cursor_at) })
 }
 

@@ -7,7 +7,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
@@ -92,8 +92,8 @@ impl JobStore for PostgresStore {
         lent!(Read, self.lists(), |db| list::list(db, &query))
     }
 
-    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
-        lent!(Read, self.reads(), |db| history::history(db, id))
+    async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
+        lent!(Read, self.reads(), |db| history::history(db, id, after, limit))
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {

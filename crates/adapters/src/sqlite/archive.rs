@@ -3,6 +3,7 @@
 use convoke_core::JobId;
 use convoke_core::jobs::Status;
 use convoke_core::jobs::job::{Execution, ExecutionStatus};
+use convoke_core::ports::store::HistoryPage;
 use rusqlite::{Connection, Row, params};
 
 use super::failure::Result;
@@ -34,10 +35,11 @@ pub(super) fn run_end(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<E
     }
 }
 
-pub(super) fn history(db: &Connection, id: JobId) -> Result<Vec<Execution>> {
+pub(super) fn history(db: &Connection, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
     let mut past = db.prepare_cached(include_str!("sql/history.sql"))?;
     let mut present = db.prepare_cached(include_str!("sql/present_run.sql"))?;
-    let past = past.query_map([id.0.as_bytes()], |row| {
+    let from = i64::try_from(after).unwrap_or(i64::MAX);
+    let past = past.query_map(params![id.0.as_bytes(), from], |row| {
         Ok(Execution {
             execution_id: execution_id(row, 0)?,
             attempt: number(row, 1)?,
@@ -48,8 +50,7 @@ pub(super) fn history(db: &Connection, id: JobId) -> Result<Vec<Execution>> {
             ended_at: instant_option(row, 6)?,
         })
     })?;
-    let mut runs = past.collect::<rusqlite::Result<Vec<_>>>()?;
-    let present = present.query_map([id.0.as_bytes()], |row| {
+    let present = present.query_map(params![id.0.as_bytes(), from], |row| {
         let state = status(row, 3)?;
         Ok(Execution {
             execution_id: execution_id(row, 0)?,
@@ -62,8 +63,5 @@ pub(super) fn history(db: &Connection, id: JobId) -> Result<Vec<Execution>> {
             ended_at: instant_option(row, 6)?,
         })
     })?;
-    for run in present {
-        runs.push(run?);
-    }
-    Ok(runs)
+    Ok(HistoryPage::of(after, limit, past.chain(present))?)
 }

@@ -4,11 +4,12 @@
 //! side, always on from the one whose head ranks first, so that a batch reads about as many entries as it takes, however
 //! many wait and however they are spread over the priorities.
 
-use convoke_core::ExecutionId;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Priority, Status};
+use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, Window};
+use convoke_core::{ByteBudget, ExecutionId};
 use jiff::Timestamp;
 use rusqlite::{Connection, Rows, params};
 
@@ -32,21 +33,22 @@ pub(super) fn dispatch(ledger: &mut Ledger<'_>, fence: Fence, order: &DispatchOr
     epoch::hold(ledger, fence, "dispatch")?;
     let mut answer = Dispatched::default();
     let mut executions = order.executions.as_slice();
+    let mut budget = ByteBudget::new(DISPATCH_BYTES_MAX);
     for window in &order.windows {
         let Some(queue) = ledger.books.find_queue(&window.queue) else {
-            answer.queues.push(QueueDispatch { queue: window.queue.clone(), taken: 0, pending: 0 });
+            answer.queues.push(QueueDispatch { queue: window.queue.clone(), taken: 0, pending: 0, is_cut: false });
             continue;
         };
         let room = room(ledger, queue, window).min(executions.len());
         let chosen = choose(ledger.db, queue, room)?;
-        let (given, rest) = executions.split_at(chosen.len());
-        executions = rest;
-        give_out(ledger, fence, queue, order.now, &chosen, given, &mut answer.runs)?;
-        if window.metered && !chosen.is_empty() {
-            note_grant(ledger, queue, order.now, chosen.len())?;
+        let taken = give_out(ledger, fence, queue, order.now, (&chosen, executions), &mut budget, &mut answer.runs)?;
+        executions = &executions[taken..];
+        if window.metered && taken > 0 {
+            note_grant(ledger, queue, order.now, taken)?;
         }
         let pending = ledger.books.queue(queue).count(Status::Pending);
-        answer.queues.push(QueueDispatch { queue: window.queue.clone(), taken: chosen.len(), pending });
+        let is_cut = taken < chosen.len();
+        answer.queues.push(QueueDispatch { queue: window.queue.clone(), taken, pending, is_cut });
     }
     Ok(answer)
 }
@@ -98,24 +100,29 @@ fn next(rows: &mut Rows<'_>, priority: Priority) -> Result<Option<Head>> {
     }
 }
 
+/// Dispatches the chosen jobs in order, each under the execution at its place, until the budget is used up. Returns how many.
 fn give_out(
     ledger: &mut Ledger<'_>,
     fence: Fence,
     queue: QueueId,
     now: Timestamp,
-    chosen: &[i64],
-    executions: &[ExecutionId],
+    (chosen, executions): (&[i64], &[ExecutionId]),
+    budget: &mut ByteBudget,
     runs: &mut Vec<Dispatch>,
-) -> Result<()> {
+) -> Result<usize> {
     let db = ledger.db;
     let name = ledger.books.queue(queue).name.clone();
     // Reading first and writing then costs less than a write that returns what it wrote.
     let mut read = db.prepare_cached(include_str!("sql/pending_job.sql"))?;
     let mut write = db.prepare_cached(include_str!("sql/dispatch.sql"))?;
     runs.reserve(chosen.len());
-    for (seq, execution) in chosen.iter().zip(executions) {
+    for (taken, (seq, execution)) in chosen.iter().zip(executions).enumerate() {
         let mut rows = read.query([seq])?;
         if let Some(row) = rows.next()? {
+            let args = json(row, 2)?;
+            if !budget.admits(args.as_str().len()) {
+                return Ok(taken);
+            }
             write.execute(params![seq, execution.0.as_bytes(), micros(now)])?;
             runs.push(Dispatch {
                 v: V1,
@@ -123,7 +130,7 @@ fn give_out(
                 execution_id: *execution,
                 job_type: ledger.books.job_type(db, row.get(1)?)?,
                 queue: name.clone(),
-                args: json(row, 2)?,
+                args,
                 attempt: number(row, 3)?,
                 max_retries: number(row, 4)?,
                 timeout: duration_option(row, 5)?,
@@ -134,7 +141,7 @@ fn give_out(
             ledger.books.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
         }
     }
-    Ok(())
+    Ok(chosen.len().min(executions.len()))
 }
 
 /// Remembers what was granted, for as long as the queue's limit can look back.

@@ -11,6 +11,12 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::books::Ledger;
 use super::failure::Result;
 use super::rows::{duration_micros, jitter_code, job_id, micros};
+use super::writer::BYTES_PER_ROW;
+
+/// What these jobs count as in a group of writes.
+pub(super) fn rows(jobs: &[NewJob]) -> usize {
+    jobs.iter().map(|job| 1 + job.args.as_str().len() / BYTES_PER_ROW).sum()
+}
 
 pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
     let db = ledger.db;

@@ -4,10 +4,10 @@
 //! how many rows each would make us look at, which the counters tell; no page looks at more than [`LOOK_MAX`] of them. Where
 //! that was not enough to fill the page, it ends early and its cursor goes on from there.
 
-use convoke_core::Invalid;
-use convoke_core::jobs::{Job, Status};
-use convoke_core::limits::PAGE_MAX;
+use convoke_core::jobs::Status;
+use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
+use convoke_core::{ByteBudget, Invalid};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -286,9 +286,19 @@ impl Page<'_> {
         Ok(None)
     }
 
+    /// Reads the jobs that were found; a page that reaches its bytes ends early.
     fn fetch(self, next: Option<i64>) -> Result<JobPage> {
         let mut statement = self.db.prepare_cached(include_str!("sql/job_by_seq.sql"))?;
-        let jobs = self.found.iter().map(|seq| statement.query_row([seq], job));
-        Ok(JobPage { jobs: jobs.collect::<rusqlite::Result<Vec<Job>>>()?, next_cursor: next.map(cursor_at) })
+        let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
+        let mut page = JobPage { jobs: Vec::with_capacity(self.found.len()), next_cursor: next.map(cursor_at) };
+        for seq in self.found {
+            let job = statement.query_row([seq], job)?;
+            if !budget.admits(job.payload_bytes()) {
+                page.next_cursor = Some(cursor_at(seq + 1));
+                break;
+            }
+            page.jobs.push(job);
+        }
+        Ok(page)
     }
 }

@@ -1,7 +1,8 @@
 //! Log lines of jobs.
 
-use convoke_core::JobId;
 use convoke_core::jobs::{LogLevel, LogLine};
+use convoke_core::limits::LOG_PAGE_BYTES_MAX;
+use convoke_core::{ByteBudget, JobId};
 use rusqlite::{Connection, params};
 
 use super::failure::Result;
@@ -19,5 +20,8 @@ pub(super) fn logs(db: &Connection, id: JobId, after: u64, limit: usize) -> Resu
             execution_id: execution_id(row, 4)?,
         })
     })?;
-    Ok(lines.collect::<rusqlite::Result<_>>()?)
+    let mut budget = ByteBudget::new(LOG_PAGE_BYTES_MAX);
+    let fits = |line: &rusqlite::Result<LogLine>| line.as_ref().map_or(true, |line| budget.admits(line.message.len()));
+    let lines: rusqlite::Result<Vec<LogLine>> = lines.take_while(fits).collect();
+    Ok(lines?)
 }

@@ -19,10 +19,24 @@ use super::books::{Ledger, QueueId};
 use super::epoch;
 use super::failure::Result;
 use super::rows::{duration_option, instant, instant_option, micros, node_id_option, number, retry_policy, status};
+use super::writer::BYTES_PER_ROW;
 
 pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
     epoch::hold(ledger, fence, "judge")?;
     record_all(ledger, reports, Source::Leader)
+}
+
+/// What these reports count as in a group of writes.
+pub(super) fn rows(reports: &[RunReport]) -> usize {
+    let of = |report: &RunReport| {
+        let lines: usize = report.logs.iter().map(|line| 1 + line.message.len() / BYTES_PER_ROW).sum();
+        let result = match report.end.as_ref().map(|end| &end.outcome) {
+            Some(Outcome::Completed { result: Some(result) }) => result.as_str().len(),
+            _ => 0,
+        };
+        1 + lines + result / BYTES_PER_ROW
+    };
+    reports.iter().map(of).sum()
 }
 
 pub(super) fn record(ledger: &mut Ledger<'_>, reports: &[RunReport]) -> Result<Vec<Recorded>> {

@@ -7,7 +7,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
@@ -71,7 +71,7 @@ impl EpochStore for SqliteStore {
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        self.engine.writer.call(jobs.len(), move |ledger| insert::insert(ledger, &jobs)).await
+        self.engine.writer.call(insert::rows(&jobs), move |ledger| insert::insert(ledger, &jobs)).await
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
@@ -83,8 +83,8 @@ impl JobStore for SqliteStore {
         self.lists().call(move |db| list::list(db, &query)).await
     }
 
-    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
-        self.reads().call(move |db| archive::history(db, id)).await
+    async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
+        self.reads().call(move |db| archive::history(db, id, after, limit)).await
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
@@ -128,7 +128,7 @@ impl RunStore for SqliteStore {
     }
 
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        self.engine.writer.call(reports.len(), move |ledger| record::record(ledger, &reports)).await
+        self.engine.writer.call(record::rows(&reports), move |ledger| record::record(ledger, &reports)).await
     }
 
     async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {

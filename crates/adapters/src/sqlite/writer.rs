@@ -32,6 +32,9 @@ const WAITING_MAX: usize = 8_192;
 /// A transaction takes no further verb once it has this many rows, so that nobody waits long for the commit.
 const GROUP_ROWS_MAX: usize = 4_000;
 
+/// So many bytes of arguments, results or log lines count as a row of their own.
+pub(super) const BYTES_PER_ROW: usize = 4 << 10;
+
 /// Whether a verb's transaction must be on the disk before the verb is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {

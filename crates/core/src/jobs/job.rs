@@ -48,6 +48,14 @@ pub struct Job {
     pub channels_cleaned: bool,
 }
 
+impl Job {
+    /// Returns the bytes of what is not bounded by a name's length: arguments, result and error.
+    pub fn payload_bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, |result| result.as_str().len());
+        self.args.as_str().len() + result + self.error.as_ref().map_or(0, String::len)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]

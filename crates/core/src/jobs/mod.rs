@@ -23,6 +23,7 @@ pub mod run;
 pub mod run_log;
 pub mod schedule;
 pub mod spec;
+pub mod untaken;
 pub mod window;
 pub mod wire;
 

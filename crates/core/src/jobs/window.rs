@@ -8,6 +8,9 @@
 //! no-op jobs is refilled before its workers have said that they are idle; a queue of long jobs gets none. It never
 //! exceeds what the workers can run at once.
 //!
+//! The window is bounded in bytes too, by [`UntakenBytes`]: a thousand free slots are no reason to put a thousand jobs of a
+//! megabyte on the bus at once.
+//!
 //! Reports are hints. A report older than the last one of its worker is ignored; a worker that is silent is forgotten, and
 //! its slots with it. What was dispatched in error waits on the bus and is published again by the reconciler.
 
@@ -16,6 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::untaken::UntakenBytes;
 use super::wire::{WorkerHeartbeat, WorkerState};
 use crate::ids::{QueueName, WorkerId};
 
@@ -34,6 +38,7 @@ pub struct Windows {
     workers: HashMap<WorkerId, Seen>,
     /// Queues with at least one live worker.
     queues: BTreeMap<QueueName, Totals>,
+    untaken: UntakenBytes,
 }
 
 /// The last report of a worker. One that takes no more is remembered without queues, so that a late report of its better
@@ -117,11 +122,18 @@ impl Windows {
     }
 
     /// How many jobs may be dispatched now; `backlog` is what the bus holds for the queue and nobody has taken.
-    pub fn limit(&self, queue: &QueueName, backlog: u64, now: Timestamp) -> usize {
+    pub fn limit(&mut self, queue: &QueueName, backlog: u64, now: Timestamp) -> usize {
+        self.untaken.observe(queue, backlog);
         let Some(totals) = self.queues.get(queue) else { return 0 };
         let ahead = (totals.turnover_by(now) * LOOKAHEAD.as_secs_f64()) as u64;
         let window = totals.free + ahead.min(totals.free + totals.running);
-        usize::try_from(window.saturating_sub(backlog)).unwrap_or(usize::MAX)
+        let window = usize::try_from(window.saturating_sub(backlog)).unwrap_or(usize::MAX);
+        window.min(self.untaken.limit(queue))
+    }
+
+    /// Runs that are published and untaken, by their size in bytes.
+    pub fn untaken(&mut self) -> &mut UntakenBytes {
+        &mut self.untaken
     }
 
     /// Notes that `n` jobs of the queue were dispatched.
@@ -226,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_window_is_what_is_free_less_what_waits_on_the_bus() {
-        let windows = after(&[beat("w1", &["a"], 2, 3, 0), beat("w2", &["a", "b"], 0, 4, 0)]);
+        let mut windows = after(&[beat("w1", &["a"], 2, 3, 0), beat("w2", &["a", "b"], 0, 4, 0)]);
         assert_eq!((windows.free(&queue("a")), windows.workers(&queue("a"))), (7, 2));
         assert_eq!((windows.free(&queue("b")), windows.workers(&queue("b"))), (4, 1));
         assert_eq!(windows.limit(&queue("a"), 0, at(0)), 7);

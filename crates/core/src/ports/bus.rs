@@ -94,14 +94,15 @@ pub struct Entry {
 
 #[async_trait]
 pub trait Consumer: Send + Sync {
-    /// Takes at most `max` of the entries that nobody was given, without waiting for more. Returns none if there are none,
-    /// and may return none for an entry that [`ready`](Self::ready) has yet to signal. Safe to cancel: what was not returned
-    /// was not taken.
+    /// Takes at most `max` of the entries that nobody was given, and about
+    /// [`TAKE_BYTES_MAX`](crate::limits::TAKE_BYTES_MAX) bytes, without waiting for more. Returns none if there are none, and may
+    /// return none for an entry that [`ready`](Self::ready) has yet to signal. Safe to cancel: what was not returned was not
+    /// taken.
     async fn take_now(&self, max: usize) -> Result<Vec<Delivery>>;
     /// Waits until there may be something to take, and takes nothing. A signal wakes one caller of a process: call
     /// [`take_now`](Self::take_now) next, which wakes another if it leaves something behind. Safe to cancel.
     async fn ready(&self) -> Result<()>;
-    /// Waits for at least one entry and takes at most `max`. Waits on while the backend is away. Safe to cancel: what was
+    /// Waits for at least one entry and takes as [`take_now`](Self::take_now) does. Waits on while the backend is away. Safe to cancel: what was
     /// not returned was not taken.
     async fn take(&self, max: usize) -> Result<Vec<Delivery>> {
         loop {
@@ -115,7 +116,8 @@ pub trait Consumer: Send + Sync {
     }
     /// Done with these entries: they are not given to the group again. Ids that mean nothing (any more) are passed over.
     async fn ack(&self, ids: &[String]) -> Result<()>;
-    /// Takes over entries that were given to another consumer at least `idle` ago and never acknowledged.
+    /// Takes over entries that were given to another consumer at least `idle` ago and never acknowledged: at most `max`,
+    /// and about [`TAKE_BYTES_MAX`](crate::limits::TAKE_BYTES_MAX) bytes.
     async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>>;
     /// Leaves the group. What was given to this consumer and not acknowledged can be taken over at once. It takes no
     /// more afterwards: `NotFound`. One that is dropped without leaving has vanished: others wait until it was idle.
@@ -131,7 +133,8 @@ pub trait Multiplex: Send + Sync {
     /// multiplex that did not acknowledge it. Changes nothing for a queue that it reads already.
     async fn add(&self, queues: &[String]) -> Result<()>;
     async fn remove(&self, queues: &[String]) -> Result<()>;
-    /// Waits for something in any of the queues. Entries of one queue arrive in order. Safe to cancel. A bell that could not
+    /// Waits for something in any of the queues; returns about [`TAKE_BYTES_MAX`](crate::limits::TAKE_BYTES_MAX) bytes at
+    /// most. Entries of one queue arrive in order. Safe to cancel. A bell that could not
     /// be read may be among them, under the bell's own name and without an id, so that it can be set aside.
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>>;
     /// Done with these entries of each queue: they are gone, for all. A queue that is empty then leaves nothing behind.

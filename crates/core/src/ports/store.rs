@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::byte_budget::ByteBudget;
 use crate::election::Fence;
 use crate::error::Result;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
@@ -21,6 +22,7 @@ use crate::jobs::link::Enqueued;
 use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
 use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch, RunReport, Status};
+use crate::limits::PAGE_BYTES_MAX;
 
 pub trait Store: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore {}
 
@@ -62,11 +64,17 @@ pub trait JobStore: Send + Sync {
     /// `Invalid` where a queue would be one too many.
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>>;
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>>;
-    /// Newest first: the last that was stored. Looks at a bounded number of rows: a page may be short, even empty, and still have a cursor.
+    /// Newest first: the last that was stored. Looks at a bounded number of rows and returns at most
+    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of arguments, results and errors (but at least one job that
+    /// was found): a page may be short, even empty, and still have a cursor.
     async fn list(&self, query: JobQuery) -> Result<JobPage>;
-    /// All runs of a job, oldest first, the present one included; empty where the job is unknown.
-    async fn history(&self, id: JobId) -> Result<Vec<Execution>>;
-    /// Lines with `seq > after`, in order.
+    /// Runs of a job, oldest first, the present one included, without the first `after`: at most `limit`, and at most
+    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of errors (but at least one run). Empty where the job is
+    /// unknown.
+    async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage>;
+    /// Lines with `seq > after`, in order: at most `limit`, and at most
+    /// [`LOG_PAGE_BYTES_MAX`](crate::limits::LOG_PAGE_BYTES_MAX) bytes of messages (but at least one line). Only an empty
+    /// page says that there are no more.
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>>;
     /// Ends live jobs as cancelled, whatever they are doing; the reason becomes the job's error.
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>>;
@@ -96,6 +104,30 @@ pub struct JobPage {
     pub next_cursor: Option<String>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryPage {
+    pub runs: Vec<Execution>,
+    /// The `after` of the next page, if there may be one.
+    pub next_after: Option<u64>,
+}
+
+impl HistoryPage {
+    /// Takes a page off `runs`, which begin with the one at `after`.
+    pub fn of<E>(after: u64, limit: usize, runs: impl IntoIterator<Item = Result<Execution, E>>) -> Result<Self, E> {
+        let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
+        let mut page = HistoryPage::default();
+        for run in runs {
+            let run = run?;
+            if page.runs.len() == limit.max(1) || !budget.admits(run.error.as_ref().map_or(0, String::len)) {
+                page.next_after = Some(after + page.runs.len() as u64);
+                break;
+            }
+            page.runs.push(run);
+        }
+        Ok(page)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cancelled {
     /// It was live. `run` is what was in flight, for its worker to be told.
@@ -123,7 +155,9 @@ pub trait RunStore: Send + Sync {
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted>;
     /// Gives pending jobs of each queue, at most as many as its window, an execution id each and marks them dispatched.
     /// Serves by [`Priority::rank`](crate::jobs::Priority::rank), first stored first among equals of one priority; skips
-    /// paused queues; respects a queue's concurrency.
+    /// paused queues; respects a queue's concurrency. Takes at most
+    /// [`DISPATCH_BYTES_MAX`](crate::limits::DISPATCH_BYTES_MAX) bytes of arguments over all windows, in their order, but at
+    /// least one job.
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
     /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
     ///
@@ -201,6 +235,8 @@ pub struct QueueDispatch {
     pub taken: usize,
     /// Pending jobs that are left: by the store's counter.
     pub pending: u64,
+    /// The bytes of the order were used up before the window was full: it may be ordered again at once.
+    pub is_cut: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]

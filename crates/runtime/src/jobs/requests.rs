@@ -1,5 +1,6 @@
 //! What clients ask for. An enqueue is answered once it is committed.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
 use convoke_core::jobs::wire::{Cancel, V1};
 use convoke_core::jobs::{Job, JobSpec, NewJob, Queue, QueuePatch, Status};
-use convoke_core::limits::BATCH_JOBS_MAX;
+use convoke_core::limits::{ARGS_BYTES_MAX, BATCH_JOBS_MAX, PAGE_BYTES_MAX, RESULT_BYTES_MAX};
 use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, Redriven};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
 use tokio::time::Instant;
@@ -30,6 +31,8 @@ pub enum DeadSelection {
 }
 
 const DEAD_BATCH: usize = 500;
+/// The same for ids that a client names: each job may have its limit of arguments and of result.
+const DEAD_IDS_BATCH: usize = PAGE_BYTES_MAX / (ARGS_BYTES_MAX + RESULT_BYTES_MAX);
 
 /// How often a change of a schedule is tried that another change, or a tick, came before.
 const SCHEDULE_TRIES_MAX: usize = 20;
@@ -81,6 +84,8 @@ impl Coordinator {
             if !job.status.is_live() || Instant::now() >= deadline {
                 return Ok(job);
             }
+            // Thousands may wait, and its arguments may be large.
+            drop(job);
             if pause == waiting::SPREAD {
                 waiting.announce();
             }
@@ -88,7 +93,7 @@ impl Coordinator {
             tokio::select! {
                 () = woken => {}
                 () = tokio::time::sleep_until(look) => {}
-                () = node.draining.cancelled() => return Ok(job),
+                () = node.draining.cancelled() => return self.stored(id).await,
             }
             pause = waiting::LOOK_INTERVAL;
         }
@@ -304,20 +309,17 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
     let told: Vec<Told> = jobs.iter().map(Told::of).collect();
     let answers = telemetry::timed("insert", node.client_store.insert(jobs)).await;
     let answers = node.trouble.note(answers).inspect_err(|error| node.outages.request_failed("enqueue", error))?;
-    let mut tally: Vec<(&Told, u64)> = Vec::new();
+    let mut tally: HashMap<(Status, &QueueName, &JobType), u64> = HashMap::new();
     for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
-        match tally.iter_mut().find(|(first, _)| first.same_kind(told)) {
-            Some((_, count)) => *count += 1,
-            None => tally.push((told, 1)),
-        }
+        *tally.entry((told.status, &told.queue, &told.job_type)).or_default() += 1;
         if node.is_watched() {
             node.tell(told.happening());
         }
     }
-    for (told, count) in tally {
-        telemetry::count_jobs(told.status, &told.queue, &told.job_type, count);
-        if told.status == Status::Pending {
-            node.hints.ready(&told.queue);
+    for ((status, queue, job_type), count) in tally {
+        telemetry::count_jobs(status, queue, job_type, count);
+        if status == Status::Pending {
+            node.hints.ready(queue);
         }
     }
     if let Some(due_at) = told.iter().filter(|told| told.status == Status::Scheduled).map(|told| told.due_at).min() {
@@ -339,10 +341,6 @@ impl Told {
     fn of(job: &NewJob) -> Self {
         let (queue, job_type) = (job.queue.clone(), job.job_type.clone());
         Told { id: job.id, status: job.status(), queue, job_type, due_at: job.due_at() }
-    }
-
-    fn same_kind(&self, other: &Told) -> bool {
-        self.status == other.status && self.queue == other.queue && self.job_type == other.job_type
     }
 
     fn happening(&self) -> Happening {
@@ -374,9 +372,11 @@ impl DeadBatches {
     async fn of(which: DeadSelection, coordinator: &Coordinator) -> Result<Self> {
         match which {
             DeadSelection::Ids(ids) => {
-                let jobs = coordinator.store().get(&ids).await?;
-                let unknown = ids.iter().zip(&jobs).find(|(_, job)| job.is_none());
-                unknown.map_or(Ok(()), |(id, _)| Err(Error::not_found("job", id)))?;
+                for ids in ids.chunks(DEAD_IDS_BATCH) {
+                    let jobs = coordinator.store().get(ids).await?;
+                    let unknown = ids.iter().zip(&jobs).find(|(_, job)| job.is_none());
+                    unknown.map_or(Ok(()), |(id, _)| Err(Error::not_found("job", id)))?;
+                }
                 Ok(DeadBatches::Ids(ids))
             }
             DeadSelection::Filter { queue, job_type } => {
@@ -389,7 +389,7 @@ impl DeadBatches {
     async fn next(&mut self, coordinator: &Coordinator) -> Result<Option<Vec<JobId>>> {
         match self {
             DeadBatches::Ids(ids) if ids.is_empty() => Ok(None),
-            DeadBatches::Ids(ids) => Ok(Some(ids.drain(..ids.len().min(DEAD_BATCH)).collect())),
+            DeadBatches::Ids(ids) => Ok(Some(ids.drain(..ids.len().min(DEAD_IDS_BATCH)).collect())),
             DeadBatches::Query(query) => {
                 let Some(page_query) = query.take() else { return Ok(None) };
                 let page = coordinator.dead_letters(page_query.clone()).await?;

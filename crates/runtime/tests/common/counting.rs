@@ -8,7 +8,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
@@ -82,8 +82,8 @@ impl JobStore for CountingStore {
         self.inner.list(query).await
     }
 
-    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
-        self.inner.history(id).await
+    async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
+        self.inner.history(id, after, limit).await
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {

@@ -178,14 +178,23 @@ async fn show(remote: &Remote, id: JobId) -> Result<()> {
 }
 
 async fn history(remote: &Remote, id: JobId) -> Result<()> {
-    let answer = remote.get(&format!("/v1/jobs/{id}/history")).await?;
-    if remote.json {
-        return Ok(line(answer.text())?);
-    }
-    let page = answer.value()?;
     let names = ["attempt", "status", "workerId", "startedAt", "endedAt", "error", "executionId"];
-    let rows = list(&page, "executions").iter().map(|run| names.map(|name| text(run, name)).to_vec());
-    Ok(table(&["attempt", "status", "worker", "started", "ended", "error", "execution"], rows.collect())?)
+    let (mut after, mut rows) = (None, Vec::new());
+    loop {
+        let path = query(&format!("/v1/jobs/{id}/history"), [("after", after.map(|after: u64| after.to_string()))]);
+        let answer = remote.get(&path).await?;
+        if remote.json {
+            // One page, as it is: whoever reads JSON follows `nextAfter`.
+            return Ok(line(answer.text())?);
+        }
+        let page = answer.value()?;
+        rows.extend(list(&page, "executions").iter().map(|run| names.map(|name| text(run, name)).to_vec()));
+        after = page["nextAfter"].as_u64();
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(table(&["attempt", "status", "worker", "started", "ended", "error", "execution"], rows)?)
 }
 
 async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
@@ -205,7 +214,8 @@ async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
         }
         left -= lines.len().min(left);
         after = lines.last().and_then(|entry| entry["seq"].as_u64()).or(after);
-        if lines.len() < page {
+        // A page may be short: only an empty one says that there are no more.
+        if lines.is_empty() {
             break;
         }
     }

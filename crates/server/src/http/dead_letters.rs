@@ -4,7 +4,7 @@
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::{Job, Status};
-use convoke_core::limits::BATCH_JOBS_MAX;
+use convoke_core::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX};
 use convoke_core::{JobId, JobType, Json, QueueName};
 use convoke_runtime::jobs::DeadSelection;
 use http::StatusCode;
@@ -17,6 +17,7 @@ use super::AppState;
 use super::body::{self, Bounded, NoParams, Params};
 use super::error::{ApiError, ApiResult};
 use super::jobs::page_query;
+use super::memory::Share;
 use super::openapi as doc;
 
 /// Room for as many ids as a selection may have.
@@ -69,11 +70,12 @@ impl From<Job> for DeadLetter {
     (status = 200, body = doc::DeadLetters),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, mut params: Params) -> ApiResult {
+async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
     let query = page_query(&mut params)?;
     params.end()?;
+    share.reserve(PAGE_BYTES_MAX).await?;
     let page = state.coordinator.dead_letters(query).await?;
-    let bytes_expected = 64 + page.jobs.len() * 512;
+    let bytes_expected = 64 + page.jobs.iter().map(|job| 512 + job.payload_bytes()).sum::<usize>();
     let dead_letters = page.jobs.into_iter().map(DeadLetter::from).collect();
     let answer = DeadLetters { dead_letters, next_cursor: page.next_cursor };
     Ok(body::json(StatusCode::OK, &answer, bytes_expected))

@@ -3,7 +3,8 @@
 //! `/v1/events` is a notice board for what happens on all nodes. A reader that is slower than what happens is told how much it missed (`lagged`) and goes
 //! on from there; whoever must know reads the state again. A job's logs are a record: they are replayed from the store
 //! from where the reader says it is, followed while the job lives, and closed by `end`. Streams are counted, since each
-//! holds a connection; they end when the server closes.
+//! holds a connection and up to a page of lines; a reader that stops reading loses its connection. They end when the server
+//! closes.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -38,8 +39,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often a job's log is looked at: soon after there was something, less often the longer there was nothing.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// Lines that wait for a slow reader.
-const LINES_BUFFERED: usize = 64;
+/// Lines that wait for a slow reader beside the page they are from, which is bounded in bytes.
+const LINES_BUFFERED: usize = 1;
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(events)).routes(routes!(logs))
@@ -229,7 +230,7 @@ impl Follower {
                 self.send(line).await?;
             }
             count += page.len();
-            if page.len() < PAGE_MAX {
+            if page.is_empty() {
                 return Ok(count);
             }
         }

@@ -9,7 +9,9 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::{Execution, Job, JobSpec, LogLine, Status};
-use convoke_core::limits::{BATCH_JOBS_MAX, ERROR_BYTES_MAX};
+use convoke_core::limits::{
+    ARGS_BYTES_MAX, BATCH_JOBS_MAX, ERROR_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX, RESULT_BYTES_MAX,
+};
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobId, duration};
 use http::StatusCode;
@@ -20,6 +22,7 @@ use utoipa_axum::routes;
 use super::AppState;
 use super::body::{self, BATCH_BYTES_MAX, Bounded, JOB_BYTES_MAX, NoParams, Nothing, Params, SMALL_BYTES_MAX, Segment};
 use super::error::{ApiError, ApiResult};
+use super::memory::Share;
 use super::openapi as doc;
 
 /// How long a request may be parked.
@@ -89,12 +92,13 @@ struct JobsPage {
     (status = 200, body = doc::JobsPage),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, mut params: Params) -> ApiResult {
+async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
     let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
     let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params)? };
     params.end()?;
+    share.reserve(PAGE_BYTES_MAX).await?;
     let page = state.coordinator.store().list(query).await?;
-    let bytes_expected = 64 + page.jobs.len() * 1024;
+    let bytes_expected = 64 + page.jobs.iter().map(|job| 1024 + job.payload_bytes()).sum::<usize>();
     let page = JobsPage { jobs: page.jobs, next_cursor: page.next_cursor };
     Ok(body::json(StatusCode::OK, &page, bytes_expected))
 }
@@ -123,40 +127,62 @@ fn status(text: &str) -> Result<Status, String> {
     (status = 200, description = "As it is now; with `wait`, once it has ended or the wait is over", body = doc::Job),
     doc::Refused,
 ))]
-async fn show(State(state): State<AppState>, Segment(id): Segment<JobId>, mut params: Params) -> ApiResult {
+async fn show(
+    State(state): State<AppState>,
+    Segment(id): Segment<JobId>,
+    mut params: Params,
+    share: Share,
+) -> ApiResult {
     let wait = params.parse_by("wait", |text| match duration::parse(text)? {
         wait if wait <= WAIT_MAX => Ok(wait),
         _ => Err(format!("expected at most {}, got {text:?}", duration::format(WAIT_MAX))),
     })?;
     params.end()?;
     let job = match wait.filter(|wait| !wait.is_zero()) {
-        None => return Ok(job_answer(StatusCode::OK, &*state.coordinator.job_view(id).await?)),
+        None => {
+            share.reserve(ARGS_BYTES_MAX + RESULT_BYTES_MAX).await?;
+            return Ok(job_answer(StatusCode::OK, &*state.coordinator.job_view(id).await?));
+        }
         Some(wait) => tokio::select! {
             job = state.coordinator.job(id, Some(wait)) => job?,
             // Whoever waits asks again, elsewhere or when this node is back.
             () = state.closing.cancelled() => state.coordinator.job(id, None).await?,
         },
     };
+    share.reserve(job.payload_bytes()).await?;
     Ok(job_answer(StatusCode::OK, &job))
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct History {
     executions: Vec<Execution>,
+    next_after: Option<u64>,
 }
 
-/// All runs of a job, oldest first
-#[utoipa::path(get, path = "/v1/jobs/{id}/history", tag = "jobs", params(doc::JobPath), responses(
+/// Runs of a job, oldest first
+///
+/// A page may be short: the end is where `nextAfter` is null.
+#[utoipa::path(get, path = "/v1/jobs/{id}/history", tag = "jobs", params(doc::JobPath, doc::HistoryParams), responses(
     (status = 200, body = doc::History),
     doc::Refused,
 ))]
-async fn history(State(state): State<AppState>, Segment(id): Segment<JobId>, _: NoParams) -> ApiResult {
-    let executions = state.coordinator.store().history(id).await?;
-    if executions.is_empty() {
+async fn history(
+    State(state): State<AppState>,
+    Segment(id): Segment<JobId>,
+    mut params: Params,
+    share: Share,
+) -> ApiResult {
+    let after = params.parse("after")?.unwrap_or(0);
+    let limit = params.limit_or(PAGE_MAX)?;
+    params.end()?;
+    share.reserve(PAGE_BYTES_MAX).await?;
+    let page = state.coordinator.store().history(id, after, limit).await?;
+    if page.runs.is_empty() {
         // A job that never ran has no history; one that is unknown is an error.
         state.coordinator.job(id, None).await?;
     }
-    Ok(body::ok(&History { executions }))
+    Ok(body::ok(&History { executions: page.runs, next_after: page.next_after }))
 }
 
 #[derive(Serialize)]
@@ -167,14 +193,22 @@ struct Logs {
 }
 
 /// What a job's runs logged
+///
+/// A page may be short: the end is where `logs` is empty.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", params(doc::JobPath, doc::LogsParams), responses(
     (status = 200, description = "Lines with `seq` above `after`, in order", body = doc::Logs),
     doc::Refused,
 ))]
-async fn logs(State(state): State<AppState>, Segment(id): Segment<JobId>, mut params: Params) -> ApiResult {
+async fn logs(
+    State(state): State<AppState>,
+    Segment(id): Segment<JobId>,
+    mut params: Params,
+    share: Share,
+) -> ApiResult {
     let after = params.parse("after")?.unwrap_or(0);
     let limit = params.limit()?;
     params.end()?;
+    share.reserve(LOG_PAGE_BYTES_MAX).await?;
     let logs = state.coordinator.store().logs(id, after, limit).await?;
     if logs.is_empty() {
         state.coordinator.job(id, None).await?;

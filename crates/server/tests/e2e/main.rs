@@ -13,6 +13,7 @@ mod examples;
 mod exclusivity;
 mod floods;
 mod jobs;
+mod large_jobs;
 mod logs;
 mod mesh;
 mod queues;

@@ -78,7 +78,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 44] = [
     (Jobs, "POST", "/v1/jobs/batch", ""),
     (Jobs, "GET", "/v1/jobs", "queue type status correlationId limit cursor"),
     (Jobs, "GET", "/v1/jobs/{id}", ""),
-    (Jobs, "GET", "/v1/jobs/{id}/history", ""),
+    (Jobs, "GET", "/v1/jobs/{id}/history", "after limit"),
     (Jobs, "GET", "/v1/jobs/{id}/logs", "after limit"),
     (Jobs, "GET", "/v1/jobs/{id}/logs/stream", ""),
     (Jobs, "POST", "/v1/jobs/{id}/cancel", ""),

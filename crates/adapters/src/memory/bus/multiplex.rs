@@ -7,8 +7,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use convoke_core::Result;
+use convoke_core::limits::TAKE_BYTES_MAX;
 use convoke_core::ports::{Entry, Multiplex};
+use convoke_core::{ByteBudget, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -47,11 +48,12 @@ impl MemoryMultiplex {
         let queues = &mut *locked;
         let Some(ready) = queues.multiplexes.get_mut(&self.number) else { return Vec::new() };
         let (mut given, mut room) = (Vec::with_capacity(ready.queues.len().min(ENTRIES_MAX)), ENTRIES_MAX);
-        while room > 0 {
+        let mut budget = ByteBudget::new(TAKE_BYTES_MAX);
+        while room > 0 && !budget.is_used_up() {
             let Some(name) = ready.queues.pop_front() else { break };
             // A name may be of a queue that was removed or closed since: then there is nothing to read.
             let Some(queue) = queues.by_name.get_mut(&name) else { continue };
-            let (entries, more) = queue.read(self.number, room);
+            let (entries, more) = queue.read(self.number, room, &mut budget);
             if more {
                 ready.queues.push_front(name.clone());
             }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::ByteBudget;
+use convoke_core::limits::TAKE_BYTES_MAX;
 use convoke_core::ports::{Delivery, Entry};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -160,9 +162,13 @@ impl Queue {
     pub(super) fn take(&mut self, group: &str, consumer: u64, max: usize, now: Instant) -> Vec<Delivery> {
         let Some(group) = self.groups.iter_mut().find(|known| &*known.name == group) else { return Vec::new() };
         let mut taken = Vec::with_capacity(max.min(group.waiting as usize));
+        let mut budget = ByteBudget::new(TAKE_BYTES_MAX);
         group.next = group.next.max(self.first);
         while taken.len() < max && group.waiting > 0 {
             let Some(slot) = self.slots.get((group.next - self.first) as usize) else { break };
+            if !slot.done && !budget.admits(slot.body.len()) {
+                break;
+            }
             let seq = group.next;
             group.next += 1;
             if slot.done {
@@ -188,8 +194,10 @@ impl Queue {
             None => true,
             Some(other) => other != consumer && now.duration_since(pending.since) >= idle,
         };
+        let mut budget = ByteBudget::new(TAKE_BYTES_MAX);
         let abandoned = group.pending.iter_mut().filter(|(_, pending)| free(pending)).take(max);
         abandoned
+            .take_while(|(seq, _)| budget.admits(self.slots[(**seq - self.first) as usize].body.len()))
             .map(|(seq, pending)| {
                 *pending = Pending { consumer: Some(consumer), since: now, deliveries: pending.deliveries + 1 };
                 let body = self.slots[(seq - self.first) as usize].body.clone();
@@ -265,14 +273,17 @@ impl Queue {
             .collect()
     }
 
-    /// What a multiplex has not been given yet, at most `max`; and whether there is more.
-    pub(super) fn read(&mut self, multiplex: u64, max: usize) -> (Vec<Entry>, bool) {
+    /// What a multiplex has not been given yet, at most `max` and what `budget` admits; and whether there is more.
+    pub(super) fn read(&mut self, multiplex: u64, max: usize, budget: &mut ByteBudget) -> (Vec<Entry>, bool) {
         let reader = self.readers.iter_mut().find(|reader| reader.multiplex == multiplex);
         let Some(reader) = reader.filter(|reader| reader.listed) else { return (Vec::new(), false) };
         let mut given = Vec::new();
         reader.next = reader.next.max(self.first);
         while given.len() < max {
             let Some(slot) = self.slots.get((reader.next - self.first) as usize) else { break };
+            if !slot.done && !budget.admits(slot.body.len()) {
+                break;
+            }
             let seq = reader.next;
             reader.next += 1;
             if !slot.done {

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 const MAILBOX_MESSAGES_MAX: usize = 4_096;
+const MAILBOX_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Default)]
 pub(super) struct Topics {
@@ -22,8 +23,14 @@ pub(super) struct Topics {
 
 #[derive(Default)]
 struct Mailbox {
-    items: Mutex<VecDeque<Item>>,
+    items: Mutex<Items>,
     bell: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Items {
+    list: VecDeque<Item>,
+    bytes: usize,
 }
 
 enum Item {
@@ -34,10 +41,11 @@ enum Item {
 impl Mailbox {
     fn put(&self, topic: &Arc<str>, message: Bytes) {
         let mut items = self.items.lock();
-        if items.len() < MAILBOX_MESSAGES_MAX {
-            items.push_back(Item::Message(topic.clone(), message));
-        } else if !matches!(items.back(), Some(Item::Gap)) {
-            items.push_back(Item::Gap);
+        if items.list.len() < MAILBOX_MESSAGES_MAX && items.bytes + message.len() <= MAILBOX_BYTES_MAX {
+            items.bytes += message.len();
+            items.list.push_back(Item::Message(topic.clone(), message));
+        } else if !matches!(items.list.back(), Some(Item::Gap)) {
+            items.list.push_back(Item::Gap);
         }
     }
 }
@@ -84,9 +92,10 @@ pub(super) struct MemorySubscription {
 impl Subscription for MemorySubscription {
     async fn next(&mut self) -> Result<Option<Message>> {
         loop {
-            let item = self.mailbox.items.lock().pop_front();
+            let item = self.mailbox.items.lock().list.pop_front();
             match item {
                 Some(Item::Message(topic, body)) => {
+                    self.mailbox.items.lock().bytes -= body.len();
                     return Ok(Some(Message { channel: topic.as_ref().to_owned(), body }));
                 }
                 Some(Item::Gap) => return Ok(None),

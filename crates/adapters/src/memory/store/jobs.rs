@@ -5,10 +5,10 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::jobs::{Execution, Job, LogLine, NewJob, Status};
-use convoke_core::limits::PAGE_MAX;
-use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, JobStore, Redriven};
-use convoke_core::{JobId, Result};
+use convoke_core::jobs::{Job, LogLine, NewJob, Status};
+use convoke_core::limits::{LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX};
+use convoke_core::ports::store::{Cancelled, HistoryPage, JobPage, JobQuery, JobStore, Redriven};
+use convoke_core::{ByteBudget, JobId, Result};
 use jiff::Timestamp;
 
 use super::MemoryStore;
@@ -33,17 +33,21 @@ impl JobStore for MemoryStore {
         Ok(self.state().list(&query, before))
     }
 
-    async fn history(&self, id: JobId) -> Result<Vec<Execution>> {
+    async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
         let state = self.state();
-        let Some(row) = state.row(id) else { return Ok(Vec::new()) };
-        Ok(row.history.iter().cloned().chain(row.present_run()).collect())
+        let Some(row) = state.row(id) else { return Ok(HistoryPage::default()) };
+        let skipped = usize::try_from(after).unwrap_or(usize::MAX);
+        let runs = row.history.iter().cloned().chain(row.present_run()).skip(skipped);
+        HistoryPage::of(after, limit, runs.map(Ok))
     }
 
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
         let state = self.state();
         let lines = state.row(id).map_or(&[][..], |row| &row.logs);
+        let mut budget = ByteBudget::new(LOG_PAGE_BYTES_MAX);
         // Lines are numbered from 1 without gaps.
-        Ok(lines.iter().skip(usize::try_from(after).unwrap_or(usize::MAX)).take(limit).cloned().collect())
+        let lines = lines.iter().skip(usize::try_from(after).unwrap_or(usize::MAX)).take(limit);
+        Ok(lines.take_while(|line| budget.admits(line.message.len())).cloned().collect())
     }
 
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
@@ -87,12 +91,17 @@ impl State {
         let end = before.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rows = self.rows.range((Bound::Unbounded, end)).rev();
         let mut page = JobPage::default();
+        let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut last = None;
         for (seq, row) in rows.by_ref().take(ROWS_MAX) {
-            last = Some(seq.to_string());
             if matches(&row.job, query) {
+                if !budget.admits(row.job.payload_bytes()) {
+                    page.next_cursor = last;
+                    return page;
+                }
                 page.jobs.push(row.job.clone());
             }
+            last = Some(seq.to_string());
             if page.jobs.len() == limit {
                 break;
             }

@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
+use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{
     Cutoffs, DispatchOrder, Dispatched, Expired, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
     Reassigned, Recorded, RunStore, Window,
 };
-use convoke_core::{Epoch, ExecutionId, JobId, Result};
+use convoke_core::{ByteBudget, Epoch, ExecutionId, JobId, Result};
 use jiff::Timestamp;
 
 use super::MemoryStore;
@@ -28,10 +29,11 @@ impl RunStore for MemoryStore {
         let mut state = self.fenced(fence, "dispatch")?;
         let mut executions = order.executions.into_iter();
         let mut dispatched = Dispatched::default();
+        let mut budget = ByteBudget::new(DISPATCH_BYTES_MAX);
         for window in order.windows {
-            let runs = state.dispatch(&window, &mut executions, order.now, fence.epoch());
+            let (runs, is_cut) = state.dispatch(&window, &mut executions, &mut budget, order.now, fence.epoch());
             let pending = state.indexes.counts(&window.queue).get(Status::Pending);
-            dispatched.queues.push(QueueDispatch { queue: window.queue, taken: runs.len(), pending });
+            dispatched.queues.push(QueueDispatch { queue: window.queue, taken: runs.len(), pending, is_cut });
             dispatched.runs.extend(runs);
         }
         Ok(dispatched)
@@ -145,24 +147,31 @@ impl State {
         }
     }
 
+    /// Returns the runs, and whether the budget ended before the window was full.
     fn dispatch(
         &mut self,
         window: &Window,
         executions: &mut impl Iterator<Item = ExecutionId>,
+        budget: &mut ByteBudget,
         now: Timestamp,
         epoch: Epoch,
-    ) -> Vec<Dispatch> {
+    ) -> (Vec<Dispatch>, bool) {
         let Some(settings) = self.queues.get(&window.queue).filter(|settings| !settings.paused) else {
-            return Vec::new();
+            return (Vec::new(), false);
         };
         let in_flight = self.indexes.counts(&window.queue).in_flight();
         let free = settings.concurrency.map(|most| u64::from(most).saturating_sub(in_flight) as usize);
         let limit = window.limit.min(free.unwrap_or(usize::MAX));
-        let mut runs = Vec::new();
+        let (mut runs, mut is_cut) = (Vec::new(), false);
         while runs.len() < limit
             && let Some(seq) = self.indexes.next_pending(&window.queue)
-            && let Some(execution) = executions.next()
         {
+            let args_bytes = self.rows.get(&seq).map_or(0, |row| row.job.args.as_str().len());
+            is_cut = !budget.admits(args_bytes);
+            if is_cut {
+                break;
+            }
+            let Some(execution) = executions.next() else { break };
             runs.push(self.change(seq, |row| dispatch_row(row, execution, now, epoch)));
         }
         if window.metered
@@ -171,7 +180,7 @@ impl State {
         {
             settings.grant(now, runs.len() as u32);
         }
-        runs
+        (runs, is_cut)
     }
 
     fn record(&mut self, report: RunReport, judged: bool) -> Recorded {

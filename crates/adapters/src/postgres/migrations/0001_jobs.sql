@@ -112,12 +112,14 @@ create unique index convoke_jobs_tick on convoke_jobs (schedule, tick) where sch
 
 -- Jobs that wait to be dispatched, or for their time.
 create table convoke_waiting (
-    seq       bigint   not null,
-    due_at    bigint   not null,
-    queue_id  int      not null,
-    priority  smallint not null,
-    scheduled boolean  not null,
-    schedule  text     collate "C"
+    seq        bigint   not null,
+    due_at     bigint   not null,
+    queue_id   int      not null,
+    -- Of the job's arguments: what a dispatch may read is bounded.
+    args_bytes int      not null,
+    priority   smallint not null,
+    scheduled  boolean  not null,
+    schedule   text     collate "C"
 ) with (vacuum_truncate = false, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 20000);
 create index convoke_waiting_pending on convoke_waiting (queue_id, priority, due_at, seq) where not scheduled;
 create index convoke_waiting_scheduled on convoke_waiting (due_at, seq) where scheduled;

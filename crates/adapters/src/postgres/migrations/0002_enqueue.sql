@@ -103,8 +103,8 @@ begin
         update convoke_unique_keys k set until = 0 where k.key = new_key and k.job_id is null;
         return;
     end if;
-    insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled, schedule)
-    values (new_seq, new_due_at, new_queue_id, new_priority, new_state = 2, new_schedule);
+    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled, schedule)
+    values (new_seq, new_due_at, new_queue_id, octet_length(new_args), new_priority, new_state = 2, new_schedule);
     insert into convoke_count_deltas (queue_id, pending, scheduled)
     values (new_queue_id, (new_state = 1)::int, (new_state = 2)::int);
     if new_key is not null then
@@ -332,8 +332,8 @@ begin
         run_end = null, execution_id = null, worker = null, owner = null, progress = null, progress_message = null,
         dispatched_at = null, started_at = null, completed_at = null, result = null
     where seq = j.seq;
-    insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled, schedule)
-    values (j.seq, now_us, j.queue_id, j.priority, false, j.schedule);
+    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled, schedule)
+    values (j.seq, now_us, j.queue_id, octet_length(j.args), j.priority, false, j.schedule);
     answer := 2;
     of_queue := j.queue_id;
     ended_as := j.state;

@@ -20,11 +20,11 @@ with said as materialized (
         superseded = j.superseded + 1, log_seq = o.log_seq
     from over o
     where j.ctid = o.job and j.id is not distinct from o.id
-    returning j.seq, j.due_at, j.queue_id, j.priority, j.state, j.schedule, j.superseded - 1 as number,
+    returning j.seq, j.due_at, j.queue_id, octet_length(j.args) as args_bytes, j.priority, j.state, j.schedule, j.superseded - 1 as number,
               o.execution_id, o.ran_as, o.ended_as, o.started_at, o.ended_at, o.worker, o.error
 ), waiting as (
-    insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled, schedule)
-    select seq, due_at, queue_id, priority, state = 2, schedule from job
+    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled, schedule)
+    select seq, due_at, queue_id, args_bytes, priority, state = 2, schedule from job
 )
 insert into convoke_executions (job, number, execution_id, attempt, status, started_at, ended_at, worker, error)
 select seq, number, execution_id, ran_as, ended_as, started_at, ended_at, worker, error

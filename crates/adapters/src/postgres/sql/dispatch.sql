@@ -17,29 +17,31 @@ with f as materialized (
         ) c
     ) n
     where exists (select 1 from f)
-), chosen as materialized (
-    select h.tid
+), ranked as materialized (
+    select h.tid, w.ord,
+           sum(h.args_bytes) over (order by w.ord, h.rank, h.seq) as bytes,
+           row_number() over (order by w.ord, h.rank, h.seq) as place
     from windows w
     cross join lateral (
         -- Each priority is a range of its own, in the order in which it is to be served.
-        select p.tid, p.rank, p.seq
+        select p.tid, p.rank, p.seq, p.args_bytes
         from (
-            (select ctid as tid, seq, due_at as rank
+            (select ctid as tid, seq, due_at as rank, args_bytes
              from convoke_waiting
              where queue_id = w.queue_id and priority = 0 and due_at >= w.floor_0 and not scheduled
              order by due_at, seq limit w.room)
             union all
-            (select ctid, seq, due_at - 60000000
+            (select ctid, seq, due_at - 60000000, args_bytes
              from convoke_waiting
              where queue_id = w.queue_id and priority = 1 and due_at >= w.floor_1 and not scheduled
              order by due_at, seq limit w.room)
             union all
-            (select ctid, seq, due_at - 120000000
+            (select ctid, seq, due_at - 120000000, args_bytes
              from convoke_waiting
              where queue_id = w.queue_id and priority = 2 and due_at >= w.floor_2 and not scheduled
              order by due_at, seq limit w.room)
             union all
-            (select ctid, seq, due_at - 180000000
+            (select ctid, seq, due_at - 180000000, args_bytes
              from convoke_waiting
              where queue_id = w.queue_id and priority = 3 and due_at >= w.floor_3 and not scheduled
              order by due_at, seq limit w.room)
@@ -49,9 +51,14 @@ with f as materialized (
     ) h
     order by w.ord, h.rank, h.seq
     limit cardinality($5::uuid[])
+), chosen as materialized (
+    -- As many as fit the bytes, but at least one.
+    select tid, ord, bytes <= $12::bigint or place = 1 as fits from ranked
+), cut as materialized (
+    select distinct ord from chosen where not fits
 ), gone as (
     -- Nothing beside the place of the row in the `where`: with more, it is looked for.
-    delete from convoke_waiting where ctid = any (array(select tid from chosen))
+    delete from convoke_waiting where ctid = any (array(select tid from chosen where fits))
     returning seq
 ), taken as materialized (
     select j.*, ($5::uuid[])[g.n] as execution
@@ -89,6 +96,7 @@ with f as materialized (
     where w.metered and g.queue_id = w.queue_id and g.at < $6::bigint - coalesce(w.rate_per, 3600000000)
 )
 select w.ord, w.pending, t.id, t.execution, t.type_id, t.priority, t.due_at, t.seq, t.attempt, t.max_retries, t.timeout,
-       t.correlation_id, t.args
+       t.correlation_id, t.args, k.ord is not null
 from windows w
 left join taken t on t.queue_id = w.queue_id
+left join cut k on k.ord = w.ord

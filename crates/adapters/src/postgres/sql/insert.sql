@@ -5,10 +5,10 @@ with stored as (
     from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[],
                 $9::int[], $10::bigint[], $11::bigint[], $12::float8[], $13::bigint[], $14::smallint[], $15::text[],
                 $16::text[])
-    returning seq, due_at, queue_id, priority, state
+    returning seq, due_at, queue_id, priority, state, octet_length(args) as args_bytes
 ), waiting as (
-    insert into convoke_waiting (seq, due_at, queue_id, priority, scheduled)
-    select seq, due_at, queue_id, priority, state = 2 from stored
+    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled)
+    select seq, due_at, queue_id, args_bytes, priority, state = 2 from stored
 )
 insert into convoke_counts as c (queue_id, slot, pending, scheduled)
 select queue_id, $17::smallint, count(*) filter (where state = 1), count(*) filter (where state = 2)

@@ -10,9 +10,18 @@ select j.id, t.name, q.name,
        j.state >= 5 and not exists (
            select 1 from convoke_uncleaned u where u.completed_at = j.completed_at and u.seq = j.seq
        )
-from convoke_jobs j
+from (
+    -- As many as fit the bytes, but at least one. A length is known without reading what is long.
+    select s.seq,
+           sum(octet_length(s.args) + coalesce(octet_length(s.result), 0) + coalesce(octet_length(s.error), 0))
+               over (order by s.seq desc) as bytes,
+           row_number() over (order by s.seq desc) as place
+    from convoke_jobs s
+    where s.seq = any ($1::bigint[])
+) s
+join convoke_jobs j on j.seq = s.seq
 join convoke_queues q on q.id = j.queue_id
 join convoke_types t on t.id = j.type_id
 left join convoke_runs r on r.id = j.id
-where j.seq = any ($1::bigint[])
+where s.bytes <= $2 or s.place = 1
 order by j.seq desc

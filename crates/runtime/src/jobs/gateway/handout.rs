@@ -6,7 +6,7 @@ use std::sync::Arc;
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
 use convoke_core::jobs::{Job, Outcome, RunReport, Status};
-use convoke_core::limits::POLL_JOBS_MAX;
+use convoke_core::limits::{POLL_JOBS_MAX, TAKE_BYTES_MAX};
 use convoke_core::ports::store::Recorded;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
@@ -71,20 +71,22 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
 
 type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
 
-/// Takes what the queues hold now, one after the other, until it has `max`.
+/// Takes what the queues hold now, one after the other, until it has `max` or the bytes of one read.
 async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = usize>, max: usize) -> Result<Taken> {
-    let (mut taken, mut count) = (Taken::new(), 0);
-    loop {
+    let (mut taken, mut count, mut bytes) = (Taken::new(), 0, 0);
+    while bytes < TAKE_BYTES_MAX {
         match intake::take_from_first(consumers, order.by_ref(), max - count).await {
             Ok(Some((place, deliveries))) => {
                 count += deliveries.len();
+                bytes += deliveries.iter().map(|delivery| delivery.body.len()).sum::<usize>();
                 taken.push((consumers[place].clone(), deliveries));
             }
             // What the other queues gave is handed out all the same.
             Err(error) if taken.is_empty() => return Err(error),
-            Ok(None) | Err(_) => return Ok(taken),
+            Ok(None) | Err(_) => break,
         }
     }
+    Ok(taken)
 }
 
 async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {

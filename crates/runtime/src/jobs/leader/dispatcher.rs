@@ -230,8 +230,8 @@ impl Dispatcher {
             }
             if queue.pending == 0 {
                 self.waiting.remove(&queue.queue);
-            } else if queue.taken == window.limit {
-                // The window may have been cut to the batch, not to the slots.
+            } else if queue.taken == window.limit || queue.is_cut {
+                // The window may have been cut to the batch, in count or in bytes, not to the slots.
                 self.touched.insert(queue.queue.clone());
             }
         }
@@ -246,6 +246,9 @@ impl Dispatcher {
     async fn open_windows(&mut self, now: Timestamp) -> Result<Vec<Window>> {
         let mut windows = Vec::new();
         let mut total = 0;
+        if self.windows.untaken().is_full() {
+            self.observe_untaken().await?;
+        }
         while let Some(queue) = self.touched.pop_first() {
             if total >= BATCH_MAX {
                 self.touched.insert(queue);
@@ -278,8 +281,19 @@ impl Dispatcher {
         Ok(windows)
     }
 
+    /// Asks for the backlog of every queue whose runs may lie on the bus: those of a queue that has nothing to dispatch count
+    /// until somebody looks.
+    async fn observe_untaken(&mut self) -> Result<()> {
+        let queues: Vec<QueueName> = self.windows.untaken().queues().cloned().collect();
+        for queue in queues {
+            let backlog = super::untaken(&self.node, &queue).await?.unwrap_or(0);
+            self.windows.untaken().observe(&queue, backlog);
+        }
+        Ok(())
+    }
+
     /// Says who may run what. Owners first: a run should have one before it ends.
-    async fn publish(&self, mut done: Dispatched) {
+    async fn publish(&mut self, mut done: Dispatched) {
         let epoch = self.term.fence().epoch();
         let assigned = self.node.channels.assigned();
         let mut entries: Vec<(String, Bytes)> = Vec::with_capacity(done.runs.len() + 1);
@@ -291,6 +305,7 @@ impl Dispatcher {
         let mut channel: Option<(&QueueName, String)> = None;
         for run in &mut done.runs {
             run.rate_limit = self.meters.get(&run.queue).map(SlidingWindow::limit);
+            self.windows.untaken().published(&run.queue, run.args.as_str().len());
         }
         for run in &done.runs {
             let name = match &channel {

@@ -84,6 +84,16 @@ pub struct DeadLettersParams {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
+pub struct HistoryParams {
+    /// Without the first so many runs: `nextAfter` of the page before
+    #[param(default = 0)]
+    pub after: Option<u64>,
+    #[param(minimum = 1, maximum = 1000, default = 1000)]
+    pub limit: Option<u32>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct LogsParams {
     /// Lines after this `seq`
     #[param(default = 0)]

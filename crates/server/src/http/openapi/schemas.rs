@@ -179,8 +179,11 @@ pub struct JobsPage {
 }
 
 #[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
 pub struct History {
     pub executions: Vec<Execution>,
+    /// For `after` of the next request; null at the end
+    pub next_after: Option<u64>,
 }
 
 #[derive(ToSchema)]

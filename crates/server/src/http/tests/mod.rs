@@ -6,6 +6,7 @@ mod documents;
 mod fleet;
 mod garbage;
 mod jobs;
+mod memory;
 mod serving;
 mod streams;
 

@@ -2,6 +2,7 @@
 
 use convoke_core::Epoch;
 use convoke_core::jobs::{NewJob, Priority, QueuePatch, Status};
+use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{DispatchOrder, Promoted, QueueDispatch, Window};
 
@@ -57,7 +58,7 @@ pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn St
     let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
     let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
     let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
-    let told = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending };
+    let told = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending, is_cut: false };
     let expected = [told("b", 1, 2), told("empty", 0, 0), told("q", 3, 2), told("b", 2, 0), told("q", 0, 2)];
     assert_eq!(answer.queues, expected);
     assert_eq!(answer.runs.len(), 6);
@@ -82,6 +83,54 @@ pub async fn no_more_is_dispatched_than_there_are_executions(store: &dyn Store) 
     let order = DispatchOrder { executions: stage.executions(2), ..stage.order("q", 3, at(1)) };
     let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
     assert_eq!((answer.runs.len(), answer.queues[0].taken, answer.queues[0].pending), (2, 2, 1));
+}
+
+pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let fitting = DISPATCH_BYTES_MAX / ARGS_BYTES_MAX;
+    let large = |n: u64| NewJob { args: large_args(ARGS_BYTES_MAX), ..job(n) };
+    let first = |n: u64| NewJob { queue: queue("a"), ..job(n) };
+    stage.enqueue((1..=2).map(first)).await;
+    // In two batches, so that no one of them is larger than a client's may be.
+    stage.enqueue((3..=9).map(large)).await;
+    stage.enqueue((10..=18).map(large)).await;
+    stage.enqueue([NewJob { queue: queue("z"), ..job(19) }]).await;
+    let window = |name: &str| Window { queue: queue(name), limit: 50, metered: true };
+    let order = || {
+        let windows = ["a", "q", "z"].map(window).to_vec();
+        DispatchOrder { now: at(1), windows, executions: stage.executions(50) }
+    };
+    let mut served = Vec::new();
+    let mut taken = Vec::new();
+    loop {
+        let answer = store.dispatch(stage.fence, order()).await.expect("dispatch");
+        let bytes: usize = answer.runs.iter().map(|run| run.args.as_str().len()).sum();
+        assert!(bytes <= DISPATCH_BYTES_MAX, "{bytes} bytes in one dispatch");
+        for queue in &answer.queues {
+            assert_eq!(queue.is_cut, queue.pending > 0, "what is left was cut off by the bytes: {queue:?}");
+        }
+        served.extend(answer.runs.iter().map(|run| run.job_id));
+        taken.push(answer.queues.iter().map(|queue| queue.taken).collect::<Vec<_>>());
+        if answer.queues.iter().all(|queue| queue.pending == 0) {
+            break;
+        }
+    }
+    assert_eq!(served, (1..=19).map(job_id).collect::<Vec<_>>(), "all are served, in order");
+    assert_eq!(taken[0], [2, fitting - 1, 0], "the window after the one that was cut gets nothing");
+    assert_eq!(taken.len(), 3);
+    assert_eq!(store.grants(&queue("q"), at(0)).await.expect("grants").iter().map(|grant| grant.1).sum::<u32>(), 16);
+    stage.assert_counters().await;
+}
+
+pub async fn a_job_larger_than_the_bytes_left_waits_for_the_next_dispatch(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let of = |n: u64, bytes: usize| NewJob { args: large_args(bytes), ..job(n) };
+    stage.enqueue([of(1, 1_000)]).await;
+    stage.enqueue((2..=9).map(|n| of(n, ARGS_BYTES_MAX))).await;
+    stage.enqueue([of(10, 1_000)]).await;
+    let first: Vec<_> = stage.dispatch("q", 20, at(1)).await.iter().map(|run| run.job_id).collect();
+    assert_eq!(first, (1..=8).map(job_id).collect::<Vec<_>>(), "a small job does not overtake one that did not fit");
+    assert_eq!(stage.dispatch("q", 20, at(1)).await.len(), 2);
 }
 
 pub async fn first_stored_is_first_served(store: &dyn Store) {

@@ -1,6 +1,7 @@
 //! Lists: newest first, filtered, page by page.
 
 use convoke_core::jobs::{Job, NewJob, Status};
+use convoke_core::limits::{ARGS_BYTES_MAX, LOG_LINE_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, RESULT_BYTES_MAX};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobId, JobType};
@@ -56,6 +57,75 @@ pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
     assert!(found(JobQuery { correlation_id: Some("d".into()), ..all.clone() }).await.is_empty());
     assert!(found(JobQuery { queue: Some(queue("nowhere")), ..all.clone() }).await.is_empty());
     assert!(found(JobQuery { job_type: Some(JobType::new("no").expect("a name")), ..all }).await.is_empty());
+}
+
+pub async fn a_page_of_jobs_ends_when_its_bytes_are_used_up(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let large = |n: u64| NewJob { args: large_args(ARGS_BYTES_MAX), ..job(n) };
+    stage.enqueue((1..=10).map(large)).await;
+    let runs = stage.dispatch("q", 4, at(1)).await;
+    for run in &runs {
+        let result = Some(large_args(RESULT_BYTES_MAX));
+        stage.end(run, at(2), convoke_core::jobs::Outcome::Completed { result }).await;
+    }
+    for statuses in [vec![], vec![Status::Pending, Status::Completed], vec![Status::Completed], vec![Status::Pending]] {
+        let query = JobQuery { statuses: statuses.clone(), ..query(100) };
+        let (mut found, mut cursor, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = store.list(JobQuery { cursor, ..query.clone() }).await.expect("list");
+            let bytes: usize = page.jobs.iter().map(Job::payload_bytes).sum();
+            assert!(bytes <= PAGE_BYTES_MAX, "{bytes} bytes in a page of {statuses:?}");
+            found.extend(page.jobs.iter().map(|job| job.id));
+            pages += usize::from(!page.jobs.is_empty());
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let all = |n: &u64| match statuses.as_slice() {
+            [Status::Completed] => *n <= 4,
+            [Status::Pending] => *n > 4,
+            _ => true,
+        };
+        assert_eq!(found, (1..=10).rev().filter(all).map(job_id).collect::<Vec<_>>(), "of {statuses:?}");
+        let expected = if statuses.len() == 1 { 1 } else { 2 };
+        assert_eq!(pages, expected, "of {statuses:?}");
+    }
+}
+
+pub async fn a_page_of_log_lines_ends_when_its_bytes_are_used_up(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let run = stage.run(job(1)).await;
+    let line = "x".repeat(LOG_LINE_BYTES_MAX);
+    let fitting = LOG_PAGE_BYTES_MAX / LOG_LINE_BYTES_MAX;
+    let logs = (0..fitting + 2).map(|_| log(&line)).collect();
+    stage.apply(convoke_core::jobs::RunReport { logs, ..report(&run) }).await;
+    let first = store.logs(job_id(1), 0, 100).await.expect("logs");
+    assert_eq!(first.len(), fitting);
+    let rest = store.logs(job_id(1), first[fitting - 1].seq, 100).await.expect("logs");
+    assert_eq!(rest.iter().map(|line| line.seq).collect::<Vec<_>>(), [fitting as u64 + 1, fitting as u64 + 2]);
+}
+
+pub async fn a_history_is_read_page_by_page(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([convoke_core::jobs::NewJob { max_retries: 9, ..job(1) }]).await;
+    for second in 1..=4 {
+        let run = stage.dispatch_one(at(second * 1_000)).await;
+        let lost = convoke_core::jobs::Outcome::Lost { error: format!("lost {second}") };
+        stage.end(&run, at(second * 1_000), lost).await;
+    }
+    stage.dispatch_one(at(9_000)).await;
+    let page = async |after, limit| {
+        let page = store.history(job_id(1), after, limit).await.expect("history");
+        (page.runs.iter().map(|run| run.attempt).collect::<Vec<_>>(), page.next_after)
+    };
+    assert_eq!(page(0, 100).await, (vec![1, 2, 3, 4, 5], None));
+    assert_eq!(page(0, 2).await, (vec![1, 2], Some(2)));
+    assert_eq!(page(2, 2).await, (vec![3, 4], Some(4)));
+    assert_eq!(page(4, 2).await, (vec![5], None));
+    assert_eq!(page(3, 2).await, (vec![4, 5], None));
+    assert_eq!(page(5, 2).await, (vec![], None));
+    assert_eq!(page(u64::MAX, 2).await, (vec![], None));
 }
 
 pub async fn lists_find_jobs_in_every_state(store: &dyn Store) {

@@ -83,6 +83,9 @@ macro_rules! store_conformance {
                 a_job_that_changes_between_pages_keeps_its_place,
                 a_cursor_that_is_none_of_ours_is_refused,
                 an_empty_store_has_one_empty_page,
+                a_page_of_jobs_ends_when_its_bytes_are_used_up,
+                a_page_of_log_lines_ends_when_its_bytes_are_used_up,
+                a_history_is_read_page_by_page,
             ]
         );
         $crate::conformance_tests!(
@@ -96,6 +99,8 @@ macro_rules! store_conformance {
                 a_window_bounds_what_is_taken_and_tells_what_is_left,
                 a_job_is_dispatched_once,
                 no_more_is_dispatched_than_there_are_executions,
+                a_dispatch_ends_when_its_bytes_are_used_up,
+                a_job_larger_than_the_bytes_left_waits_for_the_next_dispatch,
                 first_stored_is_first_served,
                 the_higher_priority_is_served_first,
                 priorities_age_so_that_none_starves,

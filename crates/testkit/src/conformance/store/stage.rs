@@ -45,6 +45,11 @@ pub fn json(text: &str) -> Json {
     Json::parse(text.to_owned()).expect("valid JSON")
 }
 
+/// Arguments of exactly so many bytes.
+pub fn large_args(bytes: usize) -> Json {
+    json(&format!("\"{}\"", "x".repeat(bytes - 2)))
+}
+
 /// A job of queue `q`, due at once, that may be retried three times, ten seconds after the first failure.
 pub fn job(n: u64) -> NewJob {
     NewJob {
@@ -191,7 +196,7 @@ impl<'a> Stage<'a> {
     }
 
     pub async fn history(&self, id: JobId) -> Vec<Execution> {
-        self.store.history(id).await.expect("history")
+        self.store.history(id, 0, 1_000).await.expect("history").runs
     }
 
     /// How the runs of a job went, oldest first.

@@ -20,6 +20,7 @@ use super::line::Line;
 use super::member::{Member, PoisonShelf};
 use super::multiplex::RedisMultiplex;
 use super::script::Script;
+use super::sizing::EntrySizes;
 use super::switchboard::Switchboard;
 use super::{push, script, topics};
 
@@ -104,6 +105,8 @@ impl Bus for RedisBus {
             held: parking_lot::Mutex::default(),
             has_lost_some: AtomicBool::new(false),
             poison: self.poison.clone(),
+            sizes: EntrySizes::default(),
+            has_left_some: AtomicBool::new(false),
         };
         member.join().await?;
         self.switchboard.confirm(&door.listening).await?;

@@ -78,7 +78,7 @@ impl RedisConsumer {
         }
         inbox.has_read = true;
         inbox.read = Some(Box::pin(self.member.clone().read(wanted)));
-        Ok(inbox.finish().await? >= wanted)
+        Ok(inbox.finish().await? >= wanted || self.member.has_left_some.load(Ordering::Relaxed))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::wire::{self, Poison, V1};
+use convoke_core::limits::TAKE_BYTES_MAX;
 use convoke_core::ports::Delivery;
 use convoke_core::{Error, Result};
 use futures_util::future::try_join_all;
@@ -17,6 +18,7 @@ use super::entry;
 use super::failure::{Intent, failure, is_no_group, senseless};
 use super::line::Line;
 use super::script;
+use super::sizing::EntrySizes;
 
 /// Bounds one script's time on the server, where everybody waits for it.
 const ACK_IDS_MAX: usize = 1_000;
@@ -36,6 +38,9 @@ pub(super) struct Member {
     /// The answer to a read was lost: Redis may count as given what nobody was.
     pub has_lost_some: AtomicBool,
     pub poison: Arc<PoisonShelf>,
+    pub sizes: EntrySizes,
+    /// The last read ended because its bytes were used up.
+    pub has_left_some: AtomicBool,
 }
 
 /// Where entries go that were given too often, each time to somebody who did not survive it, or could not make anything of it.
@@ -59,6 +64,27 @@ impl Member {
 
     /// Entries that nobody was given, at most `max`; none where there are none now.
     pub(super) async fn read(self: Arc<Self>, max: usize) -> Result<Vec<Delivery>> {
+        let (mut came, mut bytes, mut is_short) = (Vec::new(), 0, false);
+        while came.len() < max && bytes < TAKE_BYTES_MAX && !is_short {
+            let most = (max - came.len()).min(self.sizes.fitting_in(TAKE_BYTES_MAX - bytes));
+            let more = match self.read_any(most).await {
+                Err(_) if !came.is_empty() => break,
+                more => more?,
+            };
+            self.sizes.observe(more.iter().map(|delivery| delivery.body.len()));
+            bytes += more.iter().map(|delivery| delivery.body.len()).sum::<usize>();
+            is_short = more.len() < most;
+            came.extend(more);
+            // What was found again is not noted as held yet, and would be found once more.
+            if self.has_lost_some.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.has_left_some.store(came.len() < max && !is_short, Ordering::Relaxed);
+        Ok(came)
+    }
+
+    async fn read_any(&self, max: usize) -> Result<Vec<Delivery>> {
         if self.has_lost_some.load(Ordering::Relaxed) {
             let found = self.recover(max).await?;
             if !found.is_empty() {
@@ -149,8 +175,12 @@ impl Member {
 
     pub(super) async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>> {
         let (mut from, mut taken) = ("-".to_owned(), Vec::new());
-        while taken.len() < max && !from.is_empty() {
-            let (next, page) = self.take_over_page(idle, max - taken.len(), &from).await?;
+        let mut bytes = 0;
+        while taken.len() < max && bytes < TAKE_BYTES_MAX && !from.is_empty() {
+            let size = PAGE_MAX.min(self.sizes.fitting_in(TAKE_BYTES_MAX - bytes));
+            let (next, page) = self.take_over_page(idle, max - taken.len(), size, &from).await?;
+            self.sizes.observe(page.iter().map(|delivery| delivery.body.len()));
+            bytes += page.iter().map(|delivery| delivery.body.len()).sum::<usize>();
             let (spoilt, sound): (Vec<_>, Vec<_>) =
                 page.into_iter().partition(|delivery| delivery.deliveries > self.poison.deliveries_max);
             self.set_aside(spoilt).await?;
@@ -161,10 +191,16 @@ impl Member {
         Ok(taken)
     }
 
-    async fn take_over_page(&self, idle: Duration, max: usize, from: &str) -> Result<(String, Vec<Delivery>)> {
+    async fn take_over_page(
+        &self,
+        idle: Duration,
+        max: usize,
+        size: usize,
+        from: &str,
+    ) -> Result<(String, Vec<Delivery>)> {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).min(i64::MAX as u64).to_string();
         let forget_ms = idle.max(FORGET_AFTER).as_millis().min(i64::MAX as u128).to_string();
-        let (max, size) = (max.min(PAGE_MAX).to_string(), PAGE_MAX.to_string());
+        let (max, size) = (max.min(size).to_string(), size.to_string());
         let args = [&self.group, &self.name, &idle_ms, &max, from, &size, &forget_ms].map(str::as_bytes);
         let value = self.line.run(Intent::Change, &script::TAKE_OVER, &[&self.queue], &args).await?;
         let complaint = senseless(self.line.what(), &value);

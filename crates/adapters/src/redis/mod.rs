@@ -23,6 +23,7 @@ mod mesh;
 mod multiplex;
 mod push;
 mod script;
+mod sizing;
 mod switchboard;
 mod tether;
 mod topics;

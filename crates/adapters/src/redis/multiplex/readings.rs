@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::parked::Parked;
 use crate::redis::entry::EntryId;
+use crate::redis::sizing::EntrySizes;
 
 /// How long a channel whose bell was not heard waits for its first read, and from each to the next, together with others.
 const LOOKS: [Duration; 5] = [
@@ -47,6 +48,8 @@ pub(super) struct Readings {
     parked: Parked,
     sweep_at: Instant,
     last_number: u64,
+    /// Of what one channel brings.
+    sizes: EntrySizes,
 }
 
 /// A channel that was added once. One that is removed and added again has another number: what is left of the first
@@ -89,6 +92,7 @@ impl Readings {
             parked: Parked::new(now),
             sweep_at: now + SWEEP_INTERVAL,
             last_number: 0,
+            sizes: EntrySizes::default(),
         }
     }
 
@@ -170,8 +174,10 @@ impl Readings {
             self.sweep_at = now + SWEEP_INTERVAL;
             self.make_all_ready();
         }
-        let mut orders = Vec::with_capacity(self.ready.len().min(CHANNELS_MAX));
-        while orders.len() < CHANNELS_MAX {
+        let fitting = self.sizes.fitting();
+        let channels_max = CHANNELS_MAX.min(fitting);
+        let mut orders = Vec::with_capacity(self.ready.len().min(channels_max));
+        while orders.len() < channels_max {
             let Some(ticket) = self.ready.pop_front() else { break };
             if let Some(reading) = self.of(ticket) {
                 reading.is_ready = false;
@@ -182,6 +188,7 @@ impl Readings {
             return None;
         }
         let entries_max = (ENTRIES_MAX / orders.len()).clamp(ENTRIES_OF_ONE_MIN, ENTRIES_OF_ONE_MAX);
+        let entries_max = entries_max.min(fitting.max(ENTRIES_OF_ONE_MIN));
         Some(Round { orders, entries_max })
     }
 
@@ -217,13 +224,15 @@ impl Readings {
 
     /// What a round brought, in the order of its orders. Leaves out what is not read any more.
     pub(super) fn give(&mut self, round: Round, found: Vec<Vec<Entry>>) -> Vec<(String, Vec<Entry>)> {
+        self.sizes.observe(found.iter().map(|entries| entries.iter().map(|entry| entry.body.len()).sum()));
         let mut given = Vec::with_capacity(found.len());
         for (order, mut entries) in round.orders.into_iter().zip(found) {
             let Some(reading) = self.of(order.ticket) else { continue };
             let is_full = entries.len() >= round.entries_max;
             let mut ids = Vec::with_capacity(entries.len());
+            let known: HashSet<EntryId> = reading.given.iter().copied().collect();
             entries.retain(|entry| match EntryId::parse(&entry.id) {
-                Some(id) if !reading.given.contains(&id) => {
+                Some(id) if !known.contains(&id) => {
                     ids.push(id);
                     true
                 }

@@ -31,6 +31,7 @@ macro_rules! bus_conformance {
             ($advance),
             (bus::queues),
             [
+                a_read_is_bounded_in_bytes_and_nothing_is_left_behind,
                 a_consumer_takes_in_order_and_at_most_what_it_asked_for,
                 an_entry_goes_to_one_consumer_of_a_group,
                 waiting_consumers_all_get_their_share,

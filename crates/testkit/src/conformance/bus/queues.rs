@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use convoke_core::limits::TAKE_BYTES_MAX;
 use convoke_core::ports::Bus;
 
 use super::stage::*;
@@ -156,4 +157,31 @@ pub async fn a_signal_takes_nothing(bus: &dyn Bus, _advance: impl AsyncFn(Durati
     assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 1, "the rest is for others");
     assert_eq!(texts(&take(&*other, 1).await), ["c"], "which are woken for it");
     assert!(soon(signalled.take_now(9)).await.is_empty());
+}
+
+pub async fn a_read_is_bounded_in_bytes_and_nothing_is_left_behind(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let consumer = join(bus, "q", "g", "c").await;
+    let large = |n: usize| format!("{n:02}{}", "x".repeat((1 << 20) - 2));
+    for n in 0..40 {
+        push(bus, "q", &[&large(n)]).await;
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 40 {
+        let taken = soon(consumer.take(1_000)).await;
+        let bytes: usize = taken.iter().map(|delivery| delivery.body.len()).sum();
+        assert!(bytes <= 2 * TAKE_BYTES_MAX, "{bytes} bytes in one read");
+        seen.extend(taken.iter().map(|delivery| text(delivery)[..2].parse::<usize>().expect("a number")));
+    }
+    assert_eq!(seen, (0..40).collect::<Vec<_>>());
+    consumer.leave().await.expect("leave");
+    let other = join(bus, "q", "g", "other").await;
+    let mut taken_over = 0;
+    while taken_over < 40 {
+        let taken = other.take_over(Duration::ZERO, 1_000).await.expect("take over");
+        let bytes: usize = taken.iter().map(|delivery| delivery.body.len()).sum();
+        assert!(!taken.is_empty() && bytes <= 3 * TAKE_BYTES_MAX, "{bytes} bytes in one takeover");
+        taken_over += taken.len();
+        other.ack(&ids(&taken)).await.expect("ack");
+    }
+    assert_eq!(taken_over, 40);
 }

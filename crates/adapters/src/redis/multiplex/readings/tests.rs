@@ -148,6 +148,8 @@ fn what_was_removed_meanwhile_is_not_given_and_comes_again_when_it_is_added_agai
 fn a_round_is_bounded_and_what_is_left_is_read_next() {
     let now = Instant::now();
     let mut readings = Readings::new(now);
+    // What came lately was small.
+    (0..4).for_each(|_| readings.sizes.observe(std::iter::once(0)));
     let count = CHANNELS_MAX as u128 + 1;
     (0..count).for_each(|n| readings.add(channel(n), &n.to_string(), now));
     readings.make_all_ready();
@@ -161,4 +163,21 @@ fn a_round_is_bounded_and_what_is_left_is_read_next() {
     let rest = readings.next_round(now);
     assert_eq!(names(&rest).len(), 2, "the one too many, and the one that may hold more");
     assert!(names(&rest).contains(&first.as_str()));
+}
+
+#[test]
+fn channels_that_bring_much_are_read_by_the_few() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    (1..=100).for_each(|n| readings.add(channel(n), &n.to_string(), now));
+    readings.make_all_ready();
+    let mut rounds = Vec::new();
+    while let Some(round) = readings.next_round(now) {
+        let large = |_: &Order| vec![Entry { id: "1-1".into(), body: vec![0; 1 << 20].into() }];
+        let found: Vec<_> = round.orders.iter().map(large).collect();
+        rounds.push(round.orders.len());
+        readings.give(round, found);
+    }
+    assert_eq!(rounds.iter().sum::<usize>(), 100, "all are read");
+    assert!(rounds.iter().skip(1).all(|channels| *channels <= 8), "{rounds:?}");
 }

@@ -1,0 +1,65 @@
+//! How many entries to ask Redis for, so that what comes fits a bound in bytes.
+//!
+//! Redis bounds a read by the number of entries only. So the size of the entries that came lately decides how many are asked for
+//! next: few at first, more the smaller they turn out to be. A read is off its bound by as much as sizes change from one read
+//! to the next.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use convoke_core::limits::TAKE_BYTES_MAX;
+
+/// The size that entries are taken to have until some have come.
+const FIRST_BYTES: usize = 512 << 10;
+/// How much smaller than before they may turn out to be at once.
+const SHRINK_MAX: usize = 8;
+
+pub(super) struct EntrySizes(AtomicUsize);
+
+impl Default for EntrySizes {
+    fn default() -> Self {
+        EntrySizes(AtomicUsize::new(FIRST_BYTES))
+    }
+}
+
+impl EntrySizes {
+    /// Returns how many entries fit one read: at least one.
+    pub(super) fn fitting(&self) -> usize {
+        self.fitting_in(TAKE_BYTES_MAX)
+    }
+
+    /// Returns how many entries fit so many bytes: at least one.
+    pub(super) fn fitting_in(&self, bytes: usize) -> usize {
+        (bytes / self.0.load(Ordering::Relaxed).max(1)).max(1)
+    }
+
+    /// Notes the sizes of entries that came.
+    pub(super) fn observe(&self, sizes: impl Iterator<Item = usize>) {
+        let (count, bytes) = sizes.fold((0, 0), |(count, bytes): (usize, usize), size| (count + 1, bytes + size));
+        if let Some(mean) = bytes.checked_div(count) {
+            let before = self.0.load(Ordering::Relaxed);
+            self.0.store(mean.max(before / SHRINK_MAX).max(1), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_entries_are_soon_read_by_the_thousand_and_large_ones_by_the_few() {
+        let sizes = EntrySizes::default();
+        let mut fitting = Vec::new();
+        for _ in 0..5 {
+            fitting.push(sizes.fitting());
+            sizes.observe([100, 300].into_iter());
+        }
+        assert_eq!(fitting, [16, 128, 1_024, 8_192, 41_943]);
+        sizes.observe([1 << 20].into_iter());
+        assert_eq!(sizes.fitting(), 8);
+        sizes.observe(std::iter::empty());
+        assert_eq!(sizes.fitting(), 8, "nothing came");
+        sizes.observe([1 << 30].into_iter());
+        assert_eq!(sizes.fitting(), 1);
+    }
+}

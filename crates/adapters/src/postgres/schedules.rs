@@ -2,6 +2,7 @@
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::limits::PAGE_BYTES_MAX;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
 use convoke_core::{Error, ScheduleName};
 use deadpool_postgres::{Client, GenericClient, Transaction};
@@ -62,13 +63,14 @@ pub(super) async fn remove_schedule(db: &Client, name: &ScheduleName) -> Result<
 pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> Result<DueSchedules> {
     let statement = db.prepare_cached(include_str!("sql/due_schedules.sql")).await?;
     let mut answer = DueSchedules::default();
-    for row in db.query(&statement, &[&limit(most).saturating_add(1)]).await? {
-        let schedule = read_schedule(&row)?;
-        if schedule.next_run_at.is_some_and(|at| at > now) || answer.due.len() == most {
-            answer.next_at = schedule.next_run_at;
+    for row in db.query(&statement, &[&limit(most).saturating_add(1), &limit(PAGE_BYTES_MAX)]).await? {
+        let next_at = instant_option(&row, 1)?;
+        let is_cut = get::<Option<&str>>(&row, 0)?.is_none();
+        if next_at.is_some_and(|at| at > now) || answer.due.len() == most || is_cut {
+            answer.next_at = next_at;
             break;
         }
-        answer.due.push(schedule);
+        answer.due.push(read_schedule(&row)?);
     }
     Ok(answer)
 }

@@ -2,8 +2,9 @@
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::limits::PAGE_BYTES_MAX;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
-use convoke_core::{Error, ScheduleName};
+use convoke_core::{ByteBudget, Error, ScheduleName};
 use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -63,9 +64,13 @@ pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Re
     let mut statement = db.prepare_cached(include_str!("sql/due_schedules.sql"))?;
     let mut rows = statement.query([limit as i64 + 1])?;
     let mut answer = DueSchedules::default();
+    let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
     while let Some(row) = rows.next()? {
         let schedule = read_schedule(row)?;
-        if schedule.next_run_at.is_some_and(|at| at > now) || answer.due.len() == limit {
+        if schedule.next_run_at.is_some_and(|at| at > now)
+            || answer.due.len() == limit
+            || !budget.admits(schedule.args.as_str().len())
+        {
             answer.next_at = schedule.next_run_at;
             break;
         }

@@ -367,7 +367,8 @@ pub trait ScheduleStore: Send + Sync {
     /// All of them, by name.
     async fn schedules(&self) -> Result<Vec<Schedule>>;
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool>;
-    /// Schedules whose `next_run_at` has come, the earliest first.
+    /// Schedules whose `next_run_at` has come, the earliest first: at most `limit`, and about
+    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of arguments (but at least one).
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules>;
     /// Makes one job for each (schedule, tick) and moves the schedule on, where it is still at `expected`. A tick that has
     /// its job makes no second; with `skip_overlap` a tick while a job of the schedule is live makes none, be that one of

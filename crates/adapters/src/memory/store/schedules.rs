@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::schedule::Schedule;
+use convoke_core::limits::PAGE_BYTES_MAX;
 use convoke_core::ports::store::{DueSchedules, ScheduleStore, Tick, Ticked};
-use convoke_core::{Result, ScheduleName};
+use convoke_core::{ByteBudget, Result, ScheduleName};
 use jiff::Timestamp;
 
 use super::MemoryStore;
@@ -39,7 +40,9 @@ impl ScheduleStore for MemoryStore {
         let waiting = state.schedules.values().filter(|schedule| !schedule.paused);
         let mut waiting: Vec<_> = waiting.filter_map(|schedule| Some((schedule.next_run_at?, schedule))).collect();
         waiting.sort_by_key(|(at, _)| *at);
-        let due = waiting.iter().take_while(|(at, _)| *at <= now).take(limit).count();
+        let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
+        let due = waiting.iter().take_while(|(at, _)| *at <= now).take(limit);
+        let due = due.take_while(|(_, schedule)| budget.admits(schedule.args.as_str().len())).count();
         Ok(DueSchedules {
             due: waiting[..due].iter().map(|(_, schedule)| (*schedule).clone()).collect(),
             next_at: waiting.get(due).map(|(at, _)| *at),

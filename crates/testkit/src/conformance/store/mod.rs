@@ -231,6 +231,7 @@ macro_rules! store_conformance {
             [
                 schedules_are_kept_by_name,
                 due_schedules_come_earliest_first,
+                due_schedules_end_when_their_bytes_are_used_up,
                 a_tick_makes_its_job_and_moves_the_schedule_on,
                 a_tick_that_was_planned_from_an_older_state_does_nothing,
                 a_tick_has_one_job_however_often_it_comes,

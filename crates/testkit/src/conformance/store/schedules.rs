@@ -4,6 +4,7 @@ use convoke_core::ScheduleName;
 use convoke_core::jobs::cron::DayRule;
 use convoke_core::jobs::schedule::{Missed, Overlap, Schedule};
 use convoke_core::jobs::{NewJob, Priority, Status};
+use convoke_core::limits::{ARGS_BYTES_MAX, PAGE_BYTES_MAX};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
 
@@ -56,6 +57,28 @@ async fn due_at_ten(store: &dyn Store, name: &str) {
 
 async fn kept(store: &dyn Store, name: &str) -> Schedule {
     store.schedule(&schedule_name(name)).await.expect("schedule").expect("it is there")
+}
+
+pub async fn due_schedules_end_when_their_bytes_are_used_up(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    for n in 0..10 {
+        let large = Schedule { args: large_args(ARGS_BYTES_MAX), ..schedule(&format!("s{n}")) };
+        store.put_schedule(large).await.expect("put");
+    }
+    let (mut seen, mut rounds) = (Vec::new(), 0);
+    while seen.len() < 10 {
+        let found = store.due_schedules(at(10), 100).await.expect("due");
+        let bytes: usize = found.due.iter().map(|schedule| schedule.args.as_str().len()).sum();
+        assert!(!found.due.is_empty() && bytes <= PAGE_BYTES_MAX, "{bytes} bytes");
+        let ticks: Vec<Tick> = found.due.iter().map(|schedule| tick(schedule.name.as_str(), 10, Vec::new())).collect();
+        seen.extend(found.due.into_iter().map(|schedule| schedule.name));
+        let next_at = if seen.len() < 10 { at(10) } else { at(20) };
+        assert_eq!(found.next_at, Some(next_at), "the rest is due at once");
+        store.tick(stage.fence, ticks).await.expect("tick");
+        rounds += 1;
+    }
+    assert_eq!(seen, (0..10).map(|n| schedule_name(&format!("s{n}"))).collect::<Vec<_>>());
+    assert_eq!(rounds, 2);
 }
 
 pub async fn schedules_are_kept_by_name(store: &dyn Store) {

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use convoke_adapters::postgres::{PostgresStore, enqueue_in};
+use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::{JobSpec, NewJob, Priority, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, limits};
+use convoke_testkit::conformance::store::schedules::{schedule, schedule_name, tick_job};
 use convoke_testkit::conformance::store::stage;
 use convoke_testkit::process::{SharedPostgres, eventually};
 use jiff::Timestamp;
@@ -200,6 +202,84 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
     assert_eq!(counts().await.get(Status::Pending), 8);
     open.commit().await.expect("commits");
     assert_eq!(counts().await.get(Status::Pending), 10);
+}
+
+fn keyed(key: String) -> NewJob {
+    NewJob { id: JobId(Uuid::now_v7()), unique_key: Some(key), ..stage::job(1) }
+}
+
+/// What is to be expected of each of the calls that are made at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Stored,
+    Locked,
+    Invalid,
+}
+
+#[tokio::test]
+async fn a_key_that_an_open_transaction_holds_fails_alone_and_delays_no_other_call() {
+    let (store, mut application, _) = fresh().await;
+    store.insert(vec![stage::job(1)]).await.expect("insert");
+    let open = application.transaction().await.expect("begins");
+    enqueue(&open, "'t', queue => 'q', unique_key => 'mine'").await.expect("enqueued");
+    enqueue(&open, "'t', queue => 'opened-there'").await.expect("enqueued");
+    enqueue(&open, "'t', queue => 'q', id => '0198c0de-0000-7000-8000-0000000000ff'").await.expect("enqueued");
+    let plain = |queue: String| NewJob { id: JobId(Uuid::now_v7()), queue: stage::queue(&queue), ..stage::job(1) };
+    let taken = JobId("0198c0de-0000-7000-8000-0000000000ff".parse().expect("an id"));
+    let mut calls: Vec<(Fate, Vec<NewJob>)> = Vec::new();
+    for n in 0..30 {
+        calls.push((Fate::Locked, vec![keyed("mine".into())]));
+        calls.push((Fate::Locked, vec![keyed(format!("a{n}")), keyed("mine".into())]));
+        calls.push((Fate::Locked, vec![plain("opened-there".into())]));
+        calls.push((Fate::Locked, vec![NewJob { id: taken, ..plain("q".into()) }]));
+        calls.push((Fate::Stored, vec![keyed(format!("other-{n}"))]));
+        calls.push((Fate::Stored, vec![keyed(format!("first-{n}")), keyed(format!("second-{n}"))]));
+        calls.push((Fate::Stored, vec![plain(format!("new-{n}"))]));
+        calls.push((Fate::Stored, vec![plain("q".into())]));
+    }
+    let mut running = tokio::task::JoinSet::new();
+    for (fate, jobs) in calls {
+        let store = store.clone();
+        running.spawn(async move { (fate, store.insert(jobs).await) });
+    }
+    // The locked ones would take minutes, one after the other.
+    let done =
+        tokio::time::timeout(Duration::from_secs(60), running.join_all()).await.expect("no call waits for another");
+    for (fate, answer) in done {
+        let is = match &answer {
+            Ok(answers) if answers.iter().all(|answer| answer.created) => Fate::Stored,
+            Err(error) if error.is_locked() => Fate::Locked,
+            _ => Fate::Invalid,
+        };
+        assert_eq!(is, fate, "{answer:?}");
+    }
+    open.commit().await.expect("commits");
+    let found = eventually("the key to be free", async || store.insert(vec![keyed("mine".into())]).await.ok()).await;
+    assert!(!found[0].created, "the application's job has it");
+}
+
+#[tokio::test]
+async fn a_schedule_whose_new_queue_is_locked_keeps_no_other_from_firing() {
+    let (store, mut application, _) = fresh().await;
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    let mut ticks = Vec::new();
+    for (n, name) in [(1, "locked"), (2, "free")] {
+        store.put_schedule(Schedule { next_run_at: Some(stage::at(10)), ..schedule(name) }).await.expect("put");
+        ticks.push(Tick {
+            schedule: schedule_name(name),
+            expected: stage::at(10),
+            jobs: vec![NewJob { queue: stage::queue(name), ..tick_job(name, n, 10) }],
+            skip_overlap: false,
+            next_run_at: Some(stage::at(20)),
+        });
+    }
+    let open = application.transaction().await.expect("begins");
+    enqueue(&open, "'t', queue => 'locked'").await.expect("enqueued");
+    let ticked = store.tick(fence, ticks.clone()).await.expect("ticked");
+    assert_eq!((ticked[0].moved, ticked[1].moved, ticked[1].made.len()), (false, true, 1));
+    open.commit().await.expect("commits");
+    let ticked = store.tick(fence, ticks).await.expect("ticked");
+    assert_eq!((ticked[0].moved, ticked[0].made.len(), ticked[1].moved), (true, 1, false));
 }
 
 #[tokio::test]

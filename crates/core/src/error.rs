@@ -8,6 +8,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The field that a refused token is reported under. No request has one of this name.
 const TOKEN_FIELD: &str = "token";
 
+/// What an [`Error::locked`] says is unavailable.
+const LOCKED: &str = "a unique key, id or new queue of the request";
+
 /// What a port answers when it cannot do as asked. Those who asked in one go may each be given a copy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -46,6 +49,19 @@ impl Error {
     /// Whether the same call may succeed later without anything else being changed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unknown { .. })
+    }
+
+    /// Another transaction, which may stay open for long, has locked a unique key, an id or a new queue that the request
+    /// needs. Nothing happened; requests for others are not affected.
+    pub fn locked() -> Self {
+        Error::unavailable(
+            LOCKED,
+            "another transaction that is still open has locked it; try again when that has ended",
+        )
+    }
+
+    pub fn is_locked(&self) -> bool {
+        matches!(self, Error::Unavailable { what: LOCKED, .. })
     }
 
     /// The caller was turned away for who it is, not for what it asked: a token is missing, wrong or of another role.

@@ -40,6 +40,7 @@ pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Resul
         return Err(Invalid::too_large("jobs", message).into());
     }
     check(&jobs)?;
+    let jobs: Vec<&NewJob> = jobs.iter().collect();
     let columns = Columns::of(&jobs);
     // Where the connection breaks, so does the caller's transaction.
     let rows = client.query(STORE_JOBS, &columns.params()).await.map_err(|error| Failure::from(error).told("store"))?;

@@ -22,6 +22,8 @@ pub(super) enum Failure {
     Database(tokio_postgres::Error),
     /// The commit may have happened.
     Doubtful(tokio_postgres::Error),
+    /// The statement succeeded, except for a part that was undone: the error of that part, by code and message.
+    Undone(String, String),
     /// A row that nobody could have written.
     Unreadable(String),
     /// No answer for longer than anybody waits.
@@ -40,12 +42,21 @@ impl Failure {
         matches!(error.code(), Some(code) if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code))
     }
 
+    /// Another transaction keeps a lock that is needed.
+    pub(super) fn is_locked(&self) -> bool {
+        match self {
+            Failure::Database(error) | Failure::Doubtful(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
+            Failure::Undone(code, _) => code == SqlState::LOCK_NOT_AVAILABLE.code(),
+            _ => false,
+        }
+    }
+
     /// The connection is of no more use.
     pub(super) fn is_disconnection(&self) -> bool {
         match self {
             Failure::Database(error) | Failure::Doubtful(error) => error.code().is_none_or(is_farewell),
             Failure::Late(_) => true,
-            Failure::Refused(_) | Failure::Unreadable(_) => false,
+            Failure::Refused(_) | Failure::Unreadable(_) | Failure::Undone(..) => false,
         }
     }
 
@@ -56,6 +67,7 @@ impl Failure {
             Failure::Unreadable(message) => Error::unavailable(what, message),
             Failure::Late(Kind::Read) => Error::unavailable(what, format!("no answer within {PATIENCE:?}")),
             Failure::Late(Kind::Write) => Error::unknown(what, format!("no answer within {PATIENCE:?}")),
+            Failure::Undone(code, message) => describe_code(what, &code, &message),
             Failure::Database(error) => describe(what, &error),
             // A refusal was said aloud: it is known that nothing happened. Unless it was the server's farewell, which may
             // come when the commit is done.
@@ -72,11 +84,16 @@ fn is_farewell(code: &SqlState) -> bool {
 
 fn describe(what: &'static str, error: &tokio_postgres::Error) -> Error {
     let Some(refusal) = error.as_db_error() else { return Error::unavailable(what, in_words(error)) };
-    match refusal.code().code() {
-        QUEUES_LIMIT => Invalid::new("queue", refusal.message()).into(),
+    describe_code(what, refusal.code().code(), refusal.message())
+}
+
+fn describe_code(what: &'static str, code: &str, message: &str) -> Error {
+    match code {
+        QUEUES_LIMIT => Invalid::new("queue", message).into(),
         // Values that no column can hold.
-        code if code.starts_with("22") => Invalid::new(what, refusal.message()).into(),
-        _ => Error::unavailable(what, in_words(error)),
+        _ if code.starts_with("22") => Invalid::new(what, message).into(),
+        _ if code == SqlState::LOCK_NOT_AVAILABLE.code() => Error::locked(),
+        _ => Error::unavailable(what, format!("{message} ({code})")),
     }
 }
 

@@ -4,19 +4,23 @@
 //! statement for all that wait. The rest (a unique key, a tick, a new queue) are looked at one by one, inside the database,
 //! by the same function that serves applications' own transactions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::{JobId, JobType, QueueName, Result};
+use convoke_core::{Error, JobId, JobType, QueueName, Result};
+use parking_lot::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::failure::{self, Failure};
-use super::lane::{BYTES_PER_WEIGHT, Work};
+use super::lane::{Apart, BYTES_PER_WEIGHT, Work};
 use super::names::{Named, Names};
 use super::rows::{check_exact, duration_micros, get, jitter_code, job_id, micros};
 use super::server::{Hot, Ways, lent};
@@ -30,10 +34,14 @@ pub(super) struct Plain {
 
 pub(super) struct PlainInsert;
 
+/// An insert waits for another transaction's commit, but not for one that an application keeps open.
+const LOCK_TIMEOUT: &str = "lock_timeout=250";
+
 #[async_trait]
 impl Work for PlainInsert {
     type Item = Plain;
     type Answer = Enqueued;
+    const LOCK_TIMEOUT: &'static str = LOCK_TIMEOUT;
 
     fn weight(item: &Plain) -> usize {
         1 + item.job.args.as_str().len() / BYTES_PER_WEIGHT
@@ -91,18 +99,26 @@ impl Work for PlainInsert {
         let mut created = rows.iter().map(|row| get(row, 0)).collect::<failure::Result<HashSet<Uuid>>>()?;
         Ok(ids.iter().map(|id| Enqueued { id: JobId(*id), created: created.remove(id) }).collect())
     }
+
+    async fn run_apart(&self, hot: &mut Hot, items: &[Plain], calls: &[Range<usize>]) -> Option<Apart<Enqueued>> {
+        let jobs: Vec<&NewJob> = items.iter().map(|item| &item.job).collect();
+        Some(store_calls(hot, &jobs, calls).await)
+    }
 }
 
 fn retries(job: &NewJob) -> i32 {
     i32::try_from(job.max_retries).unwrap_or(i32::MAX)
 }
 
-pub(super) struct CarefulInsert;
+pub(super) struct CarefulInsert {
+    pub(super) locked: Arc<LockedKeys>,
+}
 
 #[async_trait]
 impl Work for CarefulInsert {
     type Item = NewJob;
     type Answer = Enqueued;
+    const LOCK_TIMEOUT: &'static str = LOCK_TIMEOUT;
 
     fn weight(item: &NewJob) -> usize {
         // Each is a dozen statements.
@@ -111,9 +127,83 @@ impl Work for CarefulInsert {
 
     async fn run(&self, hot: &mut Hot, jobs: &[NewJob]) -> failure::Result<Vec<Enqueued>> {
         let statement = hot.prepared(STORE_JOBS).await?;
-        let columns = Columns::of(jobs);
+        let jobs: Vec<&NewJob> = jobs.iter().collect();
+        let columns = Columns::of(&jobs);
         let rows = hot.client.query(&statement, &columns.params()).await.map_err(Failure::of_commit)?;
         enqueued(&rows)
+    }
+
+    async fn run_apart(&self, hot: &mut Hot, jobs: &[NewJob], calls: &[Range<usize>]) -> Option<Apart<Enqueued>> {
+        let jobs: Vec<&NewJob> = jobs.iter().collect();
+        Some(store_calls(hot, &jobs, calls).await)
+    }
+
+    fn found_locked(&self, jobs: &[NewJob]) {
+        self.locked.remember(jobs);
+    }
+}
+
+/// Stores the jobs of several calls in one statement, which commits those that nothing is in the way of.
+async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) -> Apart<Enqueued> {
+    let statement = hot.prepared(include_str!("sql/store_calls.sql")).await?;
+    let columns = Columns::of(jobs);
+    let numbers: Vec<i32> = (0..).zip(calls).flat_map(|(number, call)| call.clone().map(move |_| number)).collect();
+    let mut params = columns.params().to_vec();
+    params.push(&numbers);
+    let rows = hot.client.query(&statement, &params).await.map_err(Failure::of_commit)?;
+    let mut answers: Vec<failure::Result<Vec<Enqueued>>> = calls.iter().map(|_| Ok(Vec::new())).collect();
+    for row in &rows {
+        let number: i32 = get(row, 0)?;
+        let answer = usize::try_from(number).ok().and_then(|number| answers.get_mut(number));
+        let answer = answer.ok_or_else(|| Failure::Unreadable(format!("a call is missing: {number}")))?;
+        if let Some(code) = get::<Option<String>>(row, 3)? {
+            *answer = Err(Failure::Undone(code, get(row, 4)?));
+        } else if let Ok(stored) = answer {
+            stored.push(Enqueued { id: job_id(row, 1)?, created: get(row, 2)? });
+        }
+    }
+    Ok(answers)
+}
+
+/// Unique keys that were found locked a moment ago. A call for one of them is rejected at once, so that retries of many clients
+/// do not make the calls beside them wait again and again.
+#[derive(Debug, Default)]
+pub(super) struct LockedKeys(Mutex<HashMap<String, Instant>>);
+
+impl LockedKeys {
+    /// No longer than clients are told to wait before they retry.
+    const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+    const REMEMBERED_MAX: usize = 10_000;
+
+    /// Remembers the key of a call that has only one: of several it is not known which is locked.
+    fn remember(&self, jobs: &[NewJob]) {
+        let mut keys = jobs.iter().filter_map(|job| job.unique_key.as_ref());
+        let (Some(key), None) = (keys.next(), keys.next()) else { return };
+        let mut locked = self.0.lock();
+        if locked.len() >= Self::REMEMBERED_MAX {
+            locked.retain(|_, at| at.elapsed() < Self::REMEMBERED_FOR);
+        }
+        if locked.len() < Self::REMEMBERED_MAX {
+            locked.insert(key.clone(), Instant::now());
+        }
+    }
+
+    /// `Unavailable` if one of the keys was found locked lately.
+    pub(super) fn check(&self, jobs: &[NewJob]) -> Result<()> {
+        let mut locked = self.0.lock();
+        if locked.is_empty() {
+            return Ok(());
+        }
+        for key in jobs.iter().filter_map(|job| job.unique_key.as_ref()) {
+            match locked.get(key) {
+                Some(at) if at.elapsed() < Self::REMEMBERED_FOR => {
+                    return Err(Error::locked());
+                }
+                Some(_) => drop(locked.remove(key)),
+                None => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -144,9 +234,9 @@ pub(super) struct Columns<'j> {
 }
 
 impl<'j> Columns<'j> {
-    pub(super) fn of(jobs: &'j [NewJob]) -> Self {
-        fn each<'j, T>(jobs: &'j [NewJob], get: impl Fn(&'j NewJob) -> T) -> Vec<T> {
-            jobs.iter().map(get).collect()
+    pub(super) fn of(jobs: &[&'j NewJob]) -> Self {
+        fn each<'j, T>(jobs: &[&'j NewJob], get: impl Fn(&'j NewJob) -> T) -> Vec<T> {
+            jobs.iter().map(|job| get(job)).collect()
         }
         Columns {
             ids: each(jobs, |job| job.id.0),

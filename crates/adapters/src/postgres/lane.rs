@@ -2,12 +2,14 @@
 //!
 //! While one statement is under way the next calls gather, so that a thousand callers who wait cost one commit, not a
 //! thousand. A call is answered when its transaction is committed. Calls of one statement stand or fall together only as long
-//! as nobody notices: where the server refuses it, each call is tried again by itself, so that one bad call cannot fail
-//! another.
+//! as nobody notices: if the server rejects it, the calls are tried again apart from each other, so that one bad call cannot
+//! fail another. Inserts do that in one statement too ([`Work::run_apart`]): a call that waits for a lock which an
+//! application's transaction keeps must not delay those behind it.
 //!
 //! A connection that broke is made anew for the next group. What was under way then is answered with `Unknown`: nobody can
 //! tell whether it happened. A server that cannot be reached is answered with `Unavailable` for as long as it lasts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -35,14 +37,31 @@ pub(super) trait Work: Send + Sync + 'static {
     /// About how many rows an item is worth.
     fn weight(item: &Self::Item) -> usize;
 
+    /// How long a statement waits for a lock.
+    const LOCK_TIMEOUT: &'static str = "lock_timeout=2000";
+
     /// In one transaction, perhaps more than once, never committed more than once. One answer for each item, in order.
     async fn run(&self, hot: &mut Hot, items: &[Self::Item]) -> failure::Result<Vec<Self::Answer>>;
+
+    /// Runs the calls of a rejected group, each of which succeeds or fails by itself, in one transaction. `None` if this work
+    /// cannot do that: then each call gets a transaction of its own.
+    async fn run_apart(&self, _: &mut Hot, _: &[Self::Item], _: &[Range<usize>]) -> Option<Apart<Self::Answer>> {
+        None
+    }
+
+    /// Learns that a call failed because another transaction keeps a lock that it needs.
+    fn found_locked(&self, _: &[Self::Item]) {}
 }
+
+/// The results of calls that were run apart from each other, in order.
+pub(super) type Apart<A> = failure::Result<Vec<failure::Result<Vec<A>>>>;
 
 struct Call<W: Work> {
     items: Vec<W::Item>,
-    reply: oneshot::Sender<Result<Vec<W::Answer>>>,
+    reply: Reply<W>,
 }
+
+type Reply<W> = oneshot::Sender<Result<Vec<<W as Work>::Answer>>>;
 
 pub(super) struct Lane<W: Work> {
     calls: mpsc::Sender<Call<W>>,
@@ -54,7 +73,8 @@ impl<W: Work> Lane<W> {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
         for _ in 0..connections {
-            let hot = patiently(Kind::Read, server.hot(flush)).await.map_err(|failure| failure.told("store"))?;
+            let connected = patiently(Kind::Read, server.hot(flush, W::LOCK_TIMEOUT)).await;
+            let hot = connected.map_err(|failure| failure.told("store"))?;
             let desk = Desk { server: server.clone(), flush, work: Arc::clone(&work), hot: Some(hot) };
             tokio::spawn(desk.serve(Arc::clone(&waiting)));
         }
@@ -109,13 +129,13 @@ impl<W: Work> Desk<W> {
             }
             // The server said no: perhaps only to one of them.
             Err(failure) if replies.len() > 1 && !failure.is_disconnection() => {
-                tracing::debug!(calls = replies.len(), "a group of calls failed: its calls are run one by one");
-                for (range, reply) in replies {
-                    let answer = self.attempt(&items[range]).await;
-                    let _ = reply.send(answer.map_err(|failure| failure.told("store")));
-                }
+                tracing::debug!(calls = replies.len(), "a group of calls was rejected: its calls are run apart");
+                self.commit_apart(&items, replies).await;
             }
             Err(failure) => {
+                if failure.is_locked() {
+                    self.work.found_locked(&items);
+                }
                 let mut replies = replies.into_iter().map(|(_, reply)| reply);
                 let first = replies.next();
                 let error = failure.told("store");
@@ -129,32 +149,79 @@ impl<W: Work> Desk<W> {
         }
     }
 
+    async fn commit_apart(&mut self, items: &[W::Item], replies: Vec<(Range<usize>, Reply<W>)>) {
+        let ranges: Vec<Range<usize>> = replies.iter().map(|(range, _)| range.clone()).collect();
+        let answers = match self.attempt_apart(items, &ranges).await {
+            Some(Ok(answers)) => answers,
+            Some(Err(failure)) => {
+                let error = failure.told("store");
+                return replies.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
+            }
+            None => {
+                for (range, reply) in replies {
+                    let answer = self.attempt(&items[range]).await;
+                    let _ = reply.send(answer.map_err(|failure| failure.told("store")));
+                }
+                return;
+            }
+        };
+        for ((range, reply), answer) in replies.into_iter().zip(answers) {
+            if answer.as_ref().is_err_and(Failure::is_locked) {
+                self.work.found_locked(&items[range]);
+            }
+            let _ = reply.send(answer.map_err(|failure| failure.told("store")));
+        }
+    }
+
+    async fn attempt_apart(&mut self, items: &[W::Item], ranges: &[Range<usize>]) -> Option<Apart<W::Answer>> {
+        let work = Arc::clone(&self.work);
+        let hot = match self.connected().await {
+            Ok(hot) => hot,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let run = async { work.run_apart(hot, items, ranges).await.transpose() };
+        let done = patiently(Kind::Write, run).await.transpose();
+        if let Some(Err(failure)) = &done {
+            self.put_right(failure.is_disconnection()).await;
+        }
+        done
+    }
+
+    /// Returns the connection, a new one if it broke.
+    async fn connected(&mut self) -> failure::Result<&mut Hot> {
+        let hot = match self.hot.take().filter(|hot| !hot.client.is_closed()) {
+            Some(hot) => hot,
+            // Nothing was sent yet: whatever goes wrong, nothing happened.
+            None => patiently(Kind::Read, self.server.hot(self.flush, W::LOCK_TIMEOUT)).await.map_err(unsent)?,
+        };
+        Ok(self.hot.insert(hot))
+    }
+
     async fn attempt(&mut self, items: &[W::Item]) -> failure::Result<Vec<W::Answer>> {
+        let work = Arc::clone(&self.work);
         let mut collisions = 0;
         loop {
-            let hot = match &mut self.hot {
-                Some(hot) if !hot.client.is_closed() => hot,
-                none => {
-                    // Nothing was sent yet: whatever goes wrong, nothing happened.
-                    let connected = patiently(Kind::Read, self.server.hot(self.flush)).await;
-                    none.insert(connected.map_err(unsent)?)
-                }
-            };
-            match patiently(Kind::Write, self.work.run(hot, items)).await {
+            let hot = self.connected().await?;
+            match patiently(Kind::Write, work.run(hot, items)).await {
                 Err(failure) if failure.is_collision() && collisions < COLLISIONS_MAX => {
                     collisions += 1;
                     self.recover().await;
                 }
                 Err(failure) => {
-                    if failure.is_disconnection() {
-                        self.hot = None;
-                    } else {
-                        self.recover().await;
-                    }
+                    self.put_right(failure.is_disconnection()).await;
                     return Err(failure);
                 }
                 done => return done,
             }
+        }
+    }
+
+    /// Makes the connection usable after a failure, or gives it up.
+    async fn put_right(&mut self, is_broken: bool) {
+        if is_broken {
+            self.hot = None;
+        } else {
+            self.recover().await;
         }
     }
 

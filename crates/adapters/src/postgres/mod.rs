@@ -50,7 +50,7 @@ use convoke_core::{Error, Result};
 
 use dispatch::DispatchWork;
 pub use enqueue::enqueue_in;
-use insert::{CarefulInsert, PlainInsert};
+use insert::{CarefulInsert, LockedKeys, PlainInsert};
 use lane::Lane;
 pub use leases::PostgresLeases;
 use names::Names;
@@ -69,8 +69,10 @@ const CLIENT_LISTS: usize = 2;
 const CLIENT_WRITES: usize = 2;
 /// Connections for bookkeeping.
 const BOOKKEEPERS: usize = 3;
-/// Connections that insert, and that record: while one waits for the disk, the other works.
+/// Connections for each kind of insert, and for records: while one waits for the disk or for a lock, the other works.
 const BUSY: usize = 2;
+/// A client's write does not wait for long for a lock that an application's transaction keeps.
+const CLIENT_LOCK_TIMEOUT: &str = "lock_timeout=500";
 
 /// A store in a PostgreSQL database. Clones are the same store; its connections are closed when the last is dropped.
 #[derive(Clone)]
@@ -88,19 +90,22 @@ impl PostgresStore {
         migrate::migrate(&server).await?;
         let names = Arc::new(Names::default());
         let named = || Arc::clone(&names);
+        let locked = Arc::new(LockedKeys::default());
         let engine = Engine {
             duties: server.pool(DUTIES, Flush::Now).await?,
             client_reads: server.pool(CLIENT_READS, Flush::Now).await?,
             client_lists: server.pool(CLIENT_LISTS, Flush::Now).await?,
-            client_writes: server.pool(CLIENT_WRITES, Flush::Now).await?,
+            client_writes: server.pool_with(CLIENT_WRITES, Flush::Now, &[CLIENT_LOCK_TIMEOUT]).await?,
             bookkeepers: server.pool(BOOKKEEPERS, Flush::Later).await?,
             inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert).await?,
-            careful_inserts: Lane::start(&server, Flush::Now, 1, CarefulInsert).await?,
+            careful_inserts: Lane::start(&server, Flush::Now, BUSY, CarefulInsert { locked: Arc::clone(&locked) })
+                .await?,
             dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::new(named())).await?,
             records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }).await?,
             judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }).await?,
             leases: PostgresLeases::of(&server).await?,
             names,
+            locked,
         };
         Ok(PostgresStore { engine: Arc::new(engine), for_clients: false })
     }

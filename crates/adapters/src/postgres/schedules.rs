@@ -76,11 +76,24 @@ pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> R
 }
 
 pub(super) async fn tick(db: &mut Client, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {
-    let transaction = db.transaction().await?;
+    let mut transaction = db.transaction().await?;
     hold(&transaction, fence, "tick").await?;
+    transaction.batch_execute("set local lock_timeout = 200").await?;
     let mut ticked = Vec::with_capacity(ticks.len());
     for tick in ticks {
-        ticked.push(tick_one(&transaction, tick).await?);
+        let savepoint = transaction.savepoint("tick").await?;
+        match tick_one(&savepoint, tick).await {
+            // An application's open transaction has just created its queue or its type. It stays due, and the others fire.
+            Err(failure) if failure.is_locked() => {
+                savepoint.rollback().await?;
+                tracing::warn!(schedule = %tick.schedule, "its new queue or type is locked by another transaction: its tick waits");
+                ticked.push(Ticked::default());
+            }
+            done => {
+                ticked.push(done?);
+                savepoint.commit().await?;
+            }
+        }
     }
     commit(transaction).await?;
     Ok(ticked)
@@ -100,7 +113,7 @@ async fn tick_one(transaction: &Transaction<'_>, tick: &Tick) -> Result<Ticked> 
         if tick.skip_overlap && get(&transaction.query_one(&live, &[&name]).await?, 0)? {
             continue;
         }
-        let columns = Columns::of(std::slice::from_ref(job));
+        let columns = Columns::of(&[job]);
         for enqueued in enqueued(&transaction.query(&store, &columns.params()).await?)? {
             if enqueued.created {
                 made.push(enqueued.id);

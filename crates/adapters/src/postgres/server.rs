@@ -35,14 +35,8 @@ pub(super) const COLLISIONS_MAX: u32 = 5;
 
 /// Estimates go wrong when a table grows after its plan was made, and a compiler of expressions only costs.
 const STEADY: [&str; 2] = ["jit=off", "enable_seqscan=off"];
-const BUSY: [&str; 5] = [
-    "plan_cache_mode=force_generic_plan",
-    "enable_bitmapscan=off",
-    "enable_hashjoin=off",
-    "enable_mergejoin=off",
-    // Somebody's open transaction may hold the key of one call: the others of its group do not wait long for it.
-    "lock_timeout=2000",
-];
+const BUSY: [&str; 4] =
+    ["plan_cache_mode=force_generic_plan", "enable_bitmapscan=off", "enable_hashjoin=off", "enable_mergejoin=off"];
 
 /// Whether a commit is on the disk before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +70,11 @@ impl Server {
 
     /// A pool of open connections: what a node needs of the server does not depend on what it does.
     pub(super) async fn pool(&self, size: usize, flush: Flush) -> Result<Ways> {
-        let settings = [&STEADY[..], &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()]].concat();
+        self.pool_with(size, flush, &[]).await
+    }
+
+    pub(super) async fn pool_with(&self, size: usize, flush: Flush, further: &[&'static str]) -> Result<Ways> {
+        let settings = [&STEADY[..], &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()], further].concat();
         let manager = Manager::from_config(
             self.address.session("convoke", &settings),
             self.tls.clone(),
@@ -137,8 +135,8 @@ impl Server {
     }
 
     /// A connection for one busy verb.
-    pub(super) async fn hot(&self, flush: Flush) -> failure::Result<Hot> {
-        let settings = [&STEADY[..], &BUSY, &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, flush.setting()]].concat();
+    pub(super) async fn hot(&self, flush: Flush, lock_timeout: &str) -> failure::Result<Hot> {
+        let settings = [&STEADY[..], &BUSY, &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, lock_timeout, flush.setting()]].concat();
         let client = self.connect(&settings).await?;
         // Held for as long as the connection lives. Losing it would cost a wait, no correctness.
         let take = "select s from generate_series(1, $1) s \

@@ -13,7 +13,7 @@ use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, Worker
 use jiff::Timestamp;
 
 use super::dispatch::{DispatchWork, Order};
-use super::insert::{self, CarefulInsert, PlainInsert, Way};
+use super::insert::{self, CarefulInsert, LockedKeys, PlainInsert, Way};
 use super::lane::Lane;
 use super::leases::PostgresLeases;
 use super::names::Names;
@@ -35,6 +35,7 @@ pub(super) struct Engine {
     pub(super) judgements: Lane<JudgeWork>,
     pub(super) leases: PostgresLeases,
     pub(super) names: Arc<Names>,
+    pub(super) locked: Arc<LockedKeys>,
 }
 
 impl PostgresStore {
@@ -78,6 +79,7 @@ impl EpochStore for PostgresStore {
 impl JobStore for PostgresStore {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         insert::check(&jobs)?;
+        self.engine.locked.check(&jobs)?;
         match insert::way(self.reads(), &self.engine.names, jobs).await? {
             Way::Fast(jobs) => self.engine.inserts.call(jobs).await,
             Way::Careful(jobs) => self.engine.careful_inserts.call(jobs).await,

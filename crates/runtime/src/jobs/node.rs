@@ -100,7 +100,9 @@ impl Trouble {
     pub fn note<T>(&self, answer: Result<T>) -> Result<T> {
         match &answer {
             Ok(_) => *self.0.lock() = None,
-            Err(error) if error.is_transient() => *self.0.lock() = Some((Instant::now(), error.to_string())),
+            Err(error) if error.is_transient() && !error.is_locked() => {
+                *self.0.lock() = Some((Instant::now(), error.to_string()))
+            }
             Err(_) => {}
         }
         answer

@@ -115,7 +115,8 @@ begin
 end
 $$;
 
--- Jobs in order, all or nothing. Keys are locked in one order first, so that two batches cannot wait for each other.
+-- Jobs in order, all or nothing. Keys, new queues and new types are locked in one order first, so that two batches cannot wait
+-- for each other.
 create function convoke_store_jobs(
     ids uuid[], types text[], queues text[], args text[], priorities smallint[], max_retries int[],
     retry_initials bigint[], retry_multipliers float8[], retry_maxs bigint[], retry_jitters smallint[],
@@ -126,6 +127,12 @@ language plpgsql set search_path from current as $$
 begin
     perform convoke_key_holder(k.key, 0)
     from (select distinct key collate "C" as key from unnest(keys) key where key is not null order by 1) k;
+    perform convoke_open_queue(n.name)
+    from (select distinct name collate "C" as name from unnest(queues) name order by 1) n
+    where not exists (select 1 from convoke_queues q where q.name = n.name);
+    perform convoke_open_type(n.name)
+    from (select distinct name collate "C" as name from unnest(types) name order by 1) n
+    where not exists (select 1 from convoke_types t where t.name = n.name);
     return query
         select s.id, s.created
         from generate_subscripts(ids, 1) n
@@ -133,6 +140,44 @@ begin
             ids[n], types[n], queues[n], args[n], priorities[n], max_retries[n], retry_initials[n],
             retry_multipliers[n], retry_maxs[n], retry_jitters[n], timeouts[n], correlations[n], keys[n], key_untils[n],
             created_ats[n], run_ats[n], schedules[n]) s;
+end
+$$;
+
+-- Jobs of several calls, of which each is all or nothing by itself; `calls` has the number of each job's call, in order. A call
+-- that is rejected, or that needs a lock which another transaction keeps, is undone and reported by its error. The others are
+-- stored. Waits are short: a key that another transaction holds may stay locked for long.
+create function convoke_store_calls(
+    calls int[], ids uuid[], types text[], queues text[], args text[], priorities smallint[], max_retries int[],
+    retry_initials bigint[], retry_multipliers float8[], retry_maxs bigint[], retry_jitters smallint[],
+    timeouts bigint[], correlations text[], keys text[], key_untils bigint[], created_ats bigint[],
+    run_ats bigint[], schedules text[]
+) returns table (call int, id uuid, created boolean, error_code text, error_message text)
+language plpgsql set search_path from current set lock_timeout = '20ms' as $$
+declare
+    began timestamptz := clock_timestamp();
+    a     int := 1;
+    z     int;
+begin
+    while a <= cardinality(ids) loop
+        z := a;
+        while z < cardinality(ids) and calls[z + 1] = calls[a] loop
+            z := z + 1;
+        end loop;
+        if clock_timestamp() - began > interval '200 ms' then
+            perform set_config('lock_timeout', '1ms', true);
+        end if;
+        begin
+            return query
+                select calls[a], s.id, s.created, null::text, null::text
+                from convoke_store_jobs(
+                    ids[a:z], types[a:z], queues[a:z], args[a:z], priorities[a:z], max_retries[a:z], retry_initials[a:z],
+                    retry_multipliers[a:z], retry_maxs[a:z], retry_jitters[a:z], timeouts[a:z], correlations[a:z],
+                    keys[a:z], key_untils[a:z], created_ats[a:z], run_ats[a:z], schedules[a:z]) s;
+        exception when others then
+            return query select calls[a], null::uuid, null::boolean, sqlstate::text, sqlerrm::text;
+        end;
+        a := z + 1;
+    end loop;
 end
 $$;
 

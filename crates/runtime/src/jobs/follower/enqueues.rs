@@ -4,6 +4,7 @@
 //! commit. A node that dies in between leaves it to the others, who may insert it again: the client made the ids. While the
 //! store is away nothing is acknowledged and everything tried again. A message that cannot be read, or a job that the store
 //! refuses, is set aside with the reason, and hinders no other; so is one that too many nodes were given and never inserted.
+//! A job whose unique key is locked by an application's open transaction goes to the end of the channel again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use convoke_core::jobs::wire::Enqueue;
 use convoke_core::limits::BATCH_BYTES_MAX;
 use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, Result};
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -26,6 +28,8 @@ const BATCH_MAX: usize = 500;
 const DELIVERIES_MAX: u32 = 10;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long is waited before jobs whose unique keys are locked are tried again.
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// A job that was read, and what it was read from.
 struct Entry {
@@ -109,7 +113,7 @@ async fn poison(node: &Node, body: Bytes, reason: &(dyn std::fmt::Display + Sync
     telemetry::poison(node, node.channels.enqueue(), body, reason).await;
 }
 
-/// Inserts all of them; where the store finds one at fault, each by itself. Waits for a store that is away.
+/// Inserts all of them as one batch; if the store rejects one, all at once but each by itself. Waits for a store that is away.
 async fn insert(node: &Node, batch: Vec<Entry>) -> Result<()> {
     if batch.is_empty() {
         return Ok(());
@@ -117,13 +121,22 @@ async fn insert(node: &Node, batch: Vec<Entry>) -> Result<()> {
     let jobs: Vec<NewJob> = batch.iter().map(|entry| entry.job.clone()).collect();
     match insert_until_stored(node, jobs).await {
         Err(Error::Invalid(_)) => {}
+        Err(error) if error.is_locked() => {}
         done => return done,
     }
-    for Entry { job, body } in batch {
-        match insert_until_stored(node, vec![job]).await {
+    let each = batch.into_iter().map(async |Entry { job, body }| (body, insert_until_stored(node, vec![job]).await));
+    let mut locked = Vec::new();
+    for (body, inserted) in join_all(each).await {
+        match inserted {
             Err(Error::Invalid(invalid)) => poison(node, body, &invalid).await,
+            Err(error) if error.is_locked() => locked.push((node.channels.enqueue(), body)),
             done => done?,
         }
+    }
+    if !locked.is_empty() {
+        node.bus().push(locked).await?;
+        // They may be all there is.
+        tokio::time::sleep(LOCKED_PAUSE).await;
     }
     Ok(())
 }
@@ -132,7 +145,7 @@ async fn insert_until_stored(node: &Node, jobs: Vec<NewJob>) -> Result<()> {
     let mut pause = PAUSE_FIRST;
     loop {
         match requests::insert(node, jobs.clone()).await {
-            Err(error) if error.is_transient() => {
+            Err(error) if error.is_transient() && !error.is_locked() => {
                 node.outages.failed("enqueues over the bus", &error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);

@@ -262,6 +262,8 @@ async fn a_key_that_an_open_transaction_holds_fails_alone_and_delays_no_other_ca
 async fn a_schedule_whose_new_queue_is_locked_keeps_no_other_from_firing() {
     let (store, mut application, _) = fresh().await;
     let fence = store.seal(Epoch(1)).await.expect("seal");
+    // The type of all jobs here is known: only a queue is new.
+    store.insert(vec![stage::job(9)]).await.expect("insert");
     let mut ticks = Vec::new();
     for (n, name) in [(1, "locked"), (2, "free")] {
         store.put_schedule(Schedule { next_run_at: Some(stage::at(10)), ..schedule(name) }).await.expect("put");

@@ -61,7 +61,8 @@ const BUSY: &str = "set jit = off; set enable_seqscan = off; set plan_cache_mode
 
 async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
     client.batch_execute(&format!("deallocate all; prepare busy as {sql}")).await.expect("prepared");
-    let rows = client.query(&format!("explain execute busy({arguments})"), &[]).await.expect("explained");
+    let arguments = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
+    let rows = client.query(&format!("explain execute busy{arguments}"), &[]).await.expect("explained");
     rows.iter().map(|row| format!("{}\n", row.get::<_, String>(0))).collect()
 }
 
@@ -156,6 +157,78 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
             }
         }
     }
+}
+
+/// Statements by which duties look for runs in flight, and the index that each must use.
+fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
+    let in_flight = |range: &str, order: &str| {
+        include_str!("../src/postgres/sql/in_flight.sql").replace("{range}", range).replace("{order}", order)
+    };
+    vec![
+        (
+            in_flight("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
+            "'00000000-0000-0000-0000-000000000000', 'w7', null, null, null, false, '{}', 1000",
+            vec!["using convoke_runs_of_worker", "Index Cond: ((ROW(worker, id) >= ROW("],
+        ),
+        (
+            in_flight("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
+            "'00000000-0000-0000-0000-000000000000', null, 'n7', null, null, false, '{}', 1000",
+            vec!["using convoke_runs_of_owner", "Index Cond: ((ROW(owner, id) >= ROW("],
+        ),
+        (
+            in_flight("r.ownership >= 2 and r.id >= $1", "r.id"),
+            "'00000000-0000-0000-0000-000000000000', null, null, null, null, true, '{}', 1000",
+            vec!["using convoke_runs_moving"],
+        ),
+        (
+            include_str!("../src/postgres/sql/holders.sql").to_owned(),
+            "",
+            vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"],
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn duties_find_the_runs_of_a_worker_or_an_owner_by_index_whatever_the_server_thinks_of_the_table() {
+    let url = SharedPostgres::get().create_database();
+    drop(PostgresStore::connect(&url).await.expect("connects"));
+    let client = connect(&url).await;
+    // The settings of a pool.
+    let settings = "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off";
+    client.batch_execute(settings).await.expect("set");
+    for step in 0..3 {
+        match step {
+            0 => {}
+            1 => client.batch_execute("vacuum analyze").await.expect("analysed"),
+            _ => add_runs(&client, 50_000).await,
+        }
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.expect("set");
+            for (sql, arguments, seen) in duties() {
+                let plan = plan(&client, &sql, arguments).await;
+                for what in seen {
+                    assert!(plan.contains(what), "{what} at step {step}, {mode}:\n{plan}");
+                }
+                for unwanted in ["convoke_runs_pkey", "Sort"] {
+                    assert!(!plan.contains(unwanted), "{unwanted} at step {step}, {mode}:\n{plan}");
+                }
+            }
+        }
+    }
+}
+
+/// Adds runs in flight: half of them one worker's and one owner's, the rest of many.
+async fn add_runs(client: &Client, count: usize) {
+    let sql = format!(
+        "insert into convoke_runs (id, execution_id, seq, due_at, dispatched_at, log_seq, queue_id, type_id, attempt, worker, owner,
+                                   ownership)
+         select gen_random_uuid(), gen_random_uuid(), n, n, n, 0, 1, 1, 1,
+                'w' || case when n % 2 = 0 then 0 else n % 100 end, 'n' || case when n % 2 = 0 then 0 else n % 10 end,
+                case when n % 1000 = 0 then 2 else 1 end
+         from generate_series(1, {count}) n"
+    );
+    client.batch_execute(&sql).await.expect("added");
+    client.batch_execute("vacuum analyze").await.expect("analysed");
 }
 
 #[tokio::test]

@@ -316,3 +316,36 @@ async fn the_log_starts_over_while_writers_go_on() {
     }
     assert!(largest < 200 << 20, "the log grew to {largest} bytes");
 }
+
+/// How SQLite would run a statement.
+fn plan(raw: &rusqlite::Connection, sql: &str) -> String {
+    let mut statement = raw.prepare(&format!("explain query plan {sql}")).expect("prepared");
+    let mut rows = statement.raw_query();
+    let mut plan = String::new();
+    while let Some(row) = rows.next().expect("explained") {
+        plan += &format!("{}\n", row.get::<_, String>(3).expect("text"));
+    }
+    plan
+}
+
+#[test]
+fn runs_of_a_worker_or_an_owner_are_found_by_index() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let in_flight = |index: &str, key: &str| {
+        include_str!("../src/sqlite/sql/in_flight.sql").replace("{index}", index).replace("{key}", key)
+    };
+    for (sql, expected) in [
+        (in_flight("jobs_of_worker", "j.worker = ?2"), "SEARCH j USING INDEX jobs_of_worker (worker=? AND id>?)"),
+        (in_flight("jobs_of_owner", "j.owner = ?3"), "SEARCH j USING INDEX jobs_of_owner (owner=? AND id>?)"),
+        (in_flight("jobs_moving", "j.ownership >= 2"), "SEARCH j USING INDEX jobs_moving (id>?)"),
+        (in_flight("jobs_in_flight", "true"), "SEARCH j USING INDEX jobs_in_flight (id>?)"),
+        (include_str!("../src/sqlite/sql/holders.sql").into(), "SEARCH j USING INDEX jobs_of_owner (owner>?)"),
+    ] {
+        let plan = plan(&raw, &sql);
+        assert!(plan.contains(expected), "{expected}:\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+}

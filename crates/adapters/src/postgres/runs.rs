@@ -4,11 +4,14 @@ use std::collections::HashMap;
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::{Ownership, Status};
-use convoke_core::ports::store::{Handover, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned};
+use convoke_core::ports::store::{
+    Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
+};
 use convoke_core::{JobId, NodeId, WorkerId};
 use deadpool_postgres::Client;
 use jiff::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::counts::{self, Moves, SHARED_SLOT};
@@ -128,12 +131,39 @@ pub(super) async fn in_flight(
         Some(JobId(last)) if last.is_max() => return Ok(Vec::new()),
         Some(JobId(last)) => Uuid::from_u128(last.as_u128() + 1),
     };
-    let statement = db.prepare_cached(include_str!("sql/in_flight.sql")).await?;
     let worker = filter.worker.as_ref().map(WorkerId::as_str);
     let owner = filter.owner.as_ref().map(NodeId::as_str);
-    let unclaimed = filter.unclaimed_before.map(micros);
-    let rows = db.query(&statement, &[&from, &worker, &owner, &unclaimed, &filter.moving, &limit(most)]).await?;
-    rows.iter().map(read_run).collect()
+    let (unclaimed, unowned) = (filter.unclaimed_before.map(micros), filter.unowned_before.map(micros));
+    let executions: Vec<Uuid> = filter.executions.iter().map(|execution| execution.0).collect();
+    let statement = db.prepare_cached(&in_flight_sql(filter)).await?;
+    let params: [&(dyn ToSql + Sync); 8] =
+        [&from, &worker, &owner, &unclaimed, &unowned, &filter.moving, &executions, &limit(most)];
+    db.query(&statement, &params).await?.iter().map(read_run).collect()
+}
+
+/// The statement for a filter, by the index that serves it. The order is written so that no other index has it: else the server
+/// might walk all runs in flight in the order of their ids, hoping to meet enough soon.
+fn in_flight_sql(filter: &InFlightFilter) -> String {
+    let (range, order) = match filter {
+        InFlightFilter { worker: Some(_), .. } => ("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
+        InFlightFilter { owner: Some(_), .. } => ("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
+        InFlightFilter { moving: true, .. } => ("r.ownership >= 2 and r.id >= $1", "r.id"),
+        _ => ("r.id >= $1", "r.id"),
+    };
+    include_str!("sql/in_flight.sql").replace("{range}", range).replace("{order}", order)
+}
+
+pub(super) async fn holders(db: &Client) -> Result<Holders> {
+    let statement = db.prepare_cached(include_str!("sql/holders.sql")).await?;
+    let mut holders = Holders::default();
+    for row in db.query(&statement, &[]).await? {
+        if get(&row, 0)? {
+            holders.workers.extend(worker_id_option(&row, 1)?);
+        } else {
+            holders.owners.extend(node_id_option(&row, 1)?);
+        }
+    }
+    Ok(holders)
 }
 
 fn read_run(row: &Row) -> Result<InFlight> {

@@ -148,6 +148,10 @@ impl RunStore for PostgresStore {
         lent!(Read, self.reads(), |db| runs::in_flight(db, &filter, after, limit))
     }
 
+    async fn holders(&self) -> Result<Holders> {
+        lent!(Read, self.reads(), |db| runs::holders(db))
+    }
+
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
         lent!(Read, self.reads(), |db| runs::overdue(db, now, limit))
     }

@@ -2,7 +2,9 @@
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::{Ownership, Status};
-use convoke_core::ports::store::{Handover, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned};
+use convoke_core::ports::store::{
+    Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
+};
 use convoke_core::{JobId, NodeId, QueueName, WorkerId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -67,7 +69,16 @@ pub(super) fn in_flight(
     after: Option<JobId>,
     limit: usize,
 ) -> Result<Vec<InFlight>> {
-    let mut statement = db.prepare_cached(include_str!("sql/in_flight.sql"))?;
+    let (index, key) = match filter {
+        InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "j.worker = ?2"),
+        InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "j.owner = ?3"),
+        InFlightFilter { moving: true, .. } => ("jobs_moving", "j.ownership >= 2"),
+        _ => ("jobs_in_flight", "true"),
+    };
+    let sql = include_str!("sql/in_flight.sql").replace("{index}", index).replace("{key}", key);
+    let mut statement = db.prepare_cached(&sql)?;
+    let executions: Vec<String> = filter.executions.iter().map(|id| format!("{:X}", id.0.simple())).collect();
+    let executions = (!executions.is_empty()).then(|| format!("[\"{}\"]", executions.join("\",\"")));
     // Nothing sorts before the empty blob.
     let after = after.map(|id| id.0.into_bytes().to_vec()).unwrap_or_default();
     let runs = statement.query_map(
@@ -76,12 +87,28 @@ pub(super) fn in_flight(
             filter.worker.as_ref().map(WorkerId::as_str),
             filter.owner.as_ref().map(NodeId::as_str),
             filter.unclaimed_before.map(micros),
+            filter.unowned_before.map(micros),
             filter.moving,
+            executions,
             limit as i64
         ],
         read_run,
     )?;
     Ok(runs.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn holders(db: &Connection) -> Result<Holders> {
+    let mut statement = db.prepare_cached(include_str!("sql/holders.sql"))?;
+    let mut rows = statement.query([])?;
+    let mut holders = Holders::default();
+    while let Some(row) = rows.next()? {
+        if row.get(0)? {
+            holders.workers.extend(worker_id_option(row, 1)?);
+        } else {
+            holders.owners.extend(node_id_option(row, 1)?);
+        }
+    }
+    Ok(holders)
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {

@@ -143,6 +143,10 @@ impl RunStore for SqliteStore {
         self.reads().call(move |db| runs::in_flight(db, &filter, after, limit)).await
     }
 
+    async fn holders(&self) -> Result<Holders> {
+        self.reads().call(runs::holders).await
+    }
+
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
         self.reads().call(move |db| runs::overdue(db, now, limit)).await
     }

@@ -181,8 +181,11 @@ pub trait RunStore: Send + Sync {
     /// Moves the ownership of runs in flight. Each change stands alone, and is made only where the run is still the job's
     /// and its owner is as expected: of two nodes that want one run, one has it.
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>>;
-    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before.
+    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before. A worker, an owner and
+    /// `moving` are looked up by an index; other filters read all runs in flight.
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
+    /// Returns the workers and the owners that runs in flight name, once each, without reading all runs.
+    async fn holders(&self) -> Result<Holders>;
     /// Runs whose time is up, the longest overdue first.
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue>;
     /// Ended jobs whose channels are not cleaned and that ended before `before`, the longest ended first.
@@ -302,8 +305,18 @@ pub struct InFlightFilter {
     pub owner: Option<NodeId>,
     /// Dispatched before this, not running, and no worker is known to have picked it up.
     pub unclaimed_before: Option<Timestamp>,
+    /// Dispatched before this, and no node is known to own it.
+    pub unowned_before: Option<Timestamp>,
     /// On their way from one owner to another: being handed off, or left as orphans.
     pub moving: bool,
+    /// One of these; empty for all.
+    pub executions: Vec<ExecutionId>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Holders {
+    pub workers: Vec<WorkerId>,
+    pub owners: Vec<NodeId>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

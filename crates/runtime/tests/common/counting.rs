@@ -129,6 +129,10 @@ impl RunStore for CountingStore {
         self.inner.in_flight(filter, after, limit).await
     }
 
+    async fn holders(&self) -> Result<Holders> {
+        self.inner.holders().await
+    }
+
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
         self.inner.overdue(now, limit).await
     }

@@ -4,11 +4,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use convoke_core::jobs::{RateLimit, Status};
 use convoke_core::{QueueName, duration};
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::output::{fields, line, list, table, text};
-use super::remote::{Answer, Remote, RemoteArgs};
+use super::remote::{Answer, CallError, Remote, RemoteArgs};
 
 #[derive(Debug, Args)]
 pub struct QueueArgs {
@@ -115,7 +115,13 @@ fn path(queue: &QueueName) -> String {
 }
 
 async fn patch(remote: &Remote, queue: &QueueName, body: Value) -> Result<()> {
-    show(remote, &remote.send(Method::PATCH, &path(queue), &body).await?)
+    let before = remote.call(Method::GET, &path(queue), None).await;
+    let is_new = matches!(before, Err(CallError::Refused { status: StatusCode::NOT_FOUND, .. }));
+    let answer = remote.send(Method::PATCH, &path(queue), &body).await?;
+    if is_new {
+        eprintln!("created queue {:?}: there was no queue of this name", queue.as_str());
+    }
+    show(remote, &answer)
 }
 
 async fn list_all(remote: &Remote) -> Result<()> {

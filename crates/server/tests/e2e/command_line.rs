@@ -94,6 +94,20 @@ async fn every_noun_can_be_managed() {
 }
 
 #[tokio::test]
+async fn settings_of_an_unknown_queue_say_that_they_created_it() {
+    let node = server().start().await;
+    let cli = node.cli();
+    let created = r#"created queue "maill""#;
+    let first = cli.run(["queue", "pause", "maill"]).await;
+    assert!(first.expect(0).contains("paused") && first.stderr.contains(created), "{}", first.stderr);
+    let again = cli.run(["queue", "pause", "maill"]).await;
+    assert!(again.expect(0).contains("paused") && !again.stderr.contains("created"), "{}", again.stderr);
+    let limited = cli.run(["queue", "limit", "another", "--concurrency", "1"]).await;
+    limited.expect(0);
+    assert!(limited.stderr.contains(r#"created queue "another""#), "{}", limited.stderr);
+}
+
+#[tokio::test]
 async fn mistakes_are_told_apart_by_their_exit_code() {
     let node = server().start().await;
     let cli = node.cli();

@@ -9,8 +9,8 @@ use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{
-    Cutoffs, DispatchOrder, Dispatched, Expired, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch, Reassign,
-    Reassigned, Recorded, RunStore, Window,
+    Cutoffs, DispatchOrder, Dispatched, Expired, Holders, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch,
+    Reassign, Reassigned, Recorded, RunStore, Window,
 };
 use convoke_core::{ByteBudget, Epoch, ExecutionId, JobId, Result};
 use jiff::Timestamp;
@@ -66,6 +66,16 @@ impl RunStore for MemoryStore {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = state.indexes.in_flight.range((from, Bound::Unbounded)).filter_map(|id| state.row(*id));
         Ok(rows.filter_map(Row::in_flight).filter(|run| matches(run, &filter)).take(limit).collect())
+    }
+
+    async fn holders(&self) -> Result<Holders> {
+        let state = self.state();
+        let (mut workers, mut owners) = (BTreeSet::new(), BTreeSet::new());
+        for run in state.indexes.in_flight.iter().filter_map(|id| state.row(*id)?.in_flight()) {
+            workers.extend(run.worker);
+            owners.extend(run.owner);
+        }
+        Ok(Holders { workers: workers.into_iter().collect(), owners: owners.into_iter().collect() })
     }
 
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue> {
@@ -126,6 +136,8 @@ fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
     filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))
         && filter.owner.as_ref().is_none_or(|owner| run.owner.as_ref() == Some(owner))
         && filter.unclaimed_before.is_none_or(unclaimed)
+        && filter.unowned_before.is_none_or(|before| run.owner.is_none() && run.dispatched_at < before)
+        && (filter.executions.is_empty() || filter.executions.contains(&run.execution))
         && (!filter.moving || matches!(run.ownership, Ownership::HandingOff | Ownership::OrphanPending))
 }
 

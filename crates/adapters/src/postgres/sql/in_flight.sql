@@ -3,10 +3,12 @@ select r.id, r.execution_id, t.name, q.name, r.attempt, r.started_at is not null
 from convoke_runs r
 join convoke_types t on t.id = r.type_id
 join convoke_queues q on q.id = r.queue_id
-where r.id >= $1
+where {range}
   and ($2::text is null or r.worker = $2)
   and ($3::text is null or r.owner = $3)
   and ($4::bigint is null or (r.started_at is null and r.worker is null and r.dispatched_at < $4))
-  and (not $5::boolean or r.ownership >= 2)
-order by r.id
-limit $6
+  and ($5::bigint is null or (r.owner is null and r.dispatched_at < $5))
+  and (not $6::boolean or r.ownership >= 2)
+  and (cardinality($7::uuid[]) = 0 or r.execution_id = any ($7))
+order by {order}
+limit $8

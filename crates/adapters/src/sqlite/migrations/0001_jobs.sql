@@ -88,6 +88,10 @@ create unique index jobs_id on jobs (id);
 create index jobs_pending on jobs (queue_id, priority, due_at) where state = 1;
 create index jobs_scheduled on jobs (due_at) where state = 2;
 create index jobs_in_flight on jobs (id) where state in (3, 4);
+-- By whom a run is held.
+create index jobs_of_owner on jobs (owner, id) where state in (3, 4) and owner is not null;
+create index jobs_of_worker on jobs (worker, id) where state in (3, 4) and worker is not null;
+create index jobs_moving on jobs (id) where state in (3, 4) and ownership >= 2;
 create index jobs_deadline on jobs (deadline) where deadline is not null;
 -- Lists, newest first: each of these ends in `seq`.
 create index jobs_of_queue on jobs (queue_id);

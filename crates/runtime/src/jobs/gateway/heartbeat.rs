@@ -68,10 +68,16 @@ async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
 
 /// Takes over runs that another node handed out, or this one before it was restarted. Answers those that are over.
 async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Result<Vec<ExecutionId>> {
-    let runs = in_flight(node, InFlightFilter::default()).await?.into_iter();
-    // What another worker is known to have is not this one's to name.
-    let own = runs.filter(|run| run.worker.as_ref().is_none_or(|holder| holder == worker));
-    let jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution, run.job)).collect();
+    let own = runs_of(node, worker).await?.into_iter();
+    let mut jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution_id, run.job_id)).collect();
+    let executions: Vec<_> = unknown.iter().filter(|execution| !jobs.contains_key(execution)).copied().collect();
+    if !executions.is_empty() {
+        // No index finds a run by its execution alone: one such search at a time, whatever workers name.
+        let _searching = node.sessions.adoption.lock().await;
+        let runs = in_flight(node, InFlightFilter { executions, ..InFlightFilter::default() }).await?.into_iter();
+        // What another worker is known to have is not this one's to name.
+        jobs.extend(runs.filter(|run| run.worker.is_none()).map(|run| (run.execution, run.job)));
+    }
     let (known, over): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|execution| jobs.contains_key(execution));
     let runs: Vec<RunRef> =
         known.iter().map(|execution| RunRef { job_id: jobs[execution], execution_id: *execution }).collect();

@@ -30,6 +30,8 @@ pub struct Sessions {
     /// Held while signs of life are written, and while a worker is taken off the registry: what was read before it left must
     /// not be written after.
     pub registry: tokio::sync::Mutex<()>,
+    /// Held while runs are looked for by their executions alone.
+    pub adoption: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]

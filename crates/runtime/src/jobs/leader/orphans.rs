@@ -30,16 +30,20 @@ async fn offer_orphans(node: &Node) -> Result<()> {
     if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
         return Ok(());
     }
+    // Before the registry, in which a node is before it owns anything.
+    let owners = node.store().holders().await?.owners;
     let nodes = node.store().nodes().await?.into_iter().filter(|node| !node.state.is_gone());
     let nodes: HashSet<_> = nodes.map(|node| node.node_id).collect();
+    let mut orphans = in_flight(node, InFlightFilter { moving: true, ..InFlightFilter::default() }).await?;
+    let is_known = |run: &InFlight| run.owner.as_ref().is_some_and(|owner| nodes.contains(owner));
+    orphans.retain(|run| run.ownership == Ownership::OrphanPending && is_known(run));
+    for owner in owners.into_iter().filter(|owner| !nodes.contains(owner)) {
+        orphans.extend(in_flight(node, InFlightFilter { owner: Some(owner), ..InFlightFilter::default() }).await?);
+    }
     // An assignment that is on its way is no orphan yet.
-    let horizon = node.now() - node.settings.cluster.orphan_check_interval;
-    let is_orphan = |run: &InFlight| match &run.owner {
-        Some(owner) => run.ownership == Ownership::OrphanPending || !nodes.contains(owner),
-        None => run.dispatched_at < horizon,
-    };
-    let runs = in_flight(node, InFlightFilter::default()).await?;
-    let offers = runs.into_iter().filter(is_orphan).map(|run| Offer {
+    let unowned_before = Some(node.now() - node.settings.cluster.orphan_check_interval);
+    orphans.extend(in_flight(node, InFlightFilter { unowned_before, ..InFlightFilter::default() }).await?);
+    let offers = orphans.into_iter().map(|run| Offer {
         run: RunRef { job_id: run.job, execution_id: run.execution },
         from_node: run.owner.unwrap_or_else(|| node.id.clone()),
         reason: HandoffReason::Orphan,

@@ -27,6 +27,9 @@ use crate::jobs::views::in_flight;
 /// A queue that is never empty must not hide a lost message for ever.
 const PATIENCE: u32 = 10;
 
+/// The reconciler sleeps this many times as long as it works.
+const LOAD_SHARE: u32 = 20;
+
 /// `began_at` is before the first dispatch of this term.
 pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
     let stale_after = node.settings.worker.stale_after;
@@ -40,6 +43,7 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
         // What was dispatched before this term can be judged as soon as it is settled who runs what, and not before: how
         // long ago that was only the leader knows that dispatched it. Nothing of this term is that old by then.
         let before = (node.now() - stale_after).max(began_at);
+        let looked = Instant::now();
         let reconciled = async {
             if settled {
                 give_back(&node, &term, before).await?;
@@ -53,7 +57,9 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
         if let Err(error) = reconciled.await {
             super::note(&node, &term, "reconciler", &error);
         }
-        if !term.sleep(interval).await {
+        // Runs that nobody claims are found by reading all that are in flight. If that takes long, it is done less often.
+        let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
+        if !term.sleep(pause).await {
             return;
         }
     }
@@ -102,16 +108,21 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
 async fn take_from_the_unknown(node: &Node, term: &Term) -> Result<()> {
     let now = node.now();
     let horizon = now - node.settings.worker.stale_after;
-    let mut runs = in_flight(node, InFlightFilter::default()).await?;
-    runs.retain(|run| run.worker.is_some() && run.dispatched_at < horizon && !node.sessions.has(&run.execution));
-    if runs.is_empty() {
+    // Before the registry, in which a worker is before it has runs.
+    let mut workers = node.store().holders().await?.workers;
+    if workers.is_empty() {
         return Ok(());
     }
     let known: HashSet<WorkerId> = node.store().workers().await?.into_iter().map(|worker| worker.worker_id).collect();
-    let lost = runs.into_iter().filter_map(|run| {
-        let worker = run.worker.filter(|worker| !known.contains(worker))?;
-        let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
-        Some(RunReport::of(run.job, run.execution).ended(now, outcome, rand::random()))
-    });
-    recorder::judge(node, term.fence(), lost.collect()).await.map(|_| ())
+    workers.retain(|worker| !known.contains(worker));
+    for worker in workers {
+        let mut runs = in_flight(node, InFlightFilter { worker: Some(worker.clone()), ..Default::default() }).await?;
+        runs.retain(|run| run.dispatched_at < horizon && !node.sessions.has(&run.execution));
+        let lost = runs.into_iter().map(|run| {
+            let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
+            RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())
+        });
+        recorder::judge(node, term.fence(), lost.collect()).await?;
+    }
+    Ok(())
 }

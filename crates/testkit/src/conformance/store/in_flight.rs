@@ -3,7 +3,7 @@
 use convoke_core::JobId;
 use convoke_core::jobs::{Claim, NewJob, RunReport, Status};
 use convoke_core::ports::Store;
-use convoke_core::ports::store::InFlightFilter;
+use convoke_core::ports::store::{Holders, InFlightFilter};
 use jiff::Timestamp;
 
 use super::stage::*;
@@ -82,6 +82,40 @@ pub async fn runs_that_no_worker_claimed_are_found(store: &dyn Store) {
     let again = stage.dispatch_one(at(8)).await;
     assert_eq!(again.job_id, job_id(4));
     assert_eq!(found(store, unclaimed(8)).await, [3, 5].map(job_id), "its time begins anew");
+}
+
+pub async fn runs_without_an_owner_and_runs_by_execution_are_found(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=4).map(job)).await;
+    let runs = stage.dispatch("q", 3, at(1)).await;
+    stage.dispatch("q", 1, at(5)).await;
+    stage.apply(RunReport { owner: Some(Claim::Take(node("n"))), ..report(&runs[0]) }).await;
+    stage.apply(RunReport { worker: Some(worker("w")), ..report(&runs[1]) }).await;
+    let unowned = |second| InFlightFilter { unowned_before: Some(at(second)), ..Default::default() };
+    assert!(found(store, unowned(1)).await.is_empty(), "before, not at");
+    assert_eq!(found(store, unowned(5)).await, [2, 3].map(job_id), "a worker is not an owner");
+    assert_eq!(found(store, unowned(6)).await, [2, 3, 4].map(job_id));
+    let executions = vec![runs[2].execution_id, runs[0].execution_id, convoke_core::ExecutionId(uuid::Uuid::nil())];
+    let by_execution = InFlightFilter { executions, ..Default::default() };
+    assert_eq!(found(store, by_execution.clone()).await, [1, 3].map(job_id));
+    assert_eq!(found(store, InFlightFilter { owner: Some(node("n")), ..by_execution }).await, [1].map(job_id));
+}
+
+pub async fn holders_are_the_workers_and_owners_of_runs_in_flight(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    assert_eq!(store.holders().await.expect("holders"), Holders::default());
+    stage.enqueue((1..=5).map(job)).await;
+    let runs = stage.dispatch("q", 5, at(1)).await;
+    for (run, (w, n)) in runs.iter().zip([("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]) {
+        stage.apply(RunReport { worker: Some(worker(w)), owner: Some(Claim::Take(node(n))), ..report(run) }).await;
+    }
+    let expect = |workers: &[&str], owners: &[&str]| Holders {
+        workers: workers.iter().map(|name| worker(name)).collect(),
+        owners: owners.iter().map(|name| node(name)).collect(),
+    };
+    assert_eq!(store.holders().await.expect("holders"), expect(&["a", "b", "c"], &["x", "y", "z"]));
+    stage.end(&runs[3], at(2), completed()).await;
+    assert_eq!(store.holders().await.expect("holders"), expect(&["a", "b"], &["x", "y"]), "its run has ended");
 }
 
 pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dyn Store) {

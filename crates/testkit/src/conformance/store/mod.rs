@@ -171,6 +171,8 @@ macro_rules! store_conformance {
                 runs_in_flight_are_told_page_by_page,
                 runs_in_flight_are_found_by_worker_and_owner,
                 runs_that_no_worker_claimed_are_found,
+                runs_without_an_owner_and_runs_by_execution_are_found,
+                holders_are_the_workers_and_owners_of_runs_in_flight,
                 runs_whose_time_is_up_are_told_the_longest_overdue_first,
                 a_deadline_counts_from_the_first_start,
                 a_run_that_never_says_started_is_timed_from_when_it_was_handed_out,

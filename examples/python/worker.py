@@ -5,12 +5,10 @@ import json, os, signal, sys, threading, time, urllib.error, urllib.request
 SERVER = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CONVOKE_SERVER", "http://127.0.0.1:3000")
 QUEUE = sys.argv[2] if len(sys.argv) > 2 else "python"
 ME = {"workerId": f"python-{os.getpid()}-{time.time_ns()}"}
-running, stopping, beat_every = set(), threading.Event(), 10.0
+running, cancelled, stopping, beat_every = set(), set(), threading.Event(), 10.0
 
 def call(verb, **body):
-    headers = {"Content-Type": "application/json"}
-    if token := os.environ.get("CONVOKE_TOKEN"):
-        headers["Authorization"] = f"Bearer {token}"
+    headers = {"Authorization": f"Bearer {token}"} if (token := os.environ.get("CONVOKE_TOKEN")) else {}
     request = urllib.request.Request(f"{SERVER}/v1/worker/{verb}", json.dumps({**ME, **body}).encode(), headers)
     while True:
         try:
@@ -29,30 +27,33 @@ def call(verb, **body):
 
 def register():
     global beat_every
-    answer = call("register", queues=[QUEUE], concurrency=1)
-    beat_every = {"ms": 0.001, "s": 1, "m": 60}.get(answer["heartbeatInterval"].lstrip("0123456789"), 1) * \
-        float(answer["heartbeatInterval"].rstrip("hms")) if answer else beat_every
+    if every := call("register", queues=[QUEUE], concurrency=1).get("heartbeatInterval"):
+        beat_every = {"ms": 0.001, "s": 1, "m": 60}.get(every.lstrip("0123456789"), 1) * float(every.rstrip("hms"))
 
 def beat():
-    while not stopping.wait(beat_every):
-        call("heartbeat", running=list(running))
+    while time.sleep(beat_every) is None:  # for ever: also while the last run is finished
+        cancelled.update(call("heartbeat", running=list(running)).get("cancel", []))
 
 def handle(job):
     print("runs", job["type"], job["args"], flush=True)
+    until = time.time() + (job["args"].get("seconds", 0) if isinstance(job["args"], dict) else 0)
+    while time.time() < until and job["executionId"] not in cancelled:  # a handler that takes long looks often
+        time.sleep(0.1)
     return {"echo": job["args"]}
 
-signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-signal.signal(signal.SIGINT, lambda *_: stopping.set())
+[signal.signal(name, lambda *_: stopping.set()) for name in (signal.SIGTERM, signal.SIGINT)]
 register()
 threading.Thread(target=beat, daemon=True).start()
 while not stopping.is_set():
     for job in call("poll", max=1, wait="2s").get("jobs", []):
         run = {"jobId": job["jobId"], "executionId": job["executionId"]}
         running.add(run["executionId"])
+        call("report", events=[{**run, "kind": "started"}])
         try:
             end = {"kind": "completed", "result": handle(job)}
         except Exception as error:
             end = {"kind": "failed", "error": repr(error)}
-        call("report", events=[{**run, "kind": "started"}, {**run, **end}])
+        end = {"kind": "cancelled"} if run["executionId"] in cancelled else end
+        call("report", events=[{**run, **end}])
         running.discard(run["executionId"])
 call("leave")

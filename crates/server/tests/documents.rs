@@ -86,6 +86,19 @@ fn the_first_screen_has_both_commands() {
     }
 }
 
+/// The code of every block of a language on a page.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    page.split(&fence).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.to_owned())).collect()
+}
+
+/// `scripts/test` runs the example, so that the README's program is known to do what it says.
+#[test]
+fn the_program_in_the_readme_is_the_example() {
+    assert_eq!(blocks(&read("README.md"), "rust"), [read("crates/convoke/examples/readme.rs")]);
+    assert!(read("scripts/test").contains("--example readme"));
+}
+
 #[test]
 fn the_licences_are_whole() {
     assert!(read("LICENSE-MIT").contains("WITHOUT WARRANTY OF ANY KIND"));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use convoke_core::jobs::{JobSpec, Priority, Status};
+use convoke_core::limits::ARGS_BYTES_MAX;
 use convoke_core::{JobType, Json, QueueName, duration, instant};
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,10 +15,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::output::{line, printable, text};
-use super::remote::{Answer, CallError, Remote, RemoteArgs, Usage};
+use super::remote::{Answer, Outage, Remote, RemoteArgs, Usage};
 
-/// How long `--wait` goes on while the server is away: a restart must not look like a failed job.
-const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at the queue of a job that does not start.
+const QUEUE_LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// No input has a limit near this one. It bounds the memory for an input that is too large.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -58,7 +61,7 @@ pub struct EnqueueArgs {
     /// Carried along, to find what belongs together
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Wait until it has ended, show its progress; exit code 1 if it failed
+    /// Wait until it has ended, show its progress or why it does not start; exit code 1 if it failed
     #[arg(long, short)]
     wait: bool,
     #[command(flatten)]
@@ -69,23 +72,40 @@ pub fn priority(text: &str) -> Result<Priority, String> {
     Priority::parse(text).ok_or_else(|| "expected low, normal, high or critical".into())
 }
 
-/// A job's arguments as they are given on a command line.
+/// Reads a job's arguments as they are given on a command line.
 pub fn read_args(given: &str) -> Result<Json> {
-    read_json("--args", given)
+    read_json("--args", given, ARGS_BYTES_MAX)
 }
 
-/// What is given under a name: JSON, a file's name after `@`, or `-`.
-pub fn read_json(name: &str, given: &str) -> Result<Json> {
-    let text = match given.strip_prefix('@') {
+/// Reads what is given under a name: JSON, a file's name after `@`, or `-` for standard input.
+pub fn read_json(name: &str, given: &str, bytes_max: usize) -> Result<Json> {
+    let mut text = String::new();
+    match given.strip_prefix('@') {
         _ if given == "-" => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).with_context(|| format!("{name} -: cannot be read"))?;
-            text
+            let input = std::io::stdin().take(INPUT_BYTES_MAX).read_to_string(&mut text);
+            input.with_context(|| format!("{name} -: cannot be read"))?;
         }
-        Some(path) => std::fs::read_to_string(path).map_err(|error| Usage(format!("{name} @{path}: {error}")))?,
-        None => given.to_owned(),
-    };
+        Some(path) => {
+            let file = std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX).read_to_string(&mut text));
+            file.map_err(|error| Usage(format!("{name} @{path}: {error}")))?;
+        }
+        None => given.clone_into(&mut text),
+    }
+    let bytes = text.trim().len();
+    if bytes > bytes_max {
+        let (size, limit) = (size(bytes), bytes_max >> 20);
+        return Err(Usage(format!("{name}: {size} is over the limit of {limit} MiB")).into());
+    }
     Ok(Json::parse(text).map_err(|error| Usage(format!("{name}: expected JSON, got {}: {error}", shortened(given))))?)
+}
+
+/// Returns a size for people, exact if it is close to a limit of 1 MiB.
+fn size(bytes: usize) -> String {
+    if bytes < 1_100_000 {
+        return format!("{bytes} bytes");
+    }
+    let tenths = bytes / 100_000;
+    format!("{}.{} MB", tenths / 10, tenths % 10)
 }
 
 fn shortened(text: &str) -> String {
@@ -136,35 +156,54 @@ fn report_end(remote: &Remote, ended: &Answer) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The job once it has ended.
+/// Waits until the job has ended, and returns it.
 async fn wait(remote: &Remote, id: &str) -> Result<Answer> {
     let mut shown = Shown::new();
-    let mut away_since: Option<Instant> = None;
-    // On a terminal the bar should move, elsewhere the server may hold the answer back.
-    let hold = if shown.bar.is_some() { "400ms" } else { "5s" };
+    let mut outage = Outage::default();
+    let mut queue_looked_at: Option<Instant> = None;
+    let mut obstacle = None;
+    // Short at first, to find out soon if nothing will come. On a terminal the bar should move; elsewhere the server may hold the
+    // response back.
+    let mut hold = "400ms";
     loop {
         let answered = remote.call(Method::GET, &format!("/v1/jobs/{}?wait={hold}", convoke::encode(id)), None).await;
         match answered {
             Ok(answer) => {
-                away_since = None;
+                outage.end();
                 let job = answer.value()?;
-                shown.update(&job);
-                if Status::parse(&text(&job, "status")).is_some_and(|status| !status.is_live()) {
+                let status = Status::parse(&text(&job, "status"));
+                if status != Some(Status::Pending) {
+                    obstacle = None;
+                } else if queue_looked_at.is_none_or(|at| at.elapsed() >= QUEUE_LOOK_INTERVAL) {
+                    queue_looked_at = Some(Instant::now());
+                    obstacle = obstacle_in(remote, &text(&job, "queue")).await;
+                }
+                shown.update(&job, obstacle.as_deref());
+                if status.is_some_and(|status| !status.is_live()) {
                     shown.finish();
                     return Ok(answer);
                 }
             }
-            Err(error) if is_away(&error, &mut away_since) => {
+            Err(error) if outage.is_bearable(&error) => {
                 shown.say(&error.to_string());
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             Err(error) => return Err(error.into()),
         }
+        if shown.bar.is_none() {
+            hold = "5s";
+        }
     }
 }
 
-fn is_away(error: &CallError, since: &mut Option<Instant>) -> bool {
-    error.is_transient() && since.get_or_insert_with(Instant::now).elapsed() < AWAY_MAX
+/// Returns why no job of the queue starts now, if that is so and this client may know.
+async fn obstacle_in(remote: &Remote, queue: &str) -> Option<String> {
+    let path = format!("/v1/queues/{}", convoke::encode(queue));
+    let found = remote.call(Method::GET, &path, None).await.ok()?.value().ok()?;
+    if found["workers"] == 0 {
+        return Some(format!("no worker serves queue {queue}"));
+    }
+    (found["paused"] == true).then(|| format!("queue {queue} is paused"))
 }
 
 /// What the one who waits has seen: a bar on a terminal, lines elsewhere.
@@ -185,7 +224,7 @@ impl Shown {
         Shown { bar, last: String::new() }
     }
 
-    fn update(&mut self, job: &Value) {
+    fn update(&mut self, job: &Value, obstacle: Option<&str>) {
         let percent = job["progress"]["percent"].as_u64();
         let mut now = text(job, "status");
         if let Some(percent) = percent {
@@ -194,6 +233,9 @@ impl Shown {
         let message = text(job, "progress.message");
         if !message.is_empty() {
             now.push_str(&format!(" {}", printable(&message)));
+        }
+        if let Some(obstacle) = obstacle {
+            now.push_str(&format!(": {obstacle}"));
         }
         if let Some(bar) = &self.bar {
             bar.set_position(percent.unwrap_or(0));
@@ -212,9 +254,11 @@ impl Shown {
         now.clone_into(&mut self.last);
     }
 
+    /// Replaces the bar by how the job ended. Elsewhere that line is there already.
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+            eprintln!("{}", self.last);
         }
     }
 }

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::output::{age, fields, line, list, printable, table, text};
 use super::pages::Listing;
-use super::remote::{Answer, Remote, RemoteArgs, query};
+use super::remote::{Answer, Outage, Remote, RemoteArgs, query};
 
+/// Between two attempts to reach a server that went away.
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// As many log lines as a page may have.
 const LOGS_PAGE: usize = 1_000;
 
@@ -227,25 +229,34 @@ fn log_line(entry: &Value) -> String {
     format!("{at} {level:5} {}", printable(&text(entry, "message")))
 }
 
-/// Prints lines as they come, until the server says that the job has ended. Where the connection breaks, the stream is
-/// replayed from its start and what was printed already is left out.
+/// Prints lines as they come, until the server reports the end of the job. If the connection breaks or the server restarts, the
+/// stream goes on after the last line that was printed.
 async fn follow(remote: &Remote, id: JobId) -> Result<()> {
     let mut printed: Option<u64> = None;
+    let mut outage = Outage::default();
+    let mut last_message = String::new();
     loop {
-        let mut events = remote.events(&format!("/v1/jobs/{id}/logs/stream")).await?;
-        while let Ok(Some(event)) = events.next().await {
-            if event.event == "end" {
-                return Ok(());
+        let after = [("after", printed.map(|seq| seq.to_string()))];
+        let message = match remote.events(&query(&format!("/v1/jobs/{id}/logs/stream"), after)).await {
+            Ok(mut events) => {
+                outage.end();
+                while let Ok(Some(event)) = events.next().await {
+                    if event.event == "end" {
+                        return Ok(());
+                    }
+                    let Ok(entry) = serde_json::from_str::<Value>(&event.data) else { continue };
+                    printed = entry["seq"].as_u64().or(printed);
+                    line(if remote.json { event.data } else { log_line(&entry) })?;
+                }
+                "the stream of log lines broke off; reconnecting".to_owned()
             }
-            let Ok(entry) = serde_json::from_str::<Value>(&event.data) else { continue };
-            let seq = entry["seq"].as_u64();
-            if seq.is_some() && seq <= printed {
-                continue;
-            }
-            printed = seq.or(printed);
-            line(if remote.json { event.data } else { log_line(&entry) })?;
+            Err(error) if outage.is_bearable(&error) => format!("{error}; reconnecting"),
+            Err(error) => return Err(error.into()),
+        };
+        if message != last_message {
+            eprintln!("{message}");
+            last_message = message;
         }
-        eprintln!("the stream broke off, going on");
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }

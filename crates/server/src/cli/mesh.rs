@@ -13,6 +13,7 @@ use convoke::Unreachable;
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
 use convoke::{InstanceId, MeshError, MeshNode, connect};
 use convoke_core::mesh::Fault;
+use convoke_core::mesh::envelope::DATA_BYTES_MAX;
 use convoke_core::{Epoch, Error, Json, duration};
 use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type};
 use jiff::{SignedDuration, Timestamp};
@@ -220,7 +221,7 @@ fn shown(node: &MeshNode, now: Timestamp) -> Value {
 
 impl CallArgs {
     async fn run(self, place: &Place) -> Result<()> {
-        let data = read_json("JSON", &self.data)?;
+        let data = read_json("JSON", &self.data, DATA_BYTES_MAX)?;
         let mut stop = Stop::listen()?;
         let instance = place.instance(&self.key).await?;
         let answered = tokio::select! {

@@ -9,6 +9,7 @@ mod cluster;
 mod dead;
 mod elect;
 mod enqueue;
+mod events;
 mod exec;
 mod job;
 mod mesh;
@@ -70,6 +71,8 @@ pub enum Command {
     Worker(worker::WorkerArgs),
     /// Look at the nodes of the cluster
     Cluster(cluster::ClusterArgs),
+    /// Follow what happens on all nodes
+    Events(events::EventsArgs),
     /// Call the instances of an application, list them, or be one to try
     Mesh(mesh::MeshArgs),
     /// Who owns which part of a service; be a worker of one
@@ -103,6 +106,7 @@ impl Cli {
             Some(Command::Dead(args)) => dead::run(args, verbose).await?,
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Events(args)) => events::run(args, verbose).await?,
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args).await,

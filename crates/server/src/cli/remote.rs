@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
 use convoke::{Unreachable, encode};
@@ -96,6 +96,9 @@ pub enum CallError {
     /// The server said no.
     #[error("{message}")]
     Refused { status: StatusCode, message: String },
+    /// The server does not serve a stream.
+    #[error(transparent)]
+    NoStream(Error),
 }
 
 impl CallError {
@@ -103,6 +106,7 @@ impl CallError {
     pub fn is_transient(&self) -> bool {
         match self {
             CallError::Unreachable { .. } => true,
+            CallError::NoStream(_) => false,
             CallError::Refused { status, .. } => {
                 matches!(*status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
             }
@@ -161,10 +165,10 @@ impl Remote {
         if status.is_success() { Ok(Answer(body)) } else { Err(self.refused(status, &body)) }
     }
 
-    pub async fn events(&self, path: &str) -> Result<convoke::EventStream> {
+    pub async fn events(&self, path: &str) -> Result<convoke::EventStream, CallError> {
         self.http.sse(path).await.map_err(|error| match error {
-            error if error.is_transient() => anyhow!(self.unreachable(error)),
-            error => anyhow!(error),
+            error if error.is_transient() => self.unreachable(error),
+            error => CallError::NoStream(error),
         })
     }
 
@@ -197,6 +201,25 @@ impl Remote {
         };
         let hint = if status == StatusCode::UNAUTHORIZED { " (set --token or CONVOKE_TOKEN)" } else { "" };
         CallError::Refused { status, message: format!("{message}{hint}") }
+    }
+}
+
+/// A server that is away for a moment, as it is while it restarts. That must not look like a failure.
+#[derive(Debug, Default)]
+pub struct Outage {
+    since: Option<Instant>,
+}
+
+impl Outage {
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    /// Returns whether the call is worth repeating after this error.
+    pub fn is_bearable(&mut self, error: &CallError) -> bool {
+        error.is_transient() && self.since.get_or_insert_with(Instant::now).elapsed() < Outage::LONGEST
+    }
+
+    pub fn end(&mut self) {
+        self.since = None;
     }
 }
 

@@ -12,6 +12,7 @@ mod drain;
 mod examples;
 mod exclusivity;
 mod floods;
+mod follow;
 mod jobs;
 mod large_jobs;
 mod logs;

@@ -14,8 +14,8 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 45] = [
-    (Jobs, "", "serve enqueue job schedule queue dead worker cluster bench"),
+pub const COMMANDS: [(Capability, &str, &str); 46] = [
+    (Jobs, "", "serve enqueue job schedule queue dead worker cluster events bench"),
     (Jobs, "serve", "--config --node-id --http --store --bus --bus-prefix --leases --insecure --demo --print-config"),
     (Shards, "serve", "--shards"),
     (
@@ -54,6 +54,7 @@ pub const COMMANDS: [(Capability, &str, &str); 45] = [
     (Jobs, "cluster", "status drain"),
     (Jobs, "cluster status", "--watch --every"),
     (Jobs, "cluster drain", "--no-wait"),
+    (Jobs, "events", "--types"),
     (Jobs, "bench jobs", "--json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),

@@ -1,0 +1,115 @@
+//! Commands that stay for a while: they survive a restart of the server, and say why nothing happens.
+
+use std::net::TcpListener;
+
+use convoke_testkit::process::{Node, Program};
+use serde_json::{Value, json};
+
+use super::server;
+
+/// A server that has the same address after a restart.
+async fn at_one_address() -> Node {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    drop(listener);
+    server().set("worker.stale_after", "30s").args(["--http", &address]).start().await
+}
+
+async fn says(program: &mut Program, part: &str) {
+    let said = program.line(part, |line| line.contains(part).then_some(())).await;
+    assert_eq!(said, Some(()), "{part}: {:?}", program.said());
+}
+
+#[tokio::test]
+async fn logs_are_followed_across_a_restart_of_the_server() {
+    let mut node = at_one_address().await;
+    let _worker = node.exec_worker("q", "echo the first; until [ -e go ]; do sleep 0.02; done; echo the second");
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let mut follow = node.start_process("convoke job logs -f", ["job", "logs", "-f", &id]);
+    says(&mut follow, "the first").await;
+    node.kill().await;
+    says(&mut follow, "cannot be reached").await;
+    node.restart().await;
+    std::fs::write(node.settings().directory().join("go"), "").expect("a file");
+    assert_eq!(follow.wait().await.code(), Some(0), "{:?}", follow.said());
+    for line in ["the first", "the second"] {
+        let count = follow.said().iter().filter(|said| said.contains(line)).count();
+        assert_eq!(count, 1, "{line}: {:?}", follow.said());
+    }
+}
+
+#[tokio::test]
+async fn events_are_followed_across_a_restart_of_the_server() {
+    let mut node = at_one_address().await;
+    let mut events = node.start_process("convoke events", ["events", "--types", "job:pending,node", "--json"]);
+    // Joined once the stream is there, however long the process takes to start.
+    let first = convoke_testkit::process::eventually("an event of a job", || async {
+        let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+        events.said().iter().find_map(|line| serde_json::from_str::<Value>(line).ok()).map(|event| (id, event))
+    });
+    let (_, event) = first.await;
+    assert_eq!((&event["event"], &event["queue"]), (&json!("job:pending"), &json!("q")), "{event}");
+    node.kill().await;
+    says(&mut events, "broke off").await;
+    node.restart().await;
+    says(&mut events, "events may have been missed").await;
+    let id = node.enqueued(json!({ "type": "t", "queue": "after" })).await;
+    says(&mut events, &id).await;
+    assert!(!events.said().iter().any(|line| line.contains("job:created")), "{:?}", events.said());
+}
+
+#[tokio::test]
+async fn events_that_do_not_exist_are_rejected() {
+    let node = server().start().await;
+    let rejected = node.cli().run(["events", "--types", "jobs"]).await;
+    assert_eq!(rejected.code, Some(2), "{rejected:?}");
+    assert!(rejected.stderr.contains("types") && rejected.stderr.contains("job:completed"), "{}", rejected.stderr);
+}
+
+#[tokio::test]
+async fn a_wait_names_what_keeps_the_job_from_starting() {
+    let node = server().start().await;
+    let mut waits = node.start_process("convoke enqueue", ["enqueue", "t", "--wait"]);
+    says(&mut waits, "no worker serves queue default").await;
+    let _worker = node.exec_worker("default", "true");
+    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.said());
+
+    node.cli().run(["queue", "pause", "default"]).await.expect(0);
+    let mut waits = node.start_process("convoke enqueue", ["enqueue", "t", "--wait"]);
+    says(&mut waits, "queue default is paused").await;
+    node.cli().run(["queue", "resume", "default"]).await.expect(0);
+    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.said());
+}
+
+#[tokio::test]
+async fn on_a_terminal_a_wait_ends_with_the_result() {
+    let node = server().start().await;
+    let _worker = node.exec_worker("q", "true");
+    let command = format!("{} enqueue t --queue q --wait", env!("CARGO_BIN_EXE_convoke"));
+    let mut terminal = node.start_program("script", &["-qec", &command, "/dev/null"]);
+    assert_eq!(terminal.wait().await.code(), Some(0), "{:?}", terminal.said());
+    let last = terminal.said().pop().unwrap_or_default();
+    assert!(last.trim_end().ends_with("completed"), "{:?}", terminal.said());
+}
+
+#[tokio::test]
+async fn arguments_over_the_limit_are_rejected_before_anything_is_sent() {
+    let node = server().start().await;
+    let directory = node.settings().directory();
+    let large = format!("\"{}\"", "x".repeat(2_000_000));
+    let largest = format!("\"{}\"\n", "x".repeat((1 << 20) - 2));
+    std::fs::write(directory.join("large.json"), &large).expect("a file");
+    std::fs::write(directory.join("largest.json"), &largest).expect("a file");
+    let mut nobody = node.cli();
+    nobody.server = Some("http://127.0.0.1:1".into());
+    for (args, input) in [
+        (&["enqueue", "t", "--args", "@large.json"][..], ""),
+        (&["enqueue", "t", "--args", "-"], large.as_str()),
+        (&["schedule", "add", "s", "--every", "1h", "--type", "t", "--args", "@large.json"], ""),
+    ] {
+        let rejected = nobody.run_with_input(args, input).await;
+        assert_eq!(rejected.code, Some(2), "{args:?}: {rejected:?}");
+        assert_eq!(rejected.stderr, "error: --args: 2.0 MB is over the limit of 1 MiB\n", "{args:?}");
+    }
+    node.cli().run(["enqueue", "t", "--args", "@largest.json"]).await.expect(0);
+}

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use convoke_core::duration::format;
 use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -51,9 +52,9 @@ impl Timings {
         }
         if settings.heartbeat_interval < self.configured.heartbeat_interval {
             tracing::warn!(
-                heartbeat_interval = ?settings.heartbeat_interval,
-                stale_after = ?settings.stale_after,
-                configured = ?self.configured.heartbeat_interval,
+                heartbeat_interval = %format(settings.heartbeat_interval),
+                stale_after = %format(settings.stale_after),
+                configured = %format(self.configured.heartbeat_interval),
                 "the cluster expects heartbeats more often than this worker was set to; it follows"
             );
         }

@@ -212,6 +212,23 @@ impl Server {
     }
 }
 
+/// A port that is open, and who may use it.
+pub struct GuardedListener {
+    pub listener: TcpListener,
+    pub access: Access,
+}
+
+impl GuardedListener {
+    /// Listens by the rules of `convoke serve`: beyond loopback it takes tokens, or consent. `key` is where the address was set.
+    pub async fn bind(key: &str, bind: String, mut config: Config) -> Result<GuardedListener> {
+        config.http.bind = bind;
+        let addresses = resolve(key, &config.http.bind).await?;
+        let access = access(&config, &addresses)?;
+        let listener = listen(&config.http.bind, &addresses).await?;
+        Ok(GuardedListener { listener, access })
+    }
+}
+
 /// Every address that the name stands for, so that access is decided by where it will be heard.
 pub async fn resolve(key: &str, bind: &str) -> Result<Vec<SocketAddr>> {
     let found = tokio::net::lookup_host(bind).await;
@@ -222,7 +239,7 @@ pub async fn resolve(key: &str, bind: &str) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-pub async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
+async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
     TcpListener::bind(addresses).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             anyhow::anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
@@ -243,7 +260,7 @@ fn policy(config: &Config, addresses: &[SocketAddr]) -> Result<Policy> {
 }
 
 /// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
-pub fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
+fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
     if !config.http.tokens.is_empty() {
         let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), entry.role));
         return Ok(Access::tokens(tokens));

@@ -113,6 +113,20 @@ async fn renew(db: &Client, namespace: &str, holder: &str, epoch: Epoch, ttl: Du
     renewed.as_ref().map(read_lease).transpose()?.ok_or_else(|| Error::Fenced { what: "renew" }.into())
 }
 
+async fn publish(db: &Client, namespace: &str, report: &str) -> failure::Result<()> {
+    check([namespace, ""])?;
+    let statement = db.prepare_cached("update convoke_leases set report = $2 where namespace = $1").await?;
+    db.execute(&statement, &[&namespace, &report]).await.map_err(Failure::of_commit)?;
+    Ok(())
+}
+
+async fn published(db: &Client, namespace: &str) -> failure::Result<Option<String>> {
+    check([namespace, ""])?;
+    let statement = db.prepare_cached("select report from convoke_leases where namespace = $1").await?;
+    let row = db.query_opt(&statement, &[&namespace]).await?;
+    Ok(row.as_ref().map(|row| get::<Option<String>>(row, 0)).transpose()?.flatten())
+}
+
 async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> failure::Result<()> {
     check([namespace, holder])?;
     let Ok(epoch) = epoch_number(epoch) else { return Ok(()) };
@@ -125,6 +139,18 @@ async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> fai
 impl Leases for PostgresLeases {
     fn address(&self) -> String {
         self.ways.address()
+    }
+
+    fn carries_reports(&self) -> bool {
+        true
+    }
+
+    async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
+        lent!(Write, &self.ways, |db| publish(db, namespace, report))
+    }
+
+    async fn published(&self, namespace: &str) -> Result<Option<String>> {
+        lent!(Read, &self.ways, |db| published(db, namespace))
     }
 
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {

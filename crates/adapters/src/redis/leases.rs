@@ -30,6 +30,9 @@ const FLOOR_MAX: u64 = 1 << 52;
 /// How often an election is asked for whose answer was lost.
 const ELECT_TRIES: u32 = 3;
 
+/// How long a leader's report is kept.
+const REPORT_SECONDS: u64 = 3_600;
+
 #[derive(Clone)]
 pub struct RedisLeases {
     line: Line,
@@ -63,6 +66,21 @@ fn lease(holder: Value, epoch: &Value, remaining: &Value) -> Option<Lease> {
 impl Leases for RedisLeases {
     fn address(&self) -> String {
         self.line.address()
+    }
+
+    fn carries_reports(&self) -> bool {
+        true
+    }
+
+    async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
+        let mut set = redis::cmd("SET");
+        set.arg(self.key(namespace, "report")).arg(report).arg("EX").arg(REPORT_SECONDS);
+        self.line.change(&set).await?;
+        Ok(())
+    }
+
+    async fn published(&self, namespace: &str) -> Result<Option<String>> {
+        Ok(text(self.line.ask(redis::cmd("GET").arg(self.key(namespace, "report"))).await?))
     }
 
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {

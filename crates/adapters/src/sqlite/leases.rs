@@ -100,6 +100,20 @@ impl Leases for SqliteLeases {
         self.address.clone()
     }
 
+    fn carries_reports(&self) -> bool {
+        true
+    }
+
+    async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
+        let (namespace, report) = (namespace.to_owned(), report.to_owned());
+        self.write(move |db| terms::publish(db, &namespace, &report)).await
+    }
+
+    async fn published(&self, namespace: &str) -> Result<Option<String>> {
+        let namespace = namespace.to_owned();
+        self.read_only(move |db| terms::published(db, &namespace)).await
+    }
+
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         let (namespace, member) = (namespace.to_owned(), member.to_owned());
         self.write(move |db| terms::enroll(db, &namespace, &member, ttl)).await

@@ -69,6 +69,16 @@ pub(super) fn resign(db: &Connection, namespace: &str, holder: &str, epoch: Epoc
     Ok(())
 }
 
+pub(super) fn publish(db: &Connection, namespace: &str, report: &str) -> Result<()> {
+    db.prepare_cached("update leases set report = ?2 where namespace = ?1")?.execute([namespace, report])?;
+    Ok(())
+}
+
+pub(super) fn published(db: &Connection, namespace: &str) -> Result<Option<String>> {
+    let mut statement = db.prepare_cached("select report from leases where namespace = ?1")?;
+    Ok(statement.query_row([namespace], |row| row.get(0)).optional()?.flatten())
+}
+
 /// Ends whatever term there is: its holder is known to be dead.
 pub(super) fn end_term(db: &Connection, namespace: &str) -> rusqlite::Result<()> {
     db.prepare_cached("update leases set expires_at = 0 where namespace = ?1")?.execute([namespace])?;

@@ -15,6 +15,7 @@ mod latency;
 mod moment;
 mod policy;
 mod pulse;
+mod report;
 mod roster;
 mod settings;
 
@@ -28,5 +29,6 @@ pub use latency::{LatencyWindow, Percentiles};
 pub use moment::Moment;
 pub use policy::Policy;
 pub use pulse::{Metrics, Now, Pulse};
+pub use report::Report;
 pub use roster::{Roster, Turnover};
 pub use settings::{BreakerSettings, ContentionSettings, Settings};

@@ -36,6 +36,19 @@ pub trait Leases: Send + Sync {
     fn glance_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(500))
     }
+    /// Whether what a leader publishes of itself is kept for others to read. Not where every request is paid for.
+    fn carries_reports(&self) -> bool {
+        false
+    }
+    /// Keeps a leader's [report](crate::election::Report) as JSON, for an hour at least. A deposed leader may still replace that of
+    /// its successor: whoever reads it compares the term that it names.
+    async fn publish(&self, _namespace: &str, _report: &str) -> Result<()> {
+        Ok(())
+    }
+    /// The report that was published last, if there is one.
+    async fn published(&self, _namespace: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
     /// Where it is, for people to read and without credentials; empty if it is in this process.
     fn address(&self) -> String {
         String::new()

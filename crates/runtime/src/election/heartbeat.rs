@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{Answer, Ask, Round};
+use convoke_core::election::{Answer, Ask, Report, Round};
 use convoke_core::ports::leases::Floor;
 use convoke_core::{Error, Result, duration};
 use tokio_util::sync::DropGuard;
@@ -17,6 +17,8 @@ use super::telemetry;
 
 /// For how long a farewell may take, where the lease lasts longer.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// For how long a report may keep the next beat waiting.
+const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs until it is told to stop. However it ends, also where it never begins, `_left` tells those who wait for that.
 pub(super) async fn beat(shared: Arc<Shared>, _left: DropGuard) {
@@ -63,11 +65,34 @@ async fn converse(shared: &Shared, round: Round) {
             next = next.filter(|next| is_owed(rules.me(), &ask, next));
         }
     }
-    let mut rules = shared.rules.lock();
-    if round == Round::Beat {
-        rules.plan(started, shared.moment(), rand::random());
+    {
+        let mut rules = shared.rules.lock();
+        if round == Round::Beat {
+            rules.plan(started, shared.moment(), rand::random());
+        }
+        telemetry::show(&shared.namespace, &rules);
     }
-    telemetry::show(&shared.namespace, &rules);
+    if round == Round::Beat {
+        publish(shared).await;
+    }
+}
+
+/// Publishes what a leader tells of itself, if the backend carries it. Nothing depends on it: a failure is left to the next beat.
+async fn publish(shared: &Shared) {
+    if !shared.leases.carries_reports() || shared.stop.is_cancelled() {
+        return;
+    }
+    let report = {
+        let rules = shared.rules.lock();
+        let Some(held) = rules.term() else { return };
+        let (metrics, breaker) = (rules.metrics(), rules.breaker());
+        Report { member: rules.me().to_owned(), epoch: held.epoch, at: shared.clock.now(), metrics, breaker }
+    };
+    let text = serde_json::to_string(&report).expect("a report has nothing that JSON lacks");
+    let published = tokio::time::timeout(REPORT_PATIENCE, shared.leases.publish(&shared.namespace, &text));
+    if !matches!(published.await, Ok(Ok(()))) {
+        debug!(namespace = shared.namespace, "publishing the leader's report failed");
+    }
 }
 
 /// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of

@@ -6,6 +6,8 @@
 
 mod leader_loop;
 mod lease_deadline;
+mod look;
+mod port;
 mod signals;
 
 use std::ffi::OsString;
@@ -28,13 +30,21 @@ use crate::config::{self, Surroundings};
 use crate::logs;
 use leader_loop::{LeaderCommand, Outcome, run_term};
 use lease_deadline::BEAT_PART;
+use look::View;
+use port::Port;
 use signals::Signals;
 
 const FAILED: u8 = 1;
 
 #[derive(Debug, Args)]
 pub struct ElectArgs {
-    /// Whose leader is elected: those with the same name contend
+    /// Namespace to contend in: those with the same name elect one leader. With status, members or metrics before it: look, and do not contend
+    #[arg(value_name = "NAMESPACE", num_args = 1..=2)]
+    words: Vec<String>,
+    /// The namespace, if it is called status, members or metrics itself
+    #[arg(long = "namespace", value_name = "NAMESPACE")]
+    named: Option<String>,
+    #[arg(skip)]
     namespace: String,
     /// Where it is decided: redis://…, postgres://…, s3://bucket/prefix, sqlite:PATH for the processes of one machine
     #[arg(long, value_name = "URL", env = "CONVOKE_LEASES__URL", hide_env_values = true)]
@@ -57,6 +67,18 @@ pub struct ElectArgs {
     /// Before the names of keys, where the leases are a Redis
     #[arg(long, value_name = "PREFIX", default_value = convoke::connect::BUS_PREFIX)]
     prefix: String,
+    /// Serve /health, /metrics and /v1/election here while contending
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// Serve them beyond loopback without tokens
+    #[arg(long, requires = "http")]
+    insecure: bool,
+    /// With status, members or metrics: print JSON
+    #[arg(long)]
+    json: bool,
+    /// With status, members or metrics: look again and again until interrupted
+    #[arg(long)]
+    watch: bool,
     /// What to run while leading; without one, a line of JSON is printed per change
     #[arg(last = true)]
     command: Vec<OsString>,
@@ -72,25 +94,87 @@ When COMMAND ends by itself, the lead is given up and this process ends with its
 it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 where COMMAND died of the signal, else with its exit code;
 SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and mean nothing to a process that waits. Without a COMMAND, SIGHUP ends it too.
 
+`convoke elect status NAMESPACE` shows leader, epoch, lease, members and what the leader publishes of itself; `members` and
+`metrics` show those. They never contend, and end with 0 if somebody leads (there are members, there are figures), else with 1.
+A namespace called status, members or metrics is named by --namespace.
+
 Examples:
   convoke elect reports --leases redis://localhost -- ./make-reports --forever
   convoke elect cron --leases postgres://localhost/app --ttl 5s -- cron -f
-  convoke elect production --leases sqlite:/var/lib/app/leases.db";
+  convoke elect production --leases sqlite:/var/lib/app/leases.db
+  convoke elect status reports --leases redis://localhost --json";
+
+impl ElectArgs {
+    /// Finds out what is meant: a namespace to contend in, or one to look at.
+    fn resolve(&mut self) -> Result<Option<View>, Usage> {
+        let names = View::NAMES.join(", ");
+        let (view, namespace) = match (self.words.as_slice(), self.named.take()) {
+            ([], Some(named)) => (None, named),
+            ([word], None) if View::named(word).is_none() => (None, word.clone()),
+            ([word], Some(named)) if View::named(word).is_some() => (View::named(word), named),
+            ([word, namespace], None) if View::named(word).is_some() => (View::named(word), namespace.clone()),
+            ([word], None) => {
+                return Err(Usage(format!(
+                    "expected a NAMESPACE after {word}: `convoke elect {word} NAMESPACE`. To contend in a namespace of that name say \
+                     --namespace {word}"
+                )));
+            }
+            ([word, _], None) => return Err(Usage(format!("expected {names} before the NAMESPACE, got {word:?}"))),
+            ([], None) => return Err(Usage("expected a NAMESPACE".into())),
+            _ => return Err(Usage("expected the NAMESPACE once, got it twice".into())),
+        };
+        self.namespace = namespace;
+        self.refuse_flags_of_the_other(view.is_some())?;
+        Ok(view)
+    }
+
+    fn refuse_flags_of_the_other(&self, looks: bool) -> Result<(), Usage> {
+        let contending = [
+            ("--id", self.id.is_some()),
+            ("--ttl", self.ttl.is_some()),
+            ("--once", self.once),
+            ("--http", self.http.is_some()),
+            ("a COMMAND", !self.command.is_empty()),
+        ];
+        let looking = [("--json", self.json), ("--watch", self.watch)];
+        let wrong = if looks { contending.as_slice() } else { looking.as_slice() };
+        match wrong.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) if looks => {
+                Err(Usage(format!("{flag} is for contending; status, members and metrics only look")))
+            }
+            Some((flag, _)) => Err(Usage(format!("{flag} is for status, members and metrics"))),
+            None => Ok(()),
+        }
+    }
+}
 
 pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
-    // Chosen here, so that every line of the log names it.
-    let id = args.id.get_or_insert_with(convoke::fresh_id);
-    let surroundings = Surroundings::read(&config::variables(), "elector").map_err(Usage)?;
-    logs::start(&surroundings, &[("elector", id), ("namespace", &args.namespace)]);
+    let view = args.resolve()?;
     if args.leases.starts_with("memory") {
         let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
         return Err(Usage(message.into()).into());
     }
+    if let Some(view) = view {
+        return look::run(view, &args).await;
+    }
+    // Chosen here, so that every line of the log names it.
+    let id = args.id.get_or_insert_with(convoke::fresh_id);
+    let surroundings = Surroundings::read(&config::variables(), "elector").map_err(Usage)?;
+    logs::start(&surroundings, &[("elector", id), ("namespace", &args.namespace)]);
     let mut signals = Signals::listen(!args.command.is_empty())?;
+    let port = match &args.http {
+        Some(bind) => {
+            let mut config = configured()?;
+            config.http.insecure |= args.insecure;
+            Some(Port::open(bind, config).await?)
+        }
+        None => None,
+    };
     let elector = tokio::select! {
         elector = start(&args) => elector?,
         _ = signals.end() => return Ok(ExitCode::SUCCESS),
     };
+    let serving = port.map(|port| port.serve(&elector)).transpose()?;
     let ended = if args.command.is_empty() {
         watch(&elector, args.once, &mut signals).await.map(|()| 0)
     } else {
@@ -98,6 +182,7 @@ pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
         let command = LeaderCommand { namespace: args.namespace, command: args.command, ttl, grace: args.grace };
         serve(&elector, &command, args.once, &mut signals).await
     };
+    drop(serving);
     elector.stop().await;
     ended.map(ExitCode::from)
 }
@@ -238,6 +323,38 @@ async fn first_term(elector: &Elector) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn resolved(words: &[&str]) -> Result<(Option<View>, String), String> {
+        let line = ["elect", "--leases", "sqlite:x.db"].iter().chain(words);
+        let Line { mut elect } = clap::Parser::try_parse_from(line).map_err(|error| error.to_string())?;
+        let view = elect.resolve().map_err(|usage| usage.to_string())?;
+        Ok((view, elect.namespace))
+    }
+
+    #[test]
+    fn a_word_before_the_namespace_looks_and_a_namespace_of_such_a_name_needs_its_flag() {
+        let found = |view, namespace: &str| Ok((view, namespace.to_owned()));
+        assert_eq!(resolved(&["reports"]), found(None, "reports"));
+        assert_eq!(resolved(&["status", "reports"]), found(Some(View::Status), "reports"));
+        assert_eq!(resolved(&["members", "status"]), found(Some(View::Members), "status"));
+        assert_eq!(resolved(&["metrics", "--namespace", "metrics"]), found(Some(View::Metrics), "metrics"));
+        assert_eq!(resolved(&["--namespace", "status"]), found(None, "status"));
+        assert_eq!(resolved(&["--namespace", "status", "--once", "--", "true"]), found(None, "status"));
+        let wrong: [&[&str]; 8] = [
+            &[],
+            &["status"],
+            &["look", "reports"],
+            &["a", "--namespace", "b"],
+            &["status", "a", "b"],
+            &["status", "a", "--once"],
+            &["status", "a", "--", "true"],
+            &["a", "--json"],
+        ];
+        for words in wrong {
+            assert!(resolved(words).is_err(), "{words:?}");
+        }
+        assert!(resolved(&["status"]).expect_err("refused").contains("--namespace status"));
+    }
 
     #[derive(clap::Parser)]
     struct Line {

@@ -26,7 +26,7 @@ use super::enqueue::read_json;
 use super::output::{age, line, list, printable, table, text};
 use super::remote::Usage;
 use crate::config::{self, Config, Surroundings};
-use crate::serve::{access, listen, resolve};
+use crate::serve::GuardedListener;
 use crate::stop::Stop;
 use crate::{http, logs, recorder};
 
@@ -262,14 +262,10 @@ async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -
     Ok(())
 }
 
-/// By the rules of `convoke serve`: beyond loopback it takes tokens, or consent.
-async fn show_metrics(bind: String, mut config: Config) -> Result<AbortOnDropHandle<()>> {
-    config.http.bind = bind;
-    let addresses = resolve("--http", &config.http.bind).await?;
-    let access = access(&config, &addresses)?;
-    let listener = listen(&config.http.bind, &addresses).await?;
+async fn show_metrics(bind: String, config: Config) -> Result<AbortOnDropHandle<()>> {
+    let GuardedListener { listener, access } = GuardedListener::bind("--http", bind, config).await?;
     line(format!("metrics at http://{}/metrics", listener.local_addr()?))?;
-    let serving = http::serve_metrics(listener, access, recorder::install()?, std::future::pending());
+    let serving = http::serve_pages(listener, access, recorder::install()?, |_| None, std::future::pending());
     Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
 }
 

@@ -47,7 +47,7 @@ use crate::shards::Shards;
 pub use access::{Access, Policy, PublicPaths, Role};
 use error::ApiError;
 use memory::{Memory, Share};
-pub use serve::{serve, serve_metrics};
+pub use serve::{serve, serve_pages};
 
 /// What runs, in words: passwords are stripped before they get here.
 #[derive(Debug, Clone)]

@@ -51,21 +51,22 @@ pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future
     Ok(())
 }
 
-/// Serves `/metrics` and nothing else, until `shutdown` completes.
-pub async fn serve_metrics(
+/// Serves `/metrics` and the pages that `page` returns by their path, until `shutdown` completes.
+pub async fn serve_pages(
     listener: TcpListener,
     access: Access,
     metrics: PrometheusHandle,
+    page: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static,
     shutdown: impl Future<Output = ()>,
 ) {
     let shown = metrics.clone();
     let answer = move |request: Request<Body>| {
-        let answer = match access.check(&request) {
-            Err(refused) => refused.into_response(),
-            Ok(()) if request.uri().path() != "/metrics" => {
-                ApiError::not_found("there is nothing here but /metrics").into_response()
+        let answer = match (access.check(&request), request.uri().path()) {
+            (Err(refused), _) => refused.into_response(),
+            (Ok(()), "/metrics") => system::page(&shown),
+            (Ok(()), path) => {
+                page(path).unwrap_or_else(|| ApiError::not_found(format!("{path} is not served here")).into_response())
             }
-            Ok(()) => system::page(&shown),
         };
         std::future::ready(answer)
     };

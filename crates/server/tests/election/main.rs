@@ -2,5 +2,6 @@
 
 mod bench;
 mod elect_cli;
+mod look;
 mod singleton;
 mod stage;

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use convoke_testkit::process::{Cli, Launch, Program, eventually};
+use convoke_testkit::process::{Cli, Launch, Output, Program, eventually};
 use tempfile::TempDir;
 
 pub const NAMESPACE: &str = "tests";
@@ -81,6 +81,12 @@ impl Stage {
             env,
             directory: self.directory.path().to_owned(),
         })
+    }
+
+    /// `convoke elect VIEW` of the namespace, as JSON.
+    pub async fn look(&self, view: &str) -> Output {
+        let cli = Cli { env: self.variables.clone(), ..self.cli() };
+        cli.run(["elect", view, NAMESPACE, "--leases", &self.url, "--json"]).await
     }
 
     pub fn cli(&self) -> Cli {

@@ -61,7 +61,7 @@ pub const COMMANDS: [(Capability, &str, &str); 46] = [
     (Election, "bench election", ""),
     (Shards, "shards status", ""),
     (Shards, "shards join", "--worker-id --shards"),
-    (Election, "elect", "--leases --id --ttl --policy"),
+    (Election, "elect", "--leases --id --ttl --policy --namespace --http --json --watch"),
     (Mesh, "mesh nodes", "--redis --prefix"),
     (Mesh, "mesh call", "--redis --prefix"),
     (Mesh, "mesh serve", "--redis --prefix"),

@@ -40,6 +40,7 @@ macro_rules! leases_conformance {
                 namespaces_are_apart,
                 epochs_rise_after_all_was_forgotten,
                 an_answer_that_never_came_is_found_by_reading_back,
+                the_last_report_is_kept_where_reports_are_carried,
             ]
         );
         $crate::conformance_tests!(
@@ -260,6 +261,17 @@ pub async fn an_epoch_is_above_its_floor(leases: &dyn Leases, _advance: impl Asy
     assert!(high > Epoch(41));
     leases.resign("ns", "a", high).await.expect("resign");
     assert!(elect(leases, "b", LONG).await > high, "a lower floor does not lower it");
+}
+
+pub async fn the_last_report_is_kept_where_reports_are_carried(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
+    assert_eq!(leases.published("ns").await.expect("published"), None);
+    elect(leases, "a", LONG).await;
+    for report in [r#"{"n":1}"#, r#"{"n":2}"#] {
+        leases.publish("ns", report).await.expect("publish");
+        let kept = leases.carries_reports().then(|| report.to_owned());
+        assert_eq!(leases.published("ns").await.expect("published"), kept);
+    }
+    assert_eq!(leases.published("other").await.expect("published"), None);
 }
 
 pub async fn namespaces_are_apart(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {

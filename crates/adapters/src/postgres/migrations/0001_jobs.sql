@@ -248,7 +248,9 @@ create table convoke_leases (
     namespace  text        collate "C" primary key,
     holder     text        not null,
     epoch      bigint      not null,
-    expires_at timestamptz not null
+    expires_at timestamptz not null,
+    -- What the leader publishes of itself, as JSON.
+    report     text
 ) with (fillfactor = 50);
 
 create table convoke_members (

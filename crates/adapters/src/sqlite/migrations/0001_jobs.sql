@@ -173,7 +173,9 @@ create table leases (
     namespace  text primary key,
     holder     text    not null,
     epoch      integer not null,
-    expires_at integer not null
+    expires_at integer not null,
+    -- What the leader publishes of itself, as JSON.
+    report     text
 ) without rowid;
 
 create table members (

@@ -1,0 +1,119 @@
+//! Looking at a namespace without contending in it, and what an elector serves of itself.
+
+use convoke_testkit::process::{Http, RedisServer, S3Server, SharedPostgres, Signal, eventually};
+use serde_json::{Value, json};
+
+use super::stage::{NAMESPACE, Stage};
+
+const TTL: &str = "3s";
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"))
+}
+
+/// Asks before, while and after one leads; `carries` says whether the backend keeps what a leader publishes.
+async fn is_looked_at(stage: &Stage, carries: bool) {
+    let mut leader = stage.watch("a", &[]);
+    let status = eventually("a leader", || async {
+        let look = stage.look("status").await;
+        (look.code == Some(0)).then(|| read(&look.stdout))
+    })
+    .await;
+    assert_eq!((&status["namespace"], &status["leader"]), (&NAMESPACE.into(), &"a".into()), "{status}");
+    assert!(status["epoch"].as_u64().is_some_and(|epoch| epoch > 0), "{status}");
+    assert!(status["remainingMs"].as_u64().is_some_and(|left| left <= 3_000), "{status}");
+    assert!(status["remaining"].is_string(), "{status}");
+    for _ in 0..3 {
+        let members = stage.look("members").await.json();
+        assert_eq!(members["members"], json!([{ "id": "a", "isLeader": true }]), "who looks is no member");
+    }
+    if carries {
+        let metrics = eventually("figures of the leader", || async {
+            let look = stage.look("metrics").await;
+            (look.code == Some(0)).then(|| read(&look.stdout))
+        })
+        .await;
+        assert!(metrics["metrics"]["heartbeatLatencyMs"]["p99"].is_number(), "{metrics}");
+        assert_eq!((&metrics["breaker"]["state"], &metrics["leader"]), (&"closed".into(), &"a".into()), "{metrics}");
+        assert!(metrics["breaker"]["resetTimeoutMs"].is_u64(), "{metrics}");
+        let status = stage.look("status").await.json();
+        assert_eq!(status["report"]["epoch"], status["epoch"], "{status}");
+    } else {
+        assert_eq!(stage.look("metrics").await.code, Some(1), "nothing is published there");
+    }
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait().await.code(), Some(0));
+    for view in ["status", "members", "metrics"] {
+        let look = stage.look(view).await;
+        assert_eq!(look.code, Some(1), "it resigned and withdrew, and looking elects nobody: {look:?}");
+        assert_eq!(read(&look.stdout)["leader"], Value::Null, "{look:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_looked_at() {
+    let stage = Stage::on_sqlite(TTL);
+    let look = stage.look("status").await;
+    assert_eq!(look.code, Some(1), "{look:?}");
+    assert!(look.stderr.contains("does not exist"), "{look:?}");
+    assert!(!stage.path("leases.db").exists(), "looking creates no file");
+    is_looked_at(&stage, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_looked_at() {
+    let redis = RedisServer::start().await;
+    let stage = Stage::at(redis.url(), TTL);
+    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    is_looked_at(&stage, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_is_looked_at() {
+    let stage = Stage::at(SharedPostgres::get().create_database(), TTL);
+    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    is_looked_at(&stage, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_is_looked_at() {
+    let s3 = S3Server::start().await;
+    let stage = Stage::at(s3.url("looked-at"), TTL).with(s3.variables());
+    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    is_looked_at(&stage, false).await;
+}
+
+#[tokio::test]
+async fn a_namespace_called_status_is_electable_by_its_flag_alone() {
+    let stage = Stage::on_sqlite(TTL);
+    let leases = format!("sqlite:{}", stage.path("leases.db").display());
+    let refused = stage.cli().run(["elect", "status", "--leases", &leases]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("--namespace status"), "{refused:?}");
+    assert!(!stage.path("leases.db").exists(), "nobody contended");
+    let script = ["elect", "--namespace", "status", "--leases", &leases, "--", "sh", "-c", "echo $CONVOKE_NAMESPACE"];
+    assert_eq!(stage.cli().run(script).await.expect(0).trim(), "status");
+}
+
+#[tokio::test]
+async fn an_elector_serves_its_health_its_metrics_and_its_election() {
+    let stage = Stage::on_sqlite(TTL);
+    let mut elector = stage.watch("a", &["--http", "127.0.0.1:0"]);
+    let address = elector.line("where it listens", |line| {
+        let url = line.strip_prefix("election at http://")?;
+        url.strip_suffix("/v1/election")?.parse().ok()
+    });
+    let http = Http::new(address.await.expect("it listens"));
+    let election = eventually("its lead", || async {
+        let election = http.get("/v1/election").await.ok()?.json();
+        (election["isLeader"] == true).then_some(election)
+    })
+    .await;
+    assert_eq!((&election["leader"], &election["namespace"]), (&"a".into(), &NAMESPACE.into()), "{election}");
+    assert!(election["breaker"]["resetTimeoutMs"].is_u64(), "{election}");
+    let health = http.get("/health").await.expect("an answer").expect(200);
+    assert_eq!(health["status"], "healthy");
+    let metrics = http.get("/metrics").await.expect("an answer");
+    assert!(metrics.text().contains(&format!("convoke_leader{{namespace=\"{NAMESPACE}\"}} 1")), "{}", metrics.text());
+    assert_eq!(http.get("/v1/jobs").await.expect("an answer").status, 404);
+}

@@ -467,6 +467,11 @@ impl Elector {
         self.gate.admit(epoch, now)
     }
 
+    /// The same of a task whose age is known.
+    pub fn admits_aged(&mut self, epoch: Epoch, age: Duration, now: Moment) -> bool {
+        self.gate.admit_aged(epoch, age, now)
+    }
+
     pub fn breaker(&self) -> BreakerStatus {
         self.pulse.breaker()
     }

@@ -3,12 +3,14 @@ use std::time::Duration;
 use super::moment::Moment;
 use crate::ids::Epoch;
 
-/// Admits tasks of the present term and, for a grace period after a change, those of the term before.
+/// No backend gives a higher one: a task that names one is forged, and would shut out all others.
+const EPOCH_MAX: Epoch = Epoch(1 << 53);
+
+/// Admits tasks of the present term, of a later one and, for a grace period, of the term before.
 ///
 /// A task that a leader handed out just before it was replaced is not a mistake; one that comes later, or from further
-/// back, is. Nor is one admitted of a term that was not heard of yet: until its next look at the leases a follower
-/// refuses what a new leader hands out, which is to offer it again. Grace is for tasks only: a write to a store carries
-/// its fence and is judged there.
+/// back, is. A task of a later term comes from a leader that this member has not heard of yet: it is admitted, and from then on its
+/// term is the present one. Grace is for tasks only: a write to a store carries its fence and is judged there.
 #[derive(Debug, Clone)]
 pub struct EpochGate {
     enabled: bool,
@@ -36,10 +38,29 @@ impl EpochGate {
         }
     }
 
+    /// Judges a task by its term. The grace period counts from when the present term was heard of.
     pub fn admit(&mut self, epoch: Epoch, now: Moment) -> bool {
+        let in_grace = self.changed.is_some_and(|changed| now - changed <= self.grace);
+        self.judge(epoch, now, in_grace)
+    }
+
+    /// Judges a task by its term and its age. One of the term before is admitted if it is no older than the grace period, whenever
+    /// the term changed.
+    pub fn admit_aged(&mut self, epoch: Epoch, age: Duration, now: Moment) -> bool {
+        let in_grace = age <= self.grace;
+        self.judge(epoch, now, in_grace)
+    }
+
+    fn judge(&mut self, epoch: Epoch, now: Moment, in_grace: bool) -> bool {
+        if !self.enabled {
+            return true;
+        }
         let is_before = epoch.0.checked_add(1) == Some(self.current.0);
-        let in_grace = || self.changed.is_some_and(|changed| now - changed <= self.grace);
-        let admitted = !self.enabled || epoch == self.current || (is_before && in_grace());
+        let is_later = epoch > self.current && epoch <= EPOCH_MAX;
+        if is_later {
+            self.advance(epoch, now);
+        }
+        let admitted = is_later || epoch == self.current || (is_before && in_grace);
         self.refused += u64::from(!admitted);
         admitted
     }
@@ -76,11 +97,33 @@ mod tests {
     }
 
     #[test]
-    fn neither_older_terms_nor_ones_that_nobody_knows_are_admitted() {
+    fn neither_older_terms_nor_ones_that_no_backend_gives_are_admitted() {
         let now = Moment::default();
         let mut gate = gate(now);
-        assert!(![0, 4, 7, u64::MAX].into_iter().any(|epoch| gate.admit(Epoch(epoch), now)));
-        assert_eq!(gate.refused(), 4);
+        assert!(![0, 4, (1 << 53) + 1, u64::MAX].into_iter().any(|epoch| gate.admit(Epoch(epoch), now)));
+        assert_eq!((gate.refused(), gate.current()), (4, Epoch(6)));
+    }
+
+    #[test]
+    fn a_later_term_is_admitted_and_becomes_the_present_one() {
+        let now = Moment::default();
+        let mut gate = gate(now);
+        assert!(gate.admit(Epoch(7), now + GRACE * 2));
+        assert_eq!((gate.current(), gate.refused()), (Epoch(7), 0));
+        assert!(gate.admit(Epoch(6), now + GRACE * 3), "the term before has its grace from then on");
+        assert!(!gate.admit(Epoch(6), now + GRACE * 3 + Duration::from_millis(1)));
+        assert!(!gate.admit(Epoch(5), now + GRACE * 2), "what was the term before is too old by now");
+    }
+
+    #[test]
+    fn a_task_of_the_term_before_is_judged_by_its_age_where_that_is_known() {
+        let now = Moment::default();
+        let mut gate = gate(now);
+        let later = now + GRACE * 100;
+        assert!(gate.admit_aged(Epoch(5), GRACE, later));
+        assert!(!gate.admit_aged(Epoch(5), GRACE + Duration::from_millis(1), now));
+        assert!(gate.admit_aged(Epoch(6), GRACE * 100, later), "tasks of the present term have no age limit");
+        assert!(!gate.admit_aged(Epoch(4), Duration::ZERO, now));
     }
 
     #[test]

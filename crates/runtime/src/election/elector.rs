@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Happening, Metrics, Moment, Now, Settings};
 use convoke_core::ids::check_name;
@@ -167,10 +168,19 @@ impl Elector {
         self.shared().rules.lock().breaker()
     }
 
-    /// Whether a task that was handed out in that term may still be done: in the present one, or in the one before for a grace
-    /// period. For tasks only; what a leader writes must be fenced where it is written.
+    /// Whether a task that was handed out in that term may still be done: in the present one, in a later one that this member has not
+    /// heard of yet, or in the one before for a grace period. For tasks only; what a leader writes must be fenced where it
+    /// is written.
     pub fn admits(&self, epoch: Epoch) -> bool {
         self.shared().rules.lock().admits(epoch, self.shared().moment())
+    }
+
+    /// As [`admits`](Self::admits), of a task that says when it was created: one of the term before is admitted if it is no older than
+    /// the grace period, by the clocks of whoever created it and of this member.
+    pub fn admits_created_at(&self, epoch: Epoch, created_at: jiff::Timestamp) -> bool {
+        let shared = self.shared();
+        let age = Duration::try_from(shared.clock.now().duration_since(created_at)).unwrap_or_default();
+        shared.rules.lock().admits_aged(epoch, age, shared.moment())
     }
 
     /// What happens from now on.

@@ -28,6 +28,8 @@ pub struct Pulse {
     contention: ContentionWatch,
     latency: LatencyWindow,
     metrics: Metrics,
+    /// Time spent in heartbeats that failed, since the last one that succeeded.
+    cut_off: Duration,
     events: Vec<Happening>,
 }
 
@@ -75,6 +77,7 @@ impl Pulse {
                 heartbeat_latency_ms: Percentiles::default(),
                 epochs_refused: 0,
             },
+            cut_off: Duration::ZERO,
             events: Vec::new(),
         }
     }
@@ -96,7 +99,10 @@ impl Pulse {
         } else {
             self.metrics.heartbeat_failures += 1;
         }
-        let contention = self.contention.judge(duration, self.interval, now.at);
+        // A beat that hangs is cut off long before the threshold: the time that was spent in vain counts with the next one.
+        let whole = self.cut_off + duration;
+        self.cut_off = if succeeded { Duration::ZERO } else { whole };
+        let contention = self.contention.judge(whole, self.interval, now.at);
         self.events.extend(contention.map(Happening::ContentionDetected));
         self.on_breaker(|breaker| if succeeded { breaker.succeed() } else { breaker.fail(now.at) });
     }
@@ -151,5 +157,45 @@ impl Pulse {
 
     pub fn take_events(&mut self) -> Vec<Happening> {
         std::mem::take(&mut self.events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contended(pulse: &mut Pulse) -> Option<Duration> {
+        pulse.take_events().into_iter().find_map(|what| match what {
+            Happening::ContentionDetected(contention) => Some(contention.duration),
+            _ => None,
+        })
+    }
+
+    /// Beats one after the other, each of which takes `each`; tells after how many of them contention was detected.
+    fn beats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
+        let settings = Settings::default();
+        let mut pulse = Pulse::new(&settings, Timestamp::UNIX_EPOCH);
+        let mut at = Moment::default();
+        outcomes.iter().enumerate().find_map(|(place, succeeded)| {
+            let started = at;
+            pulse.beaten(started, Now { at: started + each, wall: Timestamp::UNIX_EPOCH }, *succeeded);
+            at = started + each + settings.heartbeat_interval;
+            contended(&mut pulse).map(|duration| (place + 1, duration))
+        })
+    }
+
+    #[test]
+    fn beats_that_are_cut_off_below_the_threshold_are_contention_together() {
+        // A Redis that does not respond is given up after 4 s, a renewal at the defaults after 4.25 s.
+        for each in [4_000, 4_250].map(Duration::from_millis) {
+            assert_eq!(beats_until_contended(each, &[false, false, false, false]), Some((3, each * 3)));
+            assert_eq!(beats_until_contended(each, &[false, false, true]), Some((3, each * 3)), "slow, then through");
+            assert_eq!(beats_until_contended(each, &[false, true, false, true]), None, "one that gets through ends it");
+        }
+    }
+
+    #[test]
+    fn beats_that_are_refused_at_once_are_an_outage_and_no_contention() {
+        assert_eq!(beats_until_contended(Duration::from_millis(5), &[false; 4]), None);
     }
 }

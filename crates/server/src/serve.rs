@@ -16,6 +16,7 @@ use convoke_runtime::jobs::Coordinator;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::{Usage, line, usage};
 use crate::config::{self, Config, Flags, Load, Surroundings};
@@ -155,7 +156,7 @@ impl Server {
         };
         let (shards, duty) = match config.shards.listens() {
             Some(bind) => {
-                let (shards, duty) = shards::prepare(config, bind, wants_shards, &ports).await?;
+                let (shards, duty) = shards::prepare(config, bind, wants_shards, &node, &ports).await?;
                 (Some(shards), Some(duty))
             }
             None => (None, None),
@@ -167,6 +168,9 @@ impl Server {
     async fn run(self, with_demo: bool, mut stop: Stop) -> Result<()> {
         let Server { listener, address, coordinator, shards, access, info, metrics } = self;
         let closing = CancellationToken::new();
+        let _replying = shards
+            .clone()
+            .map(|shards| AbortOnDropHandle::new(tokio::spawn(async move { shards.relay.reply_to_nodes().await })));
         let state = AppState::new(coordinator.clone(), shards.clone(), access, info.clone(), metrics);
         let mut serving = tokio::spawn(http::serve(listener, state, closing.clone().cancelled_owned()));
         let demo = tokio::select! {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use convoke::connect;
+use convoke_core::NodeId;
 use convoke_core::shards::Settings;
 use convoke_runtime::election::Duty;
 use convoke_runtime::jobs::{Coordinator, Ports};
-use convoke_runtime::shards::{ShardsDuty, ShardsState, ShardsView};
+use convoke_runtime::shards::{ShardsDuty, ShardsRelay, ShardsState, ShardsView};
 
 use crate::cli::Usage;
 use crate::config::Config;
@@ -17,12 +18,20 @@ use crate::serve::resolve;
 #[derive(Clone)]
 pub struct Shards {
     pub view: ShardsView,
+    /// The way to the view of the node that coordinates.
+    pub relay: Arc<ShardsRelay>,
     /// Somebody named the address: then it is an error if it cannot be listened on.
     is_wanted: bool,
 }
 
 /// `is_wanted` says whether somebody asked for this address.
-pub async fn prepare(config: &Config, bind: &str, is_wanted: bool, ports: &Ports) -> Result<(Shards, Arc<dyn Duty>)> {
+pub async fn prepare(
+    config: &Config,
+    bind: &str,
+    is_wanted: bool,
+    node: &NodeId,
+    ports: &Ports,
+) -> Result<(Shards, Arc<dyn Duty>)> {
     let security = config.shards.security().map_err(|invalid| Usage(invalid.to_string()))?;
     let is_encrypted = matches!(security, connect::ZmqSecurity::Curve { .. });
     if is_wanted && !is_encrypted && !is_local(bind).await? {
@@ -40,7 +49,8 @@ pub async fn prepare(config: &Config, bind: &str, is_wanted: bool, ports: &Ports
         ..Settings::default()
     };
     let duty = ShardsDuty::new(binding, settings, epochs_last(config), ports.clock.clone());
-    Ok((Shards { view: duty.view(), is_wanted }, Arc::new(duty)))
+    let relay = ShardsRelay::new(node.clone(), ports.bus.clone(), &config.bus.prefix, duty.view());
+    Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted }, Arc::new(duty)))
 }
 
 /// Whether epochs count terms and outlive this process: they are sealed in the store, or kept by leases that lose nothing. A

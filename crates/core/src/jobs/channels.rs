@@ -1,5 +1,7 @@
 //! The names of the channels. `convoke` is the default prefix.
 
+use uuid::Uuid;
+
 use crate::ids::{JobId, NodeId, QueueName};
 
 /// One of the two channels that a job has while it runs.
@@ -114,6 +116,16 @@ impl Channels {
         format!("{}.coordinator.drain", self.prefix)
     }
 
+    /// Topic: asks the node that coordinates shards what it knows of them.
+    pub fn shards_ask(&self) -> String {
+        format!("{}.shards.ask", self.prefix)
+    }
+
+    /// Topic: its reply to one question.
+    pub fn shards_reply(&self, ask: Uuid) -> String {
+        format!("{}.shards.reply.{}", self.prefix, ask.simple())
+    }
+
     /// Topic: ids of jobs whose channels have something new.
     pub fn bell(&self) -> String {
         format!("{}.job.bell", self.prefix)
@@ -178,6 +190,8 @@ mod tests {
                 (channels.worker_heartbeat(), "worker.heartbeat"),
                 (channels.coordinator_heartbeat(), "coordinator.heartbeat"),
                 (channels.drain(), "coordinator.drain"),
+                (channels.shards_ask(), "shards.ask"),
+                (channels.shards_reply(job.0), "shards.reply.0198c0de000070008000000000000001"),
                 (channels.bell(), "job.bell"),
                 (channels.ready(), "job.ready"),
                 (channels.cache(), "cache"),

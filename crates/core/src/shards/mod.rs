@@ -9,6 +9,7 @@
 //! [`Coordinator`] and [`Worker`]; both are pure, and take the time as an argument.
 
 pub mod coordinator;
+pub mod relay;
 pub mod strategy;
 mod version;
 pub mod wire;

@@ -6,12 +6,14 @@
 
 mod changes;
 mod duty;
+mod relay;
 mod telemetry;
 mod view;
 mod worker;
 
 pub use changes::Changes;
 pub use duty::ShardsDuty;
+pub use relay::ShardsRelay;
 pub use view::{ServiceStatus, ShardsState, ShardsView, WorkerStatus};
 pub use worker::{ShardWorker, WorkerOptions};
 

@@ -104,7 +104,7 @@ fn all(answer: &Value) -> String {
     let (coordinator, listening) = (text(answer, "coordinator"), text(answer, "listening"));
     let listening = match (coordinator.is_empty(), listening.is_empty()) {
         (_, false) => listening,
-        (false, true) => format!("not here: ask {coordinator}"),
+        (false, true) => format!("on node {coordinator}"),
         (true, true) => "nobody listens for shard workers".into(),
     };
     let head = titled(&[("coordinator", coordinator), ("listening", listening)]);
@@ -259,6 +259,6 @@ mod tests {
             assert!(shown.contains(part), "{part} is in\n{shown}");
         }
         let standby = all(&json!({"coordinator": "n", "listening": null, "services": []}));
-        assert!(standby.contains("not here: ask n"), "{standby}");
+        assert!(standby.contains("on node n"), "{standby}");
     }
 }

@@ -2,9 +2,11 @@
 
 use axum::extract::State;
 use convoke_core::{NodeId, ServiceName};
-use convoke_runtime::shards::{ServiceStatus, ShardsState};
+use convoke_runtime::jobs::Leadership;
+use convoke_runtime::shards::{ShardsState, ShardsView};
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -24,48 +26,63 @@ struct Services {
     coordinator: Option<NodeId>,
     /// Where this node listens for workers; none where another does.
     listening: Option<String>,
-    services: Vec<ServiceStatus>,
+    services: Vec<Value>,
 }
 
 /// All services that have shards
 ///
-/// The node that leads has them. Another answers with none, and says which node that is.
+/// The node that leads has them. Another asks it over the bus; if it does not reply, `services` is empty and `coordinator` names it.
 #[utoipa::path(get, path = "/v1/shards", tag = "shards", responses((status = 200, body = doc::ShardServices), doc::Refused))]
 async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
-    let Some(Shards { view, .. }) = &state.shards else {
+    let Some(Shards { view, relay, .. }) = &state.shards else {
         return Ok(body::ok(&Services { coordinator: None, listening: None, services: Vec::new() }));
     };
     let listening = match view.state() {
         ShardsState::Listening(address) => Some(address),
         _ => None,
     };
-    let coordinator = state.coordinator.cluster().leader;
-    Ok(body::ok(&Services { coordinator, listening, services: view.services() }))
+    let cluster = state.coordinator.cluster();
+    let services = if is_elsewhere(&cluster, view) {
+        relay.ask(None).await.map(|reply| reply.services).unwrap_or_default()
+    } else {
+        view.services().iter().map(|service| json!(service)).collect()
+    };
+    Ok(body::ok(&Services { coordinator: cluster.leader, listening, services }))
 }
 
 /// One service: its workers, and which shards each has
 ///
-/// The node that leads knows. Another answers 503, and says which node that is.
+/// The node that leads knows. Another asks it over the bus; if it does not reply, the answer is 503 and names it.
 #[utoipa::path(get, path = "/v1/shards/{service}", tag = "shards", params(doc::ServicePath),
     responses((status = 200, body = doc::ShardService), doc::Refused))]
 async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceName>, _: NoParams) -> ApiResult {
-    let Some(Shards { view, .. }) = &state.shards else {
+    let Some(Shards { view, relay, .. }) = &state.shards else {
         return Err(ApiError::not_found("this server coordinates no shards: it was started with --shards off"));
     };
+    let unknown = || ApiError::not_found(format!("no worker of a service {:?} has registered", name.as_str()));
     match (view.service(&name), view.state()) {
         (Some(service), _) => Ok(body::ok(&service)),
-        (None, ShardsState::Listening(_)) => {
-            Err(ApiError::not_found(format!("no worker of a service {:?} has registered", name.as_str())))
-        }
+        (None, ShardsState::Listening(_)) => Err(unknown()),
+        (None, _) if is_elsewhere(&state.coordinator.cluster(), view) => match relay.ask(Some(&name)).await {
+            Ok(reply) if !reply.is_too_large => reply.services.first().map(body::ok).ok_or_else(unknown),
+            _ => Err(elsewhere(&state)),
+        },
         (None, _) => Err(elsewhere(&state)),
     }
+}
+
+/// Whether another node coordinates shards.
+fn is_elsewhere(cluster: &Leadership, view: &ShardsView) -> bool {
+    cluster.leader.is_some() && !cluster.is_me && !matches!(view.state(), ShardsState::Listening(_))
 }
 
 /// Only the node that leads knows.
 fn elsewhere(state: &AppState) -> ApiError {
     let cluster = state.coordinator.cluster();
     let message = match cluster.leader {
-        Some(leader) if !cluster.is_me => format!("node {leader} coordinates shards: ask there"),
+        Some(leader) if !cluster.is_me => {
+            format!("node {leader} coordinates shards and did not reply: try again, or ask it itself")
+        }
         _ => "nobody listens for shard workers at present".into(),
     };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)

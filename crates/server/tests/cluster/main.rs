@@ -28,6 +28,7 @@ mod postgres_restarted;
 mod rate_limit;
 mod redis_emptied;
 mod run_again;
+mod shards_view;
 mod stage;
 mod traffic;
 mod verdict;

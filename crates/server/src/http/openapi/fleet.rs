@@ -344,7 +344,7 @@ pub struct Leave {
 pub struct ShardServices {
     /// The node that coordinates shards: the leader
     pub coordinator: Option<String>,
-    /// Where this node listens for workers; none where another does
+    /// Where this node listens for workers; none if another node does
     #[schema(example = "tcp://127.0.0.1:5555")]
     pub listening: Option<String>,
     pub services: Vec<ShardService>,

@@ -1,3 +1,8 @@
+//! Which tasks a member may still do, by the term in which they were handed out.
+//!
+//! A gate knows the latest term that was heard of. It never goes back, it counts what it refused, and it is no fence: what a leader
+//! writes is judged where it is written.
+
 use std::time::Duration;
 
 use super::moment::Moment;

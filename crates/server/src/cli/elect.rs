@@ -39,7 +39,7 @@ const FAILED: u8 = 1;
 #[derive(Debug, Args)]
 pub struct ElectArgs {
     /// Namespace to contend in: those with the same name elect one leader. With status, members or metrics before it: look, and do not contend
-    #[arg(value_name = "NAMESPACE", num_args = 1..=2)]
+    #[arg(value_name = "NAMESPACE", num_args = 1..=2, required_unless_present = "named")]
     words: Vec<String>,
     /// The namespace, if it is called status, members or metrics itself
     #[arg(long = "namespace", value_name = "NAMESPACE")]
@@ -121,6 +121,9 @@ impl ElectArgs {
             }
             ([word, _], None) => return Err(Usage(format!("expected {names} before the NAMESPACE, got {word:?}"))),
             ([], None) => return Err(Usage("expected a NAMESPACE".into())),
+            (words, None) => {
+                return Err(Usage(format!("unexpected {:?}: a COMMAND comes after --", words[1..].join(" "))));
+            }
             _ => return Err(Usage("expected the NAMESPACE once, got it twice".into())),
         };
         self.namespace = namespace;

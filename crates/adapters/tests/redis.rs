@@ -108,6 +108,29 @@ mod keys {
         assert!(probe.keys("*").await.is_empty());
     }
 
+    /// With a name that has pending entries they would be lost.
+    #[tokio::test]
+    async fn a_consumer_that_is_dropped_leaves_its_name_only_with_pending_entries() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        push(&bus, "q", &["a", "b"]).await;
+        let (done, busy) = (bus.consumer("q", "g", "done").await, bus.consumer("q", "g", "busy").await);
+        let (done, busy) = (done.expect("consumer"), busy.expect("consumer"));
+        let taken = done.take(1).await.expect("take");
+        done.ack(&ids(&taken)).await.expect("ack");
+        assert_eq!(texts(&busy.take(1).await.expect("take")), ["b"]);
+        drop((done, busy));
+        let patience = tokio::time::Instant::now() + Duration::from_secs(20);
+        let names = ["XINFO", "CONSUMERS", "q", "g"];
+        while probe.rows(&names).await != 1 {
+            assert!(tokio::time::Instant::now() < patience, "the name of the one that was done is removed");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let heir = bus.consumer("q", "g", "heir").await.expect("consumer");
+        assert_eq!(texts(&heir.take_over(Duration::ZERO, 9).await.expect("taken over")), ["b"]);
+    }
+
     #[tokio::test]
     async fn an_entry_is_deleted_when_the_last_of_its_groups_is_done_with_it() {
         let server = RedisServer::start().await;

@@ -39,3 +39,6 @@ pub const SHARD_SERVICES_MAX: usize = 10_000;
 pub const SHARD_WORKERS_MAX: usize = 200_000;
 /// Shards of all services together.
 pub const SHARDS_TOTAL_MAX: usize = 4_000_000;
+
+/// What is kept of a message that could not be read.
+pub const POISON_BODY_BYTES_MAX: usize = 4 << 10;

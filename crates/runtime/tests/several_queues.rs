@@ -73,6 +73,18 @@ async fn the_rest_is_for_others(leader: &Coordinator, busy: &dyn WorkerLink, idl
     assert_eq!(taken, dispatched, "each as it was dispatched");
 }
 
+/// What Redis answers to these words.
+async fn asked<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
+    let client = redis::Client::open(server.url()).expect("an address");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("an answer")
+}
+
+async fn consumers(server: &RedisServer, queue: &str) -> usize {
+    let channel = format!("convoke.job.dispatch.{queue}");
+    asked::<Vec<redis::Value>>(server, &["XINFO", "CONSUMERS", &channel, "workers"]).await.len()
+}
+
 async fn redis_bus(server: &RedisServer) -> Arc<dyn Bus> {
     Arc::new(RedisBus::connect(&server.url(), Channels::new("convoke")).await.expect("connects"))
 }
@@ -111,4 +123,75 @@ async fn a_worker_on_redis_leaves_the_rest() {
     let busy = bus_link(&Ports { bus: redis_bus(&server).await, ..ports.clone() });
     let idle = bus_link(&Ports { bus: redis_bus(&server).await, ..ports });
     the_rest_is_for_others(&node, &busy, &idle).await;
+}
+
+/// A name is in the group from when its consumer was given something.
+#[tokio::test]
+async fn a_gateway_leaves_no_name_of_a_consumer_behind() {
+    let (server, ports) = (RedisServer::start().await, ports());
+    let queue = || queues().into_iter().next();
+    let given = async |node: &Coordinator| {
+        register(node, "w", 1).await;
+        node.enqueue(JobSpec { queue: queue(), ..spec() }).await.expect("it is enqueued");
+        let polls = async { while poll(node, "w", 1).await.is_empty() {} };
+        tokio::time::timeout(PATIENCE, polls).await.expect("it is given a run");
+        assert_eq!(consumers(&server, QUEUES[0]).await, 1);
+    };
+    for _ in 0..3 {
+        let node = start("n1", Ports { bus: redis_bus(&server).await, ..ports.clone() }).await;
+        given(&node).await;
+        // The last worker that used the consumer.
+        node.leave(worker("w")).await.expect("it leaves");
+        let gone = async {
+            while consumers(&server, QUEUES[0]).await > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("its name is removed");
+        given(&node).await;
+        node.stop().await;
+        assert_eq!(consumers(&server, QUEUES[0]).await, 0, "a node that stops leaves");
+    }
+}
+
+/// No other worker speaks the bus: without a gateway that looks, nobody would ever take the run over.
+#[tokio::test]
+async fn a_gateway_takes_over_what_a_dead_worker_on_the_bus_was_given_and_keeps_its_name_until_then() {
+    let (server, ports) = (RedisServer::start().await, ports());
+    let mut settings = patient();
+    settings.worker.stale_after = Duration::from_secs(2);
+    let node = NodeId::new("n1").expect("a name");
+    let bus = redis_bus(&server).await;
+    let node = Coordinator::start(node, Ports { bus, ..ports.clone() }, settings).await.expect("it starts");
+    node.ready().await;
+    let dead = bus_link(&Ports { bus: redis_bus(&server).await, ..ports });
+    register(&dead, "dead", 5).await;
+    let (job, _) = node.enqueue(JobSpec { queue: queues().pop(), ..spec() }).await.expect("it is enqueued");
+    let taken = async { while poll(&dead, "dead", 1).await.is_empty() {} };
+    tokio::time::timeout(PATIENCE, taken).await.expect("it is dispatched");
+    drop(dead);
+    assert_eq!(consumers(&server, QUEUES[4]).await, 1, "with its name the entry would be lost");
+    register(&node, "w", 1).await;
+    let reclaimed = async {
+        loop {
+            if let Some((id, _)) = poll(&node, "w", 1).await.pop() {
+                break id;
+            }
+        }
+    };
+    let id = tokio::time::timeout(PATIENCE, reclaimed).await.expect("it is taken over");
+    assert_eq!(id, job.id);
+    let channel = format!("convoke.job.dispatch.{}", QUEUES[4]);
+    // The leader may have dispatched the job anew before: then the first run's entry is taken over by a later poll.
+    let acknowledged = async {
+        loop {
+            let (pending, ..): (u64, redis::Value, redis::Value, redis::Value) =
+                asked(&server, &["XPENDING", &channel, "workers"]).await;
+            if pending == 0 {
+                break;
+            }
+            poll(&node, "w", 1).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, acknowledged).await.expect("the dead worker's entry is taken over, and done with");
 }

@@ -14,6 +14,7 @@ use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, Result};
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
+use tracing::debug;
 
 use super::door::Door;
 use super::member::Member;
@@ -150,5 +151,25 @@ impl Consumer for RedisConsumer {
         self.member.leave().await?;
         self.is_released.store(true, Ordering::SeqCst);
         Ok(())
+    }
+}
+
+impl Drop for RedisConsumer {
+    /// Without `leave` it vanished. Its name is removed if it has nothing, in the background: names of consumers that come and
+    /// go would gather in the group for ever. If that fails, the next takeover does it.
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if *self.is_released.get_mut() {
+            return;
+        }
+        let (member, inbox) = (self.member.clone(), std::mem::take(self.inbox.get_mut()));
+        runtime.spawn(async move {
+            let mut inbox = inbox;
+            let _ = inbox.finish().await;
+            let unreturned: Vec<String> = inbox.arrived.into_iter().map(|delivery| delivery.id).collect();
+            if let Err(error) = member.part(&unreturned).await {
+                debug!(%error, queue = member.queue, "removing a consumer failed");
+            }
+        });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use convoke_core::jobs::wire::{self, Poison, V1};
+use convoke_core::jobs::wire::{self, Poison};
 use convoke_core::limits::TAKE_BYTES_MAX;
 use convoke_core::ports::Delivery;
 use convoke_core::{Error, Result};
@@ -173,6 +173,15 @@ impl Member {
         Ok(())
     }
 
+    /// Forgets this consumer, which vanished, unless it has entries that it did not acknowledge. Those of `unreturned` can be
+    /// taken over at once: nobody has seen them.
+    pub(super) async fn part(&self, unreturned: &[String]) -> Result<()> {
+        let unreturned = unreturned.iter().take(ACK_IDS_MAX).map(|id| id.as_bytes());
+        let args: Vec<&[u8]> = [self.group.as_bytes(), self.name.as_bytes()].into_iter().chain(unreturned).collect();
+        self.line.run(Intent::Change, &script::PART, &[&self.queue], &args).await?;
+        Ok(())
+    }
+
     pub(super) async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>> {
         let (mut from, mut taken) = ("-".to_owned(), Vec::new());
         let mut bytes = 0;
@@ -217,8 +226,7 @@ impl Member {
         for delivery in spoilt {
             let reason = format!("given {} times and never acknowledged", delivery.deliveries);
             warn!(queue = self.queue, id = delivery.id, reason, "an entry is set aside");
-            let body = String::from_utf8_lossy(&delivery.body).into_owned();
-            let poison = Poison { v: V1, channel: self.queue.clone(), reason, body };
+            let poison = Poison::of(self.queue.clone(), reason, &delivery.body);
             let add = entry::add(&self.poison.queue, &wire::encode(&poison), true);
             // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
             self.line.change(&add).await?;

@@ -62,6 +62,7 @@ scripts! {
     MESH_RENEW = "mesh/renew",
     MESH_RESIGN = "mesh/resign",
     MESH_SWEEP = "mesh/sweep",
+    PART = "part",
     READ = "read",
     RENEW = "renew",
     RESIGN = "resign",

@@ -82,6 +82,14 @@ impl Probe {
         }
     }
 
+    /// How long the list is that it answers with.
+    pub async fn rows(&mut self, words: &[&str]) -> usize {
+        match self.ask(words).await {
+            Value::Array(rows) => rows.len(),
+            other => panic!("{words:?} answered {other:?}"),
+        }
+    }
+
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
         let Value::Array(keys) = self.ask(&["KEYS", pattern]).await else { panic!("KEYS answers a list") };
         let text = |key| match key {

@@ -19,6 +19,7 @@ use super::queue::RateLimit;
 use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use crate::json::Json;
+use crate::limits::POISON_BODY_BYTES_MAX;
 
 /// The version of all messages below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -423,15 +424,27 @@ pub struct Poison {
     /// Where it was found.
     pub channel: String,
     pub reason: String,
-    /// What it said, as far as that is text.
+    /// Its beginning, as far as that is text: at most [`POISON_BODY_BYTES_MAX`].
     pub body: String,
+    /// How long the whole body was.
+    #[serde(default)]
+    pub body_bytes: usize,
 }
 
 impl Poison {
     pub fn of(channel: impl Into<String>, reason: impl ToString, body: &[u8]) -> Self {
-        let body = String::from_utf8_lossy(body).into_owned();
-        Poison { v: V1, channel: channel.into(), reason: reason.to_string(), body }
+        let start = &body[..body.len().min(POISON_BODY_BYTES_MAX)];
+        // A parser's complaint may quote what it could not read.
+        let reason = cut(reason.to_string());
+        let text = cut(String::from_utf8_lossy(start).into_owned());
+        Poison { v: V1, channel: channel.into(), reason, body: text, body_bytes: body.len() }
     }
+}
+
+/// Cuts a text to what is kept of a rejected message.
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(POISON_BODY_BYTES_MAX));
+    text
 }
 
 /// Encodes a message. None of ours can fail to: they have string keys and no foreign `Serialize`.

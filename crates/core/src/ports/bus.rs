@@ -121,6 +121,7 @@ pub trait Consumer: Send + Sync {
     async fn take_over(&self, idle: Duration, max: usize) -> Result<Vec<Delivery>>;
     /// Leaves the group. What was given to this consumer and not acknowledged can be taken over at once. It takes no
     /// more afterwards: `NotFound`. One that is dropped without leaving has vanished: others wait until it was idle.
+    /// Its name is removed from the group if nothing is pending, and never otherwise.
     async fn leave(&self) -> Result<()>;
 }
 

@@ -230,6 +230,7 @@ impl Coordinator {
         tasks.close();
         competing.close();
         tokio::join!(tasks.wait(), competing.wait());
+        gateway::leave_queues(node).await;
         // What it still owns, if nobody took it, is to be seen.
         if let Err(error) = beat(node).await {
             debug!(%error, "last heartbeat failed");

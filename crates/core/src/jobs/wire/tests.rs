@@ -145,8 +145,14 @@ fn a_bell_is_exactly_this() {
 #[test]
 fn a_poisoned_message_is_exactly_this() {
     is_exactly(
-        Poison { v: V1, channel: "convoke.job.assigned".into(), reason: "no JSON".into(), body: "{".into() },
-        r#"{"v":1,"channel":"convoke.job.assigned","reason":"no JSON","body":"{"}"#,
+        Poison {
+            v: V1,
+            channel: "convoke.job.assigned".into(),
+            reason: "no JSON".into(),
+            body: "{".into(),
+            body_bytes: 1,
+        },
+        r#"{"v":1,"channel":"convoke.job.assigned","reason":"no JSON","body":"{","bodyBytes":1}"#,
     );
 }
 
@@ -240,7 +246,7 @@ fn heartbeats_are_exactly_this() {
 fn a_poisoned_message_is_kept_with_its_channel_and_the_reason() {
     is_exactly(
         Poison::of("convoke.job.enqueue", "expected an object", b"{\"\xff"),
-        "{\"v\":1,\"channel\":\"convoke.job.enqueue\",\"reason\":\"expected an object\",\"body\":\"{\\\"\u{fffd}\"}",
+        "{\"v\":1,\"channel\":\"convoke.job.enqueue\",\"reason\":\"expected an object\",\"body\":\"{\\\"\u{fffd}\",\"bodyBytes\":3}",
     );
 }
 
@@ -319,4 +325,18 @@ fn garbage_is_refused_and_nothing_worse() {
     ] {
         assert!(serde_json::from_str::<Dispatch>(&text.replace(from, to)).is_err(), "{to}");
     }
+}
+
+#[test]
+fn of_a_message_that_cannot_be_read_the_beginning_is_kept_and_its_length() {
+    for body in ["x".repeat(1 << 20), "é".repeat(1 << 19), "\u{1F600}".repeat(1 << 18)] {
+        let poison = Poison::of("convoke.job.enqueue", "no JSON", body.as_bytes());
+        assert_eq!(poison.body_bytes, 1 << 20);
+        assert!(body.starts_with(poison.body.trim_end_matches('\u{FFFD}')));
+        assert!((4_093..=4_096).contains(&poison.body.len()), "{}", poison.body.len());
+    }
+    let garbage = Poison::of("convoke.job.enqueue", "y".repeat(1 << 20), &[0xff; 1 << 20]);
+    assert!(encode(&garbage).len() < 3 * 4_096, "also of what is no text, and of a reason that quotes it");
+    let short = Poison::of("convoke.job.enqueue", "no JSON", b"{");
+    assert_eq!((short.body.as_str(), short.body_bytes), ("{", 1));
 }

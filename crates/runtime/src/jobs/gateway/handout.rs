@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
@@ -12,15 +13,16 @@ use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
 use tokio::time::Instant;
 
+use super::reclaim;
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
 use crate::jobs::{intake, recorder, telemetry};
 
 /// A longer wait would outlive proxies; a worker polls again anyway.
-const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Younger than this, a run is what the leader says it is.
-const FRESH_FOR: std::time::Duration = std::time::Duration::from_secs(1);
+const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Answers with work, with something the worker must hear, or with nothing once its wait is over.
 pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
@@ -41,12 +43,15 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         wake.as_mut().enable();
         let turn = node.sessions.turn(&poll.worker_id, poll.max).ok_or_else(unknown)?;
         let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id, max: poll.max };
-        let places = 0..turn.consumers.len();
-        let taken = take(&turn.consumers, places, poll.max).await?;
+        let mut taken = reclaim::take(node, &turn.consumers, poll.max).await;
+        if taken.is_empty() {
+            taken = take(&turn.consumers, 0..turn.consumers.len(), poll.max).await?;
+        }
         let jobs = hand_out(node, &poll.worker_id, taken).await?;
         if !jobs.is_empty() || !turn.cancel.is_empty() {
             return Ok(Polled { jobs, cancel: turn.cancel, drain: false });
         }
+        let mut look = Instant::now() + reclaim::interval(node);
         // Only the wait can be cut short. A read that was begun is finished, or what it brought would be hidden from others.
         let taken = loop {
             let place = tokio::select! {
@@ -55,6 +60,13 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
                 place = intake::ready(&turn.consumers, poll.max) => place?,
                 () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
                 () = node.draining.cancelled() => return Ok(Polled::default()),
+                () = tokio::time::sleep_until(look) => {
+                    look = Instant::now() + reclaim::interval(node);
+                    match reclaim::take(node, &turn.consumers, poll.max).await {
+                        taken if taken.is_empty() => continue,
+                        taken => break taken,
+                    }
+                }
             };
             let order = std::iter::once(place).chain((0..turn.consumers.len()).filter(|other| *other != place));
             let taken = take(&turn.consumers, order, poll.max).await?;
@@ -69,7 +81,7 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
     }
 }
 
-type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
+pub type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
 
 /// Takes what the queues hold now, one after the other, until it has `max` or the bytes of one read.
 async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = usize>, max: usize) -> Result<Taken> {
@@ -94,7 +106,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         return Ok(Vec::new());
     }
     let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
-    let (mut early, mut unreadable) = (Vec::new(), Vec::new());
+    let (mut early, mut unreadable, mut again) = (Vec::new(), Vec::new(), HashSet::new());
     let mut done = Vec::with_capacity(taken.len());
     for (consumer, deliveries) in taken {
         let mut ids = Vec::with_capacity(deliveries.len());
@@ -105,7 +117,12 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
                 {
                     early.push(RunRef { job_id, execution_id });
                 }
-                Ok(dispatch) => jobs.push(dispatch.into()),
+                Ok(dispatch) => {
+                    if delivery.deliveries > 1 {
+                        again.insert(dispatch.execution_id);
+                    }
+                    jobs.push(dispatch.into());
+                }
                 Err(error) => unreadable.push((delivery.body, error)),
             }
             ids.push(delivery.id);
@@ -113,7 +130,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         done.push((consumer, ids));
     }
     give_back(node, early).await?;
-    let jobs = drop_stale(node, worker, jobs).await?;
+    let jobs = drop_stale(node, worker, jobs, &again).await?;
     // Before anything that waits: the leader must not take the slots for free.
     let now = Instant::now();
     let runs: Vec<RunRef> =
@@ -140,11 +157,18 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
 }
 
 /// A run that lay on the bus for a while may have been cancelled or given back meanwhile. It is claimed in the store before
-/// it is handed out, and dropped where that is refused. What comes fresh from the leader is not asked for.
-async fn drop_stale(node: &Node, worker: &WorkerId, mut jobs: Vec<Assignment>) -> Result<Vec<Assignment>> {
+/// it is handed out, and dropped where that is refused. So is one that somebody was given `again`. What comes fresh from the
+/// leader is not asked for.
+async fn drop_stale(
+    node: &Node,
+    worker: &WorkerId,
+    mut jobs: Vec<Assignment>,
+    again: &HashSet<ExecutionId>,
+) -> Result<Vec<Assignment>> {
     let fresh_since = node.now() - FRESH_FOR;
     let over = node.sessions.over(jobs.iter().map(|job| job.execution_id));
-    let is_old = |run: ExecutionId| run.minted_at().is_none_or(|at| at < fresh_since) || over.contains(&run);
+    let is_fresh = |run: ExecutionId| run.minted_at().is_some_and(|at| at >= fresh_since);
+    let is_old = |run| !is_fresh(run) || over.contains(&run) || again.contains(&run);
     let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();
     if old.is_empty() {
         return Ok(jobs);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::jobs::event::{Happening, WorkerChange};
@@ -11,6 +12,7 @@ use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES
 use convoke_core::ports::Consumer;
 use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
 use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use super::handout::give_back;
@@ -18,6 +20,9 @@ use super::sessions::expect_stored;
 use crate::jobs::coordinator::Coordinator;
 use crate::jobs::node::{Node, WORKERS};
 use crate::jobs::views::in_flight;
+
+/// How long a node that stops tries to leave its queues.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[async_trait]
 impl WorkerLink for Coordinator {
@@ -126,6 +131,21 @@ async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
     match node.sessions.consumer(queue) {
         Some(consumer) => Ok(consumer),
         None => Ok(node.bus().consumer(&node.channels.dispatch(queue), WORKERS, node.id.as_str()).await?.into()),
+    }
+}
+
+/// Leaves the queues of all workers of this node, which stops: what it was given and handed to nobody can be taken over at
+/// once, and its names are gone from the groups. If the bus is away, others do it later.
+pub async fn leave_queues(node: &Node) {
+    let consumers = node.sessions.take_consumers();
+    let leaving = join_all(consumers.iter().map(|consumer| consumer.leave()));
+    match tokio::time::timeout(LEAVE_PATIENCE, leaving).await {
+        Ok(left) => {
+            if let Some(error) = left.into_iter().find_map(Result::err) {
+                tracing::debug!(%error, "leaving a queue failed");
+            }
+        }
+        Err(_) => tracing::debug!("leaving the queues took too long"),
     }
 }
 

@@ -9,9 +9,10 @@ mod handout;
 mod heartbeat;
 mod link;
 mod pace;
+mod reclaim;
 mod report;
 mod sessions;
 
-pub use link::runs_of;
+pub use link::{leave_queues, runs_of};
 pub use pace::Pace;
 pub use sessions::{Sessions, watch_sessions};

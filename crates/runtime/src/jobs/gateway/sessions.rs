@@ -20,6 +20,7 @@ use tracing::debug;
 
 pub use unnamed::expect_stored;
 
+use super::reclaim::Reclaims;
 use crate::jobs::follower;
 use crate::jobs::node::Node;
 use crate::jobs::over::Over;
@@ -32,6 +33,7 @@ pub struct Sessions {
     pub registry: tokio::sync::Mutex<()>,
     /// Held while runs are looked for by their executions alone.
     pub adoption: tokio::sync::Mutex<()>,
+    pub reclaims: Reclaims,
 }
 
 #[derive(Default)]
@@ -173,6 +175,18 @@ impl Sessions {
             session.rotation = session.rotation.wrapping_add(1);
         }
         Some(Turn { consumers, cancel: session.cancel.drain().collect() })
+    }
+
+    /// Returns all consumers, and forgets them: no worker is served any more.
+    pub fn take_consumers(&self) -> Vec<Arc<dyn Consumer>> {
+        let mut inner = self.inner.lock();
+        let mut all: Vec<Arc<dyn Consumer>> = Vec::new();
+        for consumer in inner.workers.values_mut().flat_map(|session| std::mem::take(&mut session.consumers)) {
+            if !all.iter().any(|known| Arc::ptr_eq(known, &consumer)) {
+                all.push(consumer);
+            }
+        }
+        all
     }
 
     /// A poll has been answered or was dropped.

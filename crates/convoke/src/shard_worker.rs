@@ -80,6 +80,11 @@ impl ShardWorker {
         self.worker.version()
     }
 
+    /// Whether another worker has registered under its id. It has given up its shards then, and is over.
+    pub fn is_replaced(&self) -> bool {
+        self.worker.is_replaced()
+    }
+
     /// Whether a coordinator has answered lately.
     pub fn is_connected(&self) -> bool {
         self.worker.is_connected()

@@ -338,3 +338,28 @@ async fn it_is_a_duty_of_the_node_that_leads() {
     coordinator.stop().await;
     assert_eq!(view.state(), ShardsState::Standby);
 }
+
+/// Two processes that were given one id by mistake.
+#[tokio::test(start_paused = true)]
+async fn of_two_workers_with_one_id_the_older_gives_up_and_does_not_fight_back() {
+    let network = MemoryRouting::default();
+    let leader = Leader::start(&network, 1).await;
+    let older = join(&network, "a", 4, false).await;
+    let mut changes = older.changes();
+    assert_eq!(changes.next().await.expect("its shards").shards, [0, 1, 2, 3]);
+    let version = older.version();
+    // In paused time both would begin in the same microsecond of the wall clock only by chance.
+    let newer = join(&network, "a", 8, false).await;
+    let change = timeout(Duration::from_secs(60), changes.next()).await.expect("it is told").expect("a change");
+    assert_eq!((change.removed, change.shards), (vec![0, 1, 2, 3], vec![]));
+    assert!(timeout(Duration::from_secs(60), changes.next()).await.expect("it ends").is_none());
+    assert!(older.is_replaced() && !newer.is_replaced());
+    until("all shards of the newer", || newer.shards().len() == 8).await;
+    tokio::time::sleep(TIMEOUT * 3).await;
+    assert!(older.shards().is_empty());
+    assert_eq!(newer.shards().len(), 8, "nobody takes them from it");
+    assert!(newer.version() > version, "what both held for a moment is told apart");
+    let status = leader.status();
+    assert_eq!((status.max_shard_count, status.workers.len()), (8, 1));
+    leader.end().await;
+}

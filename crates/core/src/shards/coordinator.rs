@@ -114,6 +114,11 @@ pub enum ShardEvent {
         service: ServiceName,
         worker: WorkerId,
     },
+    /// Another registered under the id of a live worker, which has to stop.
+    Replaced {
+        service: ServiceName,
+        worker: WorkerId,
+    },
 }
 
 pub struct Coordinator {
@@ -129,6 +134,15 @@ pub struct Coordinator {
     shards: usize,
     next_check: Duration,
     is_exhausted: bool,
+}
+
+/// What is said to a worker whose id another has.
+fn replaced(report: &Report) -> Bytes {
+    let message = format!(
+        "another worker has registered as {} of {}: this one holds no shards any more; give each worker an id of its own",
+        report.worker_id, report.service_name
+    );
+    Answer::Error(Refusal::new(Refusal::REPLACED, message)).encode()
 }
 
 impl Coordinator {
@@ -174,6 +188,15 @@ impl Coordinator {
     }
 
     fn take_report(&mut self, from: &Peer, report: Report, registers: bool, now: Duration, output: &mut Output) {
+        if let Some(member) = self.member(&report)
+            && member.has_replaced(from, report.instance)
+        {
+            // Before anything that it says counts. One that shares its connection with its successor cannot be told.
+            if member.peer != *from {
+                output.sends.push((from.clone(), replaced(&report)));
+            }
+            return;
+        }
         if let Err(refusal) = self.make_room(&report) {
             output.sends.push((from.clone(), Answer::Error(refusal).encode()));
             return;
@@ -191,6 +214,20 @@ impl Coordinator {
             self.workers += 1;
             Member::new(from.clone())
         });
+        if let Some(former) = member.succeed(from, report.instance, report.beat) {
+            if former != *from {
+                output.sends.push((former, replaced(&report)));
+            }
+            // One of the original protocol that connects again does not register: only its connection is another.
+            if registers || report.instance.is_some() {
+                output.events.push(ShardEvent::Replaced { service: name.clone(), worker: worker.clone() });
+            }
+            // What both believe to hold for a moment is told apart by the version.
+            if service.version < Version::MAX && !member.granted.is_empty() {
+                service.version = service.version.next();
+                member.grant(member.granted.clone(), service.version);
+            }
+        }
         let is_latest = member.heard(from, &report, now);
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
@@ -210,6 +247,10 @@ impl Coordinator {
         if service.due_at().is_some() {
             self.dirty.insert(name);
         }
+    }
+
+    fn member(&self, report: &Report) -> Option<&Member> {
+        self.services.get(&report.service_name)?.members.get(&report.worker_id)
     }
 
     /// Refuses what would be too much.

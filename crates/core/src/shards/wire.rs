@@ -66,6 +66,10 @@ pub struct Report {
     pub handoff: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
+    /// The same in all messages of one process, and another in each other one: tells a worker that connected again from a
+    /// second one with its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -135,6 +139,8 @@ impl Refusal {
     pub const ARGUMENT: &'static str = "invalid_argument";
     /// The coordinator has as many services, workers or shards as it takes.
     pub const LIMIT: &'static str = "limit";
+    /// Another worker has registered under the same id since. Whoever is told holds nothing any more.
+    pub const REPLACED: &'static str = "replaced";
 
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Refusal { code: Cow::Borrowed(code), message: message.into() }

@@ -9,11 +9,14 @@
 //! acknowledges each when it has stopped to work on what was removed. Until then those shards are still held: they are
 //! reported, and `released` is not said. A version below the present one is of a former coordinator or out of order, and is
 //! ignored; a worker that has fenced itself and heard nothing else for a whole timeout takes any.
+//!
+//! A worker that is told that another has registered under its id gives up all that it has and is gone. It says nothing more:
+//! two that register in turn would take the shards from each other for ever.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::wire::{Answer, Assignment, Leave, Message, Released, Report, Revoke};
+use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report, Revoke};
 use super::{Shard, Version};
 use crate::ids::{ServiceName, WorkerId};
 
@@ -61,6 +64,8 @@ pub struct Worker {
     /// Numbers and times of beats that were not answered yet.
     beats: VecDeque<(u64, Duration)>,
     next_beat: u64,
+    /// Of this life: the number of its first beat.
+    instance: u64,
     next_send: Duration,
     last_heard: Duration,
     /// When something was last said under the present version or a higher one.
@@ -72,6 +77,7 @@ pub struct Worker {
     /// What it let go of lately, with the number of the first beat that says so.
     let_go: VecDeque<(u64, Vec<Shard>)>,
     stage: Stage,
+    is_replaced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +87,8 @@ enum Stage {
     Leaving,
     /// It holds nothing, and says so until it is heard.
     SayingGoodbye,
+    /// Another has its id now: it lets go, and says nothing.
+    Replaced,
     Gone,
 }
 
@@ -97,6 +105,7 @@ impl Worker {
             certain_until: None,
             beats: VecDeque::new(),
             next_beat: first_beat,
+            instance: first_beat,
             next_send: now,
             last_heard: now,
             version_heard: now,
@@ -104,6 +113,7 @@ impl Worker {
             letting_go: None,
             let_go: VecDeque::new(),
             stage: Stage::Working,
+            is_replaced: false,
         }
     }
 
@@ -143,6 +153,11 @@ impl Worker {
         self.stage == Stage::Gone
     }
 
+    /// Whether another worker has registered under its id.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
     /// When [`tick`](Self::tick) has something to do, or certainty ends.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         let next = self.next_send.min(self.silent_at());
@@ -161,7 +176,10 @@ impl Worker {
             self.stage = Stage::SayingGoodbye;
             self.next_send = now;
         }
-        if now < self.next_send || self.is_gone() {
+        if self.stage == Stage::Replaced && self.holds_nothing() {
+            self.stage = Stage::Gone;
+        }
+        if now < self.next_send || matches!(self.stage, Stage::Replaced | Stage::Gone) {
             return;
         }
         let interval = if self.is_certain(now) && self.stage != Stage::SayingGoodbye {
@@ -180,10 +198,21 @@ impl Worker {
     /// Takes what the coordinator said.
     pub fn hear(&mut self, answer: Answer, now: Duration, says: &mut Vec<Message>) {
         match answer {
+            _ if self.is_replaced => {}
+            Answer::Error(refusal) if refusal.code == Refusal::REPLACED => self.give_up(),
             Answer::Assignment(assignment) => self.take_assignment(assignment, now),
             Answer::Revoke(revoke) => self.take_revocation(revoke, now, says),
             // It was heard, at least; what it said is sent again in any case.
             Answer::Error(_) => self.last_heard = now,
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.is_replaced = true;
+        self.assigned.clear();
+        self.certain_until = None;
+        if self.stage != Stage::Gone {
+            self.stage = Stage::Replaced;
         }
     }
 
@@ -291,7 +320,8 @@ impl Worker {
     }
 
     fn release(&self, shards: Vec<Shard>, says: &mut Vec<Message>) {
-        if self.profile.handoff && !shards.is_empty() {
+        // Of one that is replaced nobody waits for anything: the shards are another's under a later version.
+        if self.profile.handoff && !shards.is_empty() && !self.is_replaced {
             let Profile { service, worker, .. } = &self.profile;
             let (service_name, worker_id) = (service.clone(), worker.clone());
             says.push(Message::Released(Released { service_name, worker_id, shards, version: self.version }));
@@ -341,6 +371,7 @@ impl Worker {
             version: (self.seen > Version::default()).then_some(self.seen),
             handoff: Some(self.profile.handoff),
             beat: Some(beat),
+            instance: Some(self.instance),
         }
     }
 

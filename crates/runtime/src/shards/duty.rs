@@ -98,6 +98,12 @@ impl ShardsDuty {
             ShardEvent::Dead { service, worker } => {
                 warn!(shard_service = %service, shard_worker = %worker, "shard worker declared dead");
             }
+            ShardEvent::Replaced { service, worker } => {
+                warn!(
+                    shard_service = %service, shard_worker = %worker,
+                    "shard worker replaced: another registered under its id, the newest is kept"
+                );
+            }
         }
     }
 
@@ -178,7 +184,9 @@ impl Sitting<'_> {
             let is_last = received.len() == 0;
             for event in output.events {
                 self.duty.log(&event);
-                (self.tell)(happening(event));
+                if let Some(happening) = happening(event) {
+                    (self.tell)(happening);
+                }
             }
             if !output.sends.is_empty() {
                 let outcomes = router.send(output.sends).await;
@@ -226,14 +234,16 @@ fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, outp
     }
 }
 
-fn happening(event: ShardEvent) -> Happening {
+/// What watchers are told. That a worker was replaced is logged and counted: for them its id goes on.
+fn happening(event: ShardEvent) -> Option<Happening> {
     let worker = |change, service, worker_id| Happening::ShardWorker { change, service, worker_id };
-    match event {
+    Some(match event {
         ShardEvent::Rebalanced { service, version, moved } => {
             Happening::ShardsRebalanced { service, version, moved: moved as u64 }
         }
         ShardEvent::Joined { service, worker: id } => worker(WorkerChange::Joined, service, id),
         ShardEvent::Left { service, worker: id } => worker(WorkerChange::Left, service, id),
         ShardEvent::Dead { service, worker: id } => worker(WorkerChange::Dead, service, id),
-    }
+        ShardEvent::Replaced { .. } => return None,
+    })
 }

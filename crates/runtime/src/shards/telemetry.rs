@@ -10,6 +10,7 @@ use std::time::Duration;
 use convoke_core::ServiceName;
 use convoke_core::ports::router::{Refusals, Sent};
 use convoke_core::shards::coordinator::{Coordinator, ShardEvent};
+use convoke_core::shards::wire::Refusal;
 use metrics::{counter, gauge};
 
 const SERVICES_MAX: usize = 1_000;
@@ -85,6 +86,9 @@ impl Tally {
     }
 
     pub fn event(&mut self, event: &ShardEvent, coordinator: &Coordinator, elapsed: Duration) {
+        if let ShardEvent::Replaced { .. } = event {
+            self.error(Refusal::REPLACED);
+        }
         if let ShardEvent::Rebalanced { service, moved, .. } = event {
             let label = self.label(service);
             counter!("convoke_shard_rebalances_total", "service" => label.clone()).increment(1);

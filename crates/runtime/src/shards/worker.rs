@@ -160,6 +160,11 @@ impl ShardWorker {
         self.shared.with(|state, now| state.worker.is_certain(now))
     }
 
+    /// Whether another worker has registered under its id. It has given up its shards then, and is over.
+    pub fn is_replaced(&self) -> bool {
+        self.shared.with(|state, _| state.worker.is_replaced())
+    }
+
     /// What changes, from all that is owned now on. There is one such stream: another call ends the one before.
     ///
     /// A change counts as done when the next one is asked for (or the stream is dropped). With handoff a shard that was
@@ -239,6 +244,8 @@ impl Connection {
                         self.outages.succeeded("the shard coordinator");
                         self.shared.with(|state, now| state.worker.reconnected(now));
                         if self.converse(dealer).await.is_gone() {
+                            // Also for those who wait for something else than its end.
+                            self.shared.stop.cancel();
                             return;
                         }
                         debug!(address, "the shard coordinator does not respond");

@@ -202,6 +202,13 @@ async fn work(args: JoinArgs, json: bool) -> Result<()> {
     while let Some(change) = changes.next().await {
         line(if json { as_json(&change) } else { in_words(&change) })?;
     }
+    if worker.is_replaced() {
+        bail!(
+            "another worker has registered as {} of {}: this one gave up its shards; give each worker an id of its own",
+            args.worker_id,
+            args.service
+        );
+    }
     if !left.1.await.unwrap_or(false) {
         bail!("the coordinator did not answer the farewell; its shards move when it is taken for dead");
     }

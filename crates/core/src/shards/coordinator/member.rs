@@ -1,5 +1,6 @@
 //! One worker of a service, as its coordinator knows it: what it was granted, what it is letting go of, when it was heard.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,10 @@ use crate::shards::{Shard, Version};
 pub struct Member {
     /// Where it last spoke from.
     pub peer: Peer,
+    /// Which process it is, if it says so.
+    instance: Option<u64>,
+    /// Those that had its id before, the latest last. They may still speak.
+    former: VecDeque<Speaker>,
     pub is_active: bool,
     pub last_beat: Duration,
     /// The highest number of its beats.
@@ -35,6 +40,26 @@ pub struct Member {
     encoded: Option<(Version, Bytes)>,
 }
 
+/// One that speaks under a worker's id: a process if it says which it is, else a connection.
+#[derive(Debug, Clone)]
+struct Speaker {
+    peer: Peer,
+    instance: Option<u64>,
+}
+
+impl Speaker {
+    fn is(&self, from: &Peer, instance: Option<u64>) -> bool {
+        match (self.instance, instance) {
+            (Some(own), Some(other)) => own == other,
+            (None, None) => self.peer == *from,
+            _ => false,
+        }
+    }
+}
+
+/// How many former holders of an id are remembered.
+const FORMER_MAX: usize = 8;
+
 #[derive(Debug, Clone, Copy)]
 pub struct Revoking {
     pub shard: Shard,
@@ -46,6 +71,8 @@ impl Member {
     pub fn new(peer: Peer) -> Self {
         Member {
             peer,
+            instance: None,
+            former: VecDeque::new(),
             is_active: false,
             last_beat: Duration::ZERO,
             beat: 0,
@@ -58,6 +85,29 @@ impl Member {
             owed: None,
             encoded: None,
         }
+    }
+
+    /// Whether it is alive and another has its id since: this one must not be heard.
+    pub fn has_replaced(&self, from: &Peer, instance: Option<u64>) -> bool {
+        self.is_active && self.former.iter().any(|former| former.is(from, instance))
+    }
+
+    /// Lets a report's speaker have this id from now on. Returns the connection of the one that had it, if that is another
+    /// and still counts as alive.
+    pub fn succeed(&mut self, from: &Peer, instance: Option<u64>, beat: Option<u64>) -> Option<Peer> {
+        let present = Speaker { peer: self.peer.clone(), instance: self.instance };
+        self.former.retain(|former| !former.is(from, instance));
+        self.instance = instance;
+        if !self.is_active || present.is(from, instance) {
+            return None;
+        }
+        if self.former.len() == FORMER_MAX {
+            self.former.pop_front();
+        }
+        self.former.push_back(present.clone());
+        self.beat = beat.unwrap_or_default();
+        self.encoded = None;
+        Some(present.peer)
     }
 
     /// Notes a report. False where a later one came before it.

@@ -65,6 +65,7 @@ struct Fields<'a> {
     version: Option<u64>,
     handoff: Option<bool>,
     beat: Option<u64>,
+    instance: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +89,7 @@ struct FastData<'a> {
     version: Option<u64>,
     handoff: Option<bool>,
     beat: Option<u64>,
+    instance: Option<u64>,
 }
 
 fn fields(frames: &[Bytes]) -> Result<Fields<'_>, Refusal> {
@@ -99,10 +101,10 @@ fn fields(frames: &[Bytes]) -> Result<Fields<'_>, Refusal> {
         return refuse("expected JSON in the first frame, got an empty one; send from a DEALER socket, not from a REQ");
     }
     if let Ok(Fast { kind, data }) = serde_json::from_slice(text) {
-        let FastData { service_name, worker_id, max_shard_count, assigned_shards, shards, version, handoff, beat } =
-            data;
         #[rustfmt::skip]
-        let fields = Fields { kind, service_name, worker_id, max_shard_count, assigned_shards, shards, version, handoff, beat };
+        let FastData { service_name, worker_id, max_shard_count, assigned_shards, shards, version, handoff, beat, instance } = data;
+        #[rustfmt::skip]
+        let fields = Fields { kind, service_name, worker_id, max_shard_count, assigned_shards, shards, version, handoff, beat, instance };
         return Ok(fields);
     }
     match serde_json::from_slice::<Value>(text) {
@@ -146,6 +148,7 @@ fn careful(value: Value) -> Result<Fields<'static>, Refusal> {
             Some(other) => return Err(wrong("handoff", "true or false", &other)),
         },
         beat: take("beat").map(|value| whole("beat", &value)).transpose()?,
+        instance: take("instance").map(|value| whole("instance", &value)).transpose()?,
     })
 }
 
@@ -175,6 +178,7 @@ impl Fields<'_> {
             version: self.version.map(Version),
             handoff: self.handoff,
             beat: self.beat,
+            instance: self.instance,
         })
     }
 }

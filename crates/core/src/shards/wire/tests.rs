@@ -19,6 +19,7 @@ fn report() -> Report {
         version: None,
         handoff: None,
         beat: None,
+        instance: None,
     }
 }
 

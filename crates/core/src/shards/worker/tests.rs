@@ -161,3 +161,23 @@ fn an_application_that_starts_over_is_told_everything_again() {
     worker.start_over(&mut says);
     assert_eq!(worker.change(SECOND).expect("news").added, [1, 2]);
 }
+
+#[test]
+fn one_that_is_replaced_gives_up_everything_and_says_nothing_more() {
+    for handoff in [false, true] {
+        let mut worker = with(&[1, 2], handoff);
+        let refusal = Refusal::new(Refusal::REPLACED, "another has its id");
+        assert!(hear(&mut worker, Answer::Error(refusal), SECOND * 2).is_empty());
+        assert!(worker.is_replaced() && worker.shards(SECOND * 2).is_empty());
+        assert!(!worker.is_gone(), "the application still works on its shards");
+        hear(&mut worker, assignment(&[1, 2], 9, Some(100)), SECOND * 2);
+        assert!(worker.shards(SECOND * 2).is_empty(), "what comes late changes nothing");
+        let change = worker.change(SECOND * 3).expect("news");
+        assert_eq!((change.removed, change.shards), (vec![1, 2], vec![]));
+        assert!(acknowledge(&mut worker).is_empty(), "what it lets go of is another's already");
+        for second in 3..60 {
+            assert!(tick(&mut worker, SECOND * second).is_empty(), "it does not register again");
+        }
+        assert!(worker.is_gone());
+    }
+}

@@ -52,5 +52,6 @@ fn register(number: u32, shards: u32) -> Result<Message> {
         version: None,
         handoff: None,
         beat: None,
+        instance: None,
     }))
 }

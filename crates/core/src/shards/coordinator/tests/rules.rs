@@ -23,6 +23,7 @@ fn report(worker: &str, max: u32) -> Report {
         version: None,
         handoff: None,
         beat: None,
+        instance: None,
     }
 }
 
@@ -420,4 +421,77 @@ fn what_is_too_much_is_refused_and_not_remembered() {
     stage.register("a", 10);
     stage.settle();
     assert_eq!(stage.granted("b"), [5, 6, 7, 8, 9]);
+}
+
+impl Stage {
+    /// A report of a worker that says which process it is, from a connection of that name.
+    fn report_of(&mut self, connection: &str, instance: Option<u64>, max: u32, registers: bool) {
+        let report = Report { instance, beat: instance, handoff: instance.map(|_| false), ..report("w", max) };
+        let message = if registers { Message::Register(report) } else { Message::Heartbeat(report) };
+        let mut output = Output::default();
+        self.coordinator.hear(&peer(connection), message, self.now, &mut output);
+        self.take(output);
+    }
+
+    /// To whom it said lately that another has their id.
+    fn replaced(&mut self) -> Vec<String> {
+        let said = std::mem::take(&mut self.said).into_iter();
+        let is_replaced = |answer: &Answer| matches!(answer, Answer::Error(refusal) if refusal.code == "replaced");
+        said.filter(|(_, answer)| is_replaced(answer)).map(|(to, _)| to).collect()
+    }
+
+    fn count(&self) -> u32 {
+        self.coordinator.view(&name("s")).expect("the service").max_shard_count
+    }
+
+    fn replacements(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, ShardEvent::Replaced { .. })).count()
+    }
+}
+
+/// With and without the addition that tells processes apart.
+#[test]
+fn of_two_workers_with_one_id_the_newest_is_kept_and_the_other_is_told() {
+    for (older, newer) in [(Some(1), Some(2)), (None, None)] {
+        let mut stage = Stage::new();
+        stage.report_of("older", older, 4, true);
+        stage.pass(Duration::from_secs(1));
+        assert!(stage.replaced().is_empty());
+        stage.report_of("newer", newer, 8, true);
+        assert_eq!(stage.replaced(), ["older"], "it is told at once");
+        stage.pass(Duration::from_secs(1));
+        stage.said.clear();
+        for _ in 0..3 {
+            stage.report_of("older", older, 4, false);
+            stage.report_of("older", older, 4, true);
+            assert_eq!(stage.replaced(), ["older", "older"], "and whenever it speaks");
+            assert_eq!(stage.count(), 8, "what it says does not count");
+            stage.report_of("newer", newer, 8, false);
+            assert!(stage.replaced().is_empty());
+        }
+        assert_eq!(stage.replacements(), 1);
+    }
+}
+
+#[test]
+fn a_worker_that_connects_again_is_replaced_by_nobody() {
+    let mut stage = Stage::new();
+    stage.report_of("first", Some(1), 4, true);
+    stage.pass(Duration::from_secs(1));
+    stage.report_of("second", Some(1), 4, true);
+    stage.report_of("third", Some(1), 4, false);
+    assert!(stage.replaced().is_empty());
+    assert_eq!(stage.replacements(), 0);
+}
+
+#[test]
+fn who_is_replaced_comes_back_when_its_successor_is_silent() {
+    let mut stage = Stage::new();
+    stage.report_of("older", None, 4, true);
+    stage.report_of("newer", None, 4, true);
+    stage.pass(TIMEOUT * 2);
+    stage.said.clear();
+    stage.report_of("older", None, 4, true);
+    stage.pass(Duration::from_secs(1));
+    assert!(stage.replaced().is_empty(), "nobody else is there");
 }

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use convoke_testkit::process::{Node, Program};
+use convoke_testkit::process::{Node, Program, eventually, skip_loudly};
 use serde_json::{Value, json};
 
 use super::server;
@@ -42,8 +42,8 @@ async fn logs_are_followed_across_a_restart_of_the_server() {
 async fn events_are_followed_across_a_restart_of_the_server() {
     let mut node = at_one_address().await;
     let mut events = node.start_process("convoke events", ["events", "--types", "job:pending,node", "--json"]);
-    // Joined once the stream is there, however long the process takes to start.
-    let first = convoke_testkit::process::eventually("an event of a job", || async {
+    // Only events from when the stream is there on are sent, so jobs are enqueued until one is.
+    let first = eventually("an event of a job", || async {
         let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
         events.said().iter().find_map(|line| serde_json::from_str::<Value>(line).ok()).map(|event| (id, event))
     });
@@ -83,6 +83,9 @@ async fn a_wait_names_what_keeps_the_job_from_starting() {
 
 #[tokio::test]
 async fn on_a_terminal_a_wait_ends_with_the_result() {
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        return skip_loudly("on_a_terminal_a_wait_ends_with_the_result", "there is no script(1) to make a terminal");
+    }
     let node = server().start().await;
     let _worker = node.exec_worker("q", "true");
     let command = format!("{} enqueue t --queue q --wait", env!("CARGO_BIN_EXE_convoke"));

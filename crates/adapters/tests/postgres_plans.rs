@@ -100,7 +100,9 @@ fn busy() -> [Busy; 6] {
         ),
         (
             include_str!("../src/postgres/sql/note.sql"),
-            format!("{ids}, {texts}, {texts}, '{{1}}', '{{1}}', '{{1}}', '{{1}}', {texts}, '{{f}}', '{{1}}'"),
+            format!(
+                "{ids}, {texts}, {texts}, '{{1}}', '{{1}}', '{{1}}', '{{1}}', {texts}, '{{f}}', '{{1}}', '{{1}}', '{{1}}'"
+            ),
             vec![("Index Cond: (id = s", 1), ("TID Cond: (ctid = ", 1)],
         ),
         (

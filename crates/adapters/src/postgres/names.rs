@@ -1,6 +1,6 @@
 //! The ids of queues and of types of jobs, by name and back.
 //!
-//! Neither is ever deleted, and an id is only remembered once its transaction is committed: what is remembered stays true,
+//! No row of either is ever deleted (that of a deleted queue is only marked), and an id is only remembered once its transaction is committed: what is remembered stays true,
 //! whoever else writes.
 
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ pub(super) trait Named: Clone + Eq + Ord + Hash + AsRef<str> {
 }
 
 impl Named for QueueName {
-    const BY_NAME: &'static str = "select id, name from convoke_queues where name = any ($1)";
+    const BY_NAME: &'static str = "select id, name from convoke_queues where name = any ($1) and not deleted";
     const BY_ID: &'static str = "select id, name from convoke_queues where id = any ($1)";
 
     fn read(row: &Row, column: usize) -> Result<Self> {

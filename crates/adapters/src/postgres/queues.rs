@@ -49,6 +49,18 @@ pub(super) async fn configure(db: &mut Client, name: &QueueName, patch: QueuePat
     queue.ok_or_else(|| super::failure::Failure::Unreadable(format!("the queue {name:?} is gone")))
 }
 
+pub(super) async fn delete_queue(db: &mut Client, name: &QueueName) -> Result<bool> {
+    let transaction = db.transaction().await?;
+    let Some(found) = queue(&transaction, name).await? else { return Ok(false) };
+    if !found.is_empty() {
+        return Err(Queue::not_empty(name).into());
+    }
+    let statement = transaction.prepare_cached(include_str!("sql/delete_queue.sql")).await?;
+    transaction.execute(&statement, &[&name.as_str()]).await?;
+    commit(transaction).await?;
+    Ok(true)
+}
+
 pub(super) async fn grants(db: &Client, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
     let statement = db.prepare_cached(include_str!("sql/grants.sql")).await?;
     let rows = db.query(&statement, &[&name.as_str(), &micros(since)]).await?;

@@ -183,6 +183,10 @@ impl QueueStore for PostgresStore {
         lent!(Write, self.writes(), |db| queues::configure(db, name, patch))
     }
 
+    async fn delete_queue(&self, name: &QueueName) -> Result<bool> {
+        lent!(Write, self.writes(), |db| queues::delete_queue(db, name))
+    }
+
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
         lent!(Read, self.reads(), |db| queues::grants(db, name, since))
     }

@@ -35,6 +35,15 @@ pub(super) struct QueueEntry {
 }
 
 impl QueueEntry {
+    fn new(id: QueueId, name: QueueName) -> Self {
+        let counts = [0; Status::ALL.len()];
+        QueueEntry { id, name, paused: false, concurrency: None, rate_per: None, counts, dirty: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+
     pub(super) fn count(&self, status: Status) -> u64 {
         u64::try_from(self.counts[usize::from(status.code())]).unwrap_or(0)
     }
@@ -46,8 +55,10 @@ impl QueueEntry {
 
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// By id: the first has id 1, none is ever deleted.
+    /// By id: the first has id 1. The entry of a deleted queue stays until another takes its id.
     queues: Vec<QueueEntry>,
+    /// Deleted queues. A new queue takes the id of one, its own if it was deleted.
+    deleted: HashMap<QueueName, QueueId>,
     queues_by_name: HashMap<QueueName, QueueId>,
     types_by_name: HashMap<JobType, i64>,
     types: HashMap<i64, JobType>,
@@ -64,24 +75,25 @@ impl Books {
             for (index, count) in counts.iter_mut().skip(1).enumerate() {
                 *count = row.get(5 + index)?;
             }
-            let name = super::rows::queue_name(row, 1)?;
-            books.enter(QueueEntry {
+            let entry = QueueEntry {
                 id: QueueId(row.get(0)?),
-                name,
+                name: super::rows::queue_name(row, 1)?,
                 paused: row.get(2)?,
                 concurrency: row.get::<_, Option<i64>>(3)?.map(|limit| limit.max(0) as u64),
                 rate_per: row.get(4)?,
                 counts,
                 dirty: false,
-            });
+            };
+            books.enter(entry, row.get(5 + Status::ALL.len() - 1)?);
         }
         Ok(books)
     }
 
-    fn enter(&mut self, entry: QueueEntry) -> QueueId {
+    fn enter(&mut self, entry: QueueEntry, is_deleted: bool) -> QueueId {
         let id = entry.id;
         debug_assert_eq!(usize::try_from(id.0), Ok(self.queues.len() + 1));
-        self.queues_by_name.insert(entry.name.clone(), id);
+        let names = if is_deleted { &mut self.deleted } else { &mut self.queues_by_name };
+        names.insert(entry.name.clone(), id);
         self.queues.push(entry);
         id
     }
@@ -103,7 +115,7 @@ impl Books {
         let mut fresh: HashSet<&QueueName> = HashSet::new();
         for name in names.filter(|name| !self.queues_by_name.contains_key(*name)) {
             fresh.insert(name);
-            if self.queues.len() + fresh.len() > QUEUES_MAX {
+            if self.queues_by_name.len() + fresh.len() > QUEUES_MAX {
                 let message = format!("expected one of the {QUEUES_MAX} queues there are, got {:?}", name.as_str());
                 return Err(Invalid::new("queue", message).into());
             }
@@ -116,17 +128,30 @@ impl Books {
         if let Some(id) = self.find_queue(name) {
             return Ok(id);
         }
+        let taken =
+            if self.deleted.contains_key(name) { Some(name.clone()) } else { self.deleted.keys().next().cloned() };
+        if let Some(id) = taken.and_then(|taken| self.deleted.remove(&taken)) {
+            db.prepare_cached("update queues set name = ?2, deleted = 0 where id = ?1")?
+                .execute(params![id.0, name.as_str()])?;
+            *self.queue_mut(id) = QueueEntry::new(id, name.clone());
+            self.queues_by_name.insert(name.clone(), id);
+            return Ok(id);
+        }
         let id = QueueId(self.queues.len() as i64 + 1);
         db.prepare_cached("insert into queues (id, name) values (?1, ?2)")?.execute(params![id.0, name.as_str()])?;
-        Ok(self.enter(QueueEntry {
-            id,
-            name: name.clone(),
-            paused: false,
-            concurrency: None,
-            rate_per: None,
-            counts: [0; Status::ALL.len()],
-            dirty: false,
-        }))
+        Ok(self.enter(QueueEntry::new(id, name.clone()), false))
+    }
+
+    /// Deletes a queue that has no jobs.
+    pub(super) fn delete_queue(&mut self, db: &Connection, id: QueueId) -> rusqlite::Result<()> {
+        // Its counts, all 0, must be in the file before another queue takes its row.
+        self.settle(db)?;
+        db.prepare_cached(include_str!("sql/delete_queue.sql"))?.execute([id.0])?;
+        db.prepare_cached("delete from grants where queue_id = ?1")?.execute([id.0])?;
+        let name = self.queue(id).name.clone();
+        self.queues_by_name.remove(&name);
+        self.deleted.insert(name, id);
+        Ok(())
     }
 
     /// The type's id; makes it where it is new.

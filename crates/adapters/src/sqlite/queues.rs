@@ -67,6 +67,15 @@ pub(super) fn configure(ledger: &mut Ledger<'_>, name: &QueueName, patch: QueueP
     with_oldest(ledger.db, id, queue)
 }
 
+pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<bool> {
+    let Some(id) = ledger.books.find_queue(name) else { return Ok(false) };
+    if !ledger.books.queue(id).is_empty() {
+        return Err(Queue::not_empty(name).into());
+    }
+    ledger.books.delete_queue(ledger.db, id)?;
+    Ok(true)
+}
+
 pub(super) fn grants(db: &Connection, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
     let mut statement = db.prepare_cached(include_str!("sql/grants.sql"))?;
     let found = statement

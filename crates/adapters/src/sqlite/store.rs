@@ -184,6 +184,11 @@ impl QueueStore for SqliteStore {
         self.engine.writer.call(1, move |ledger| queues::configure(ledger, &name, patch)).await
     }
 
+    async fn delete_queue(&self, name: &QueueName) -> Result<bool> {
+        let name = name.clone();
+        self.engine.writer.call(1, move |ledger| queues::delete_queue(ledger, &name)).await
+    }
+
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
         let name = name.clone();
         self.reads().call(move |db| queues::grants(db, &name, since)).await

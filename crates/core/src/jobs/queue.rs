@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::lifecycle::Status;
-use crate::error::Invalid;
+use crate::error::{Error, Invalid};
 use crate::ids::QueueName;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,22 @@ pub struct Queue {
     pub counts: QueueCounts,
     /// Since when its longest waiting job could have run.
     pub oldest_pending_at: Option<Timestamp>,
+}
+
+impl Queue {
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|(_, count)| count == 0)
+    }
+
+    /// Returns whether it has neither jobs nor settings: deleting it loses nothing.
+    pub fn is_unused(&self) -> bool {
+        self.is_empty() && !self.paused && self.rate_limit.is_none() && self.concurrency.is_none()
+    }
+
+    /// The error of an attempt to delete it while it has jobs.
+    pub fn not_empty(name: &QueueName) -> Error {
+        Error::Conflict(format!("queue {:?} has jobs: only an empty queue can be deleted", name.as_str()))
+    }
 }
 
 /// At most `limit` dispatches in any window of `per`.

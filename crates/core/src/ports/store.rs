@@ -364,6 +364,9 @@ pub trait QueueStore: Send + Sync {
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>>;
     /// Changes a queue, and creates it where it is new.
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue>;
+    /// Deletes a queue that has no jobs, with its settings; its next job creates it again. Returns whether there was one.
+    /// `Conflict` if it has jobs.
+    async fn delete_queue(&self, name: &QueueName) -> Result<bool>;
     /// What metered windows of a queue were granted since `since`, oldest first: so that a rate limit holds across a
     /// change of leader. What is older than the `per` of the queue's rate limit may be forgotten.
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;

@@ -277,6 +277,20 @@ impl Coordinator {
         self.node().hints.configured(name);
         Ok(queue)
     }
+
+    /// Deletes a queue without jobs and workers, with its settings. Its next job, worker or setting creates it again.
+    pub async fn delete_queue(&self, name: &QueueName) -> Result<()> {
+        let workers = self.queue_view(name).await?.workers;
+        if workers > 0 {
+            let message = format!("queue {:?} is served by {workers} workers: stop them first", name.as_str());
+            return Err(Error::Conflict(message));
+        }
+        if !self.store().delete_queue(name).await? {
+            return Err(Error::not_found("queue", name));
+        }
+        self.node().hints.configured(name);
+        Ok(())
+    }
 }
 
 #[async_trait]

@@ -160,6 +160,10 @@ impl QueueStore for CountingStore {
         self.inner.queue(name).await
     }
 
+    async fn delete_queue(&self, name: &QueueName) -> Result<bool> {
+        self.inner.delete_queue(name).await
+    }
+
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
         self.inner.configure(name, patch).await
     }

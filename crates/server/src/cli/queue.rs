@@ -34,6 +34,8 @@ enum Verb {
   convoke queue limit reports --concurrency 2
   convoke queue limit email --rate none --concurrency none")]
     Limit(LimitArgs),
+    /// Delete a queue that has no jobs and no workers, with its settings
+    Delete { queue: QueueName },
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +99,10 @@ pub async fn run(args: QueueArgs, verbose: u8) -> Result<()> {
         Verb::Show { queue } => show(&remote, &remote.get(&path(&queue)).await?),
         Verb::Pause { queue } => patch(&remote, &queue, json!({ "paused": true })).await,
         Verb::Resume { queue } => patch(&remote, &queue, json!({ "paused": false })).await,
+        Verb::Delete { queue } => {
+            remote.delete(&path(&queue)).await?;
+            Ok(line(if remote.json { "null".into() } else { format!("{queue} is deleted") })?)
+        }
         Verb::Limit(args) => {
             let mut body = serde_json::Map::new();
             if let Some(rate) = args.rate {

@@ -329,6 +329,7 @@ mod tests {
             ("POST", "/v1/jobs/0198/cancel", "ea"),
             ("POST", "/v1/worker/poll", "wa"),
             ("PATCH", "/v1/queues/q", "a"),
+            ("DELETE", "/v1/queues/q", "a"),
             ("PUT", "/v1/schedules/s", "a"),
             ("DELETE", "/v1/schedules/s", "a"),
             ("POST", "/v1/dead-letters/purge", "a"),

@@ -5,6 +5,7 @@ use convoke_core::jobs::{QueueCounts, QueuePatch, RateLimit};
 use convoke_core::limits::WORKER_CONCURRENCY_MAX;
 use convoke_core::{QueueName, duration};
 use convoke_runtime::jobs::QueueView;
+use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa_axum::router::OpenApiRouter;
@@ -16,7 +17,7 @@ use super::error::{ApiError, ApiResult};
 use super::openapi as doc;
 
 pub fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, configure))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, configure, remove))
 }
 
 #[derive(Serialize)]
@@ -115,4 +116,20 @@ async fn configure(
     let patch = QueuePatch { paused: patch.paused, rate_limit: patch.rate_limit, concurrency: patch.concurrency };
     state.coordinator.configure_queue(&name, patch).await?;
     answer(&state, &name).await
+}
+
+/// Delete a queue
+///
+/// With its settings. 409 if it has jobs, ended ones included, or live workers. Its next job, worker or setting makes it again.
+#[utoipa::path(delete, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), responses(
+    (status = 204, description = "Deleted"),
+    doc::Refused,
+))]
+async fn remove(
+    State(state): State<AppState>,
+    Segment(name): Segment<QueueName>,
+    _: NoParams,
+) -> ApiResult<StatusCode> {
+    state.coordinator.delete_queue(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

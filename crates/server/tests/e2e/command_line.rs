@@ -84,9 +84,13 @@ async fn every_noun_can_be_managed() {
     let queue = cli.run(["queue", "show", "q", "--json"]).await.json();
     assert_eq!((&queue["rateLimit"], &queue["concurrency"]), (&json!({ "limit": 100, "per": "1s" }), &json!(3)));
     cli.run(["queue", "list"]).await.expect(0);
+    cli.run(["queue", "pause", "unused"]).await.expect(0);
+    assert_eq!(cli.run(["queue", "delete", "unused"]).await.expect(0).trim(), "unused is deleted");
+    assert_eq!(cli.run(["queue", "delete", "unused"]).await.code, Some(1), "there is no such queue any more");
+    assert_eq!(cli.run(["queue", "delete", "q"]).await.code, Some(1), "it has jobs");
     cli.run(["worker", "list"]).await.expect(0);
     let shown = cli.run(["-v", "cluster", "status"]).await;
-    assert!(shown.expect(0).contains("LAST BEAT"));
+    assert!(shown.expect(0).contains("SILENT FOR"));
     let status = cli.run(["cluster", "status", "--json"]).await.json();
     assert!(status["epoch"].as_u64() >= Some(1), "{status}");
     assert_ne!(cli.run(["dead", "purge"]).await.code, Some(0), "a purge of everything must be asked for");

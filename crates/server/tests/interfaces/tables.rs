@@ -14,7 +14,7 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 46] = [
+pub const COMMANDS: [(Capability, &str, &str); 47] = [
     (Jobs, "", "serve enqueue job schedule queue dead worker cluster events bench"),
     (Jobs, "serve", "--config --node-id --http --store --bus --bus-prefix --leases --insecure --demo --print-config"),
     (Shards, "serve", "--shards"),
@@ -38,12 +38,13 @@ pub const COMMANDS: [(Capability, &str, &str); 46] = [
     (Jobs, "schedule resume", ""),
     (Jobs, "schedule trigger", ""),
     (Jobs, "schedule remove", ""),
-    (Jobs, "queue", "list show pause resume limit"),
+    (Jobs, "queue", "list show pause resume limit delete"),
     (Jobs, "queue list", ""),
     (Jobs, "queue show", ""),
     (Jobs, "queue pause", ""),
     (Jobs, "queue resume", ""),
     (Jobs, "queue limit", "--rate --concurrency"),
+    (Jobs, "queue delete", ""),
     (Jobs, "dead", "list retry purge"),
     (Jobs, "dead list", "--queue --type"),
     (Jobs, "dead retry", "--queue --type --all"),
@@ -68,7 +69,7 @@ pub const COMMANDS: [(Capability, &str, &str); 46] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 44] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -94,6 +95,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 44] = [
     (Jobs, "GET", "/v1/queues", ""),
     (Jobs, "GET", "/v1/queues/{name}", ""),
     (Jobs, "PATCH", "/v1/queues/{name}", ""),
+    (Jobs, "DELETE", "/v1/queues/{name}", ""),
     (Jobs, "GET", "/v1/dead-letters", ""),
     (Jobs, "POST", "/v1/dead-letters/retry", ""),
     (Jobs, "POST", "/v1/dead-letters/purge", ""),

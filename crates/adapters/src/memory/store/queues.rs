@@ -35,6 +35,15 @@ impl QueueStore for MemoryStore {
         Ok(state.show(name, &state.queues[name]))
     }
 
+    async fn delete_queue(&self, name: &QueueName) -> Result<bool> {
+        let mut state = self.state();
+        let Some(settings) = state.queues.get(name) else { return Ok(false) };
+        if !state.show(name, settings).is_empty() {
+            return Err(Queue::not_empty(name));
+        }
+        Ok(state.queues.remove(name).is_some())
+    }
+
     async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
         let state = self.state();
         let grants = state.queues.get(name).map(|settings| settings.grants.iter());

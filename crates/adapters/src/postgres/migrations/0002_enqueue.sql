@@ -13,12 +13,13 @@ declare
 begin
     -- Ids rise by one or more: below the limit there is no need to count.
     if coalesce((select max(q.id) from convoke_queues q), 0) >= 10000
-       and (select count(*) from convoke_queues) >= 10000
-       and not exists (select 1 from convoke_queues q where q.name = queue) then
+       and (select count(*) from convoke_queues q where not q.deleted) >= 10000
+       and not exists (select 1 from convoke_queues q where q.name = queue and not q.deleted) then
         raise exception 'expected one of the 10000 queues there are, got %', to_json(queue)
             using errcode = 'CV001';
     end if;
     insert into convoke_queues (name) values (queue) on conflict (name) do nothing;
+    update convoke_queues q set deleted = false where q.name = queue and q.deleted;
     select q.id into strict found_id from convoke_queues q where q.name = queue;
     return found_id;
 end
@@ -78,7 +79,7 @@ begin
         update convoke_unique_keys k set until = 0 where k.key = new_key and k.job_id is null;
         return;
     end if;
-    select q.id into new_queue_id from convoke_queues q where q.name = new_queue;
+    select q.id into new_queue_id from convoke_queues q where q.name = new_queue and not q.deleted;
     if not found then
         new_queue_id := convoke_open_queue(new_queue);
     end if;
@@ -129,7 +130,7 @@ begin
     from (select distinct key collate "C" as key from unnest(keys) key where key is not null order by 1) k;
     perform convoke_open_queue(n.name)
     from (select distinct name collate "C" as name from unnest(queues) name order by 1) n
-    where not exists (select 1 from convoke_queues q where q.name = n.name);
+    where not exists (select 1 from convoke_queues q where q.name = n.name and not q.deleted);
     perform convoke_open_type(n.name)
     from (select distinct name collate "C" as name from unnest(types) name order by 1) n
     where not exists (select 1 from convoke_types t where t.name = n.name);

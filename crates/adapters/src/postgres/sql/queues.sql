@@ -24,4 +24,5 @@ cross join lateral (
         select d.pending, d.scheduled, 0, 0, 0, 0, 0, 0 from convoke_count_deltas d where d.queue_id = q.id
     ) c
 ) n
+where not q.deleted or n.pending + n.scheduled + n.dispatched + n.running + n.completed + n.failed + n.timed_out + n.cancelled > 0
 order by q.name

@@ -193,6 +193,9 @@ impl Dispatcher {
                         }
                         self.touched.insert(queue.name.clone());
                         self.waiting.insert(queue.name);
+                    } else {
+                        // Deleted: its limits went with it.
+                        self.meters.remove(name);
                     }
                 }
                 self.waiting.extend(ready.queues.iter().cloned());

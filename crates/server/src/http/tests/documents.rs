@@ -28,7 +28,7 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/schedules/{name}/resume", &["post"]),
     ("/v1/schedules/{name}/trigger", &["post"]),
     ("/v1/queues", &["get"]),
-    ("/v1/queues/{name}", &["get", "patch"]),
+    ("/v1/queues/{name}", &["delete", "get", "patch"]),
     ("/v1/dead-letters", &["get"]),
     ("/v1/dead-letters/retry", &["post"]),
     ("/v1/dead-letters/purge", &["post"]),

@@ -49,6 +49,25 @@ async fn a_schedule_that_restricts_both_day_fields_is_made_with_a_warning() {
 }
 
 #[tokio::test]
+async fn a_queue_is_deleted_if_it_has_neither_jobs_nor_workers() {
+    let world = World::new().await;
+    let delete = async |name: &str| world.answer(request("DELETE", &format!("/v1/queues/{name}"), "")).await;
+    assert_eq!(delete("none").await.code(), "not_found");
+    world.enqueue(json!({"type": "t", "queue": "busy"})).await;
+    world.send("PATCH", "/v1/queues/served", json!({"paused": true})).await;
+    world.register("w-1", &["served"]).await;
+    for (name, reason) in [("busy", "jobs"), ("served", "workers")] {
+        let kept = delete(name).await;
+        assert_eq!((kept.status, kept.code()), (StatusCode::CONFLICT, "conflict"), "{name}");
+        let message = kept.body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(name) && message.contains(reason), "{message}");
+    }
+    world.send("PATCH", "/v1/queues/old", json!({"paused": true})).await;
+    assert_eq!(delete("old").await.status, StatusCode::NO_CONTENT);
+    assert_eq!(world.get("/v1/queues/old").await.code(), "not_found");
+}
+
+#[tokio::test]
 async fn a_queue_is_made_by_its_limits_and_loses_them_by_null() {
     let world = World::new().await;
     assert_eq!(world.get("/v1/queues/mail%2Fout").await.code(), "not_found");

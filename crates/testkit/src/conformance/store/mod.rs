@@ -224,6 +224,7 @@ macro_rules! store_conformance {
                 a_queue_comes_with_its_first_job,
                 configure_creates_and_changes_only_what_it_names,
                 a_queue_tells_since_when_its_oldest_job_waits,
+                a_queue_without_jobs_can_be_deleted,
             ]
         );
         $crate::conformance_tests!(

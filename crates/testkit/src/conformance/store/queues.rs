@@ -1,5 +1,6 @@
 //! Queues: settings and counters.
 
+use convoke_core::Error;
 use convoke_core::jobs::{NewJob, QueueCounts, QueuePatch, RateLimit, Status};
 use convoke_core::ports::Store;
 
@@ -31,6 +32,35 @@ pub async fn configure_creates_and_changes_only_what_it_names(store: &dyn Store)
     assert_eq!((shown.paused, shown.rate_limit, shown.concurrency), (true, None, None));
     assert_eq!(store.queue(&queue("new")).await.expect("queue"), Some(shown.clone()));
     assert_eq!(store.queues().await.expect("queues"), [shown]);
+}
+
+pub async fn a_queue_without_jobs_can_be_deleted(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    assert!(!store.delete_queue(&queue("q")).await.expect("delete"), "unknown");
+    stage.enqueue([job(1)]).await;
+    for _ in 0..2 {
+        let refused = store.delete_queue(&queue("q")).await;
+        assert!(matches!(&refused, Err(Error::Conflict(message)) if message.contains("\"q\"")), "{refused:?}");
+        // Its job ends, and still counts.
+        store.cancel(&[job_id(1)], None, at(1)).await.expect("cancel");
+    }
+    let limited = QueuePatch { paused: Some(true), concurrency: Some(Some(3)), ..Default::default() };
+    for name in ["a", "b", "c"] {
+        store.configure(&queue(name), limited).await.expect("configure");
+    }
+    assert!(store.delete_queue(&queue("b")).await.expect("delete"));
+    assert!(!store.delete_queue(&queue("b")).await.expect("delete"), "only once");
+    assert!(store.queue(&queue("b")).await.expect("queue").is_none());
+    let names = async || store.queues().await.expect("queues").into_iter().map(|queue| queue.name).collect::<Vec<_>>();
+    assert_eq!(names().await, [queue("a"), queue("c"), queue("q")]);
+    // Another may take its place, and it comes back without its settings.
+    stage.enqueue([NewJob { queue: queue("d"), ..job(2) }, NewJob { queue: queue("b"), ..job(3) }]).await;
+    assert_eq!(names().await, ["a", "b", "c", "d", "q"].map(queue));
+    let back = stage.queue("b").await;
+    assert_eq!((back.paused, back.concurrency, back.counts.get(Status::Pending)), (false, None, 1));
+    assert_eq!(stage.queue("c").await.concurrency, Some(3));
+    let run = stage.dispatch("b", 1, at(10)).await.pop().expect("its job is pending");
+    assert_eq!((run.job_id, run.queue), (job_id(3), queue("b")));
 }
 
 pub async fn a_queue_tells_since_when_its_oldest_job_waits(store: &dyn Store) {

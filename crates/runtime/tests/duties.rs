@@ -274,24 +274,3 @@ async fn poll_for_nothing(coordinator: &Coordinator) {
     let poll = Poll { worker_id: common::worker("w"), max: 0, wait: Duration::ZERO };
     coordinator.poll(poll).await.expect("a poll is answered");
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_queue_that_nobody_uses_is_deleted_after_a_day() {
-    let coordinator = start(&ports()).await;
-    let set = async |queue: &str, concurrency: Option<u32>| {
-        let patch = QueuePatch { concurrency: Some(concurrency), ..Default::default() };
-        coordinator.configure_queue(&QueueName::new(queue).expect("a name"), patch).await.expect("configured");
-    };
-    set("limited", Some(3)).await;
-    set("unused", None).await;
-    coordinator.enqueue(spec()).await.expect("it is enqueued");
-    let queues = async || {
-        let queues = coordinator.store().queues().await.expect("queues");
-        queues.into_iter().map(|queue| queue.name.to_string()).collect::<Vec<_>>()
-    };
-    tokio::time::sleep(Duration::from_secs(23 * 3600)).await;
-    assert_eq!(queues().await, ["default", "limited", "unused"]);
-    tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
-    assert_eq!(queues().await, ["default", "limited"], "one has a job, the other a limit");
-    coordinator.stop().await;
-}

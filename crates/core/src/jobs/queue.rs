@@ -1,5 +1,6 @@
 //! A queue as it is shown and set.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -34,6 +35,25 @@ impl Queue {
     /// The error of an attempt to delete it while it has jobs.
     pub fn not_empty(name: &QueueName) -> Error {
         Error::Conflict(format!("queue {:?} has jobs: only an empty queue can be deleted", name.as_str()))
+    }
+}
+
+/// How long a queue must be unused before it is deleted.
+pub const UNUSED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Queues that a leader sees unused, and since when by its monotonic clock.
+#[derive(Debug, Default)]
+pub struct UnusedQueues {
+    since: HashMap<QueueName, Duration>,
+}
+
+impl UnusedQueues {
+    /// Takes in all queues that are unused at `now`, and returns those that have been for [`UNUSED_FOR`].
+    pub fn observe(&mut self, unused: impl IntoIterator<Item = QueueName>, now: Duration) -> Vec<QueueName> {
+        let since = |name: QueueName| (self.since.get(&name).copied().unwrap_or(now), name);
+        let seen: Vec<_> = unused.into_iter().map(since).collect();
+        self.since = seen.iter().map(|(since, name)| (name.clone(), *since)).collect();
+        seen.into_iter().filter(|(since, _)| now.saturating_sub(*since) >= UNUSED_FOR).map(|(_, name)| name).collect()
     }
 }
 
@@ -123,6 +143,38 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_queue_is_deleted_after_a_day_without_use_and_not_for_two_halves_of_one() {
+        let name = |name: &str| QueueName::new(name).expect("a name");
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let mut unused = UnusedQueues::default();
+        assert!(unused.observe([name("a"), name("b")], hours(5)).is_empty());
+        assert!(unused.observe([name("a")], hours(17)).is_empty(), "b is used");
+        assert!(unused.observe([name("a"), name("b")], hours(18)).is_empty());
+        assert_eq!(unused.observe([name("a"), name("b")], hours(29)), [name("a")]);
+        assert_eq!(unused.observe([name("b")], hours(42)), [name("b")]);
+    }
+
+    #[test]
+    fn a_queue_with_jobs_or_settings_is_used() {
+        let plain = Queue {
+            name: QueueName::new("q").expect("a name"),
+            paused: false,
+            rate_limit: None,
+            concurrency: None,
+            counts: QueueCounts::default(),
+            oldest_pending_at: None,
+        };
+        assert!(plain.is_unused());
+        let mut counts = QueueCounts::default();
+        counts.set(Status::Completed, 1);
+        let rate_limit = Some(RateLimit { limit: 1, per: Duration::from_secs(1) });
+        assert!(!Queue { counts, ..plain.clone() }.is_unused());
+        assert!(!Queue { paused: true, ..plain.clone() }.is_unused());
+        assert!(!Queue { rate_limit, ..plain.clone() }.is_unused());
+        assert!(!Queue { concurrency: Some(1), ..plain }.is_unused());
     }
 
     #[test]

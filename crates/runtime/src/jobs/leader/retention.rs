@@ -1,14 +1,14 @@
 //! Deletes ended jobs once nobody is expected to ask for them, and queues that nobody uses.
 //!
 //! Names of queues come from clients and are limited in number. A queue without jobs, settings and workers is deleted after
-//! [`UNUSED_FOR`], counted from when this leader first saw it so: a change of leader begins the count anew.
+//! [a day](convoke_core::jobs::queue::UNUSED_FOR), counted from when this leader first saw it so: a change of leader begins the count anew.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::jobs::queue::UnusedQueues;
 use convoke_core::ports::store::Cutoffs;
-use convoke_core::{Error, QueueName, Result};
+use convoke_core::{Error, Result};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -18,8 +18,6 @@ use crate::jobs::node::Node;
 /// Rows of one deletion, log lines included. Small, so that it never keeps an enqueue waiting for long.
 const ROWS_MAX: usize = 1_000;
 
-/// How long a queue must be unused before it is deleted.
-const UNUSED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often queues are looked at.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
@@ -27,29 +25,27 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let kept = &node.settings.retention;
     let shortest = kept.completed.min(kept.cancelled).min(kept.dead);
     let interval = (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
-    let (mut unused, mut queues_looked_at) = (HashMap::new(), Instant::now());
+    let (began, mut unused) = (Instant::now(), UnusedQueues::default());
+    let mut queues_looked_at = began;
     while term.sleep(interval).await {
         if let Err(error) = expire(&node, &term).await {
             super::note(&node, &term, "retention", &error);
         }
         if queues_looked_at.elapsed() >= QUEUES_INTERVAL {
             queues_looked_at = Instant::now();
-            if let Err(error) = delete_unused_queues(&node, &mut unused).await {
+            if let Err(error) = delete_unused_queues(&node, &mut unused, began.elapsed()).await {
                 super::note(&node, &term, "retention of queues", &error);
             }
         }
     }
 }
 
-/// Deletes queues that have been unused for long enough; `unused` has since when each is.
-async fn delete_unused_queues(node: &Node, unused: &mut HashMap<QueueName, Instant>) -> Result<()> {
+async fn delete_unused_queues(node: &Node, unused: &mut UnusedQueues, now: Duration) -> Result<()> {
     let served = super::served(node).await?;
     let queues = node.store().queues().await?;
     let idle = queues.into_iter().filter(|queue| queue.is_unused() && !served.contains(&queue.name));
-    let now = Instant::now();
-    *unused = idle.map(|queue| (queue.name.clone(), unused.get(&queue.name).copied().unwrap_or(now))).collect();
-    for (name, _) in unused.iter().filter(|(_, since)| now.duration_since(**since) >= UNUSED_FOR) {
-        match node.store().delete_queue(name).await {
+    for name in unused.observe(idle.map(|queue| queue.name), now) {
+        match node.store().delete_queue(&name).await {
             Ok(_) => info!(queue = %name, "deleted a queue that was unused for a day"),
             // It has a job by now.
             Err(Error::Conflict(_)) => {}

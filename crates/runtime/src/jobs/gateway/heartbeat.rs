@@ -75,8 +75,9 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
         // No index finds a run by its execution alone: one such search at a time, whatever workers name.
         let _searching = node.sessions.adoption.lock().await;
         let runs = in_flight(node, InFlightFilter { executions, ..InFlightFilter::default() }).await?.into_iter();
-        // What another worker is known to have is not this one's to name.
-        jobs.extend(runs.filter(|run| run.worker.is_none()).map(|run| (run.execution, run.job)));
+        // A run of another worker is not this one's to name. Its own may have been written down between the two reads.
+        let own = runs.filter(|run| run.worker.as_ref().is_none_or(|holder| holder == worker));
+        jobs.extend(own.map(|run| (run.execution, run.job)));
     }
     let (known, over): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|execution| jobs.contains_key(execution));
     let runs: Vec<RunRef> =

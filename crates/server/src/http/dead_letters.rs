@@ -4,7 +4,7 @@
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::{Job, Status};
-use convoke_core::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX};
+use convoke_core::limits::BATCH_JOBS_MAX;
 use convoke_core::{JobId, JobType, Json, QueueName};
 use convoke_runtime::jobs::DeadSelection;
 use http::StatusCode;
@@ -73,7 +73,7 @@ impl From<Job> for DeadLetter {
 async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
     let query = page_query(&mut params)?;
     params.end()?;
-    share.reserve(PAGE_BYTES_MAX).await?;
+    share.reserve_page().await?;
     let page = state.coordinator.dead_letters(query).await?;
     let bytes_expected = 64 + page.jobs.iter().map(|job| 512 + job.payload_bytes()).sum::<usize>();
     let dead_letters = page.jobs.into_iter().map(DeadLetter::from).collect();

@@ -10,7 +10,7 @@ use axum::response::Response;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::{Execution, Job, JobSpec, LogLine, Status};
 use convoke_core::limits::{
-    ARGS_BYTES_MAX, BATCH_JOBS_MAX, ERROR_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX, RESULT_BYTES_MAX,
+    ARGS_BYTES_MAX, BATCH_JOBS_MAX, ERROR_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_MAX, RESULT_BYTES_MAX,
 };
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobId, duration};
@@ -96,7 +96,7 @@ async fn list(State(state): State<AppState>, mut params: Params, share: Share) -
     let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
     let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params)? };
     params.end()?;
-    share.reserve(PAGE_BYTES_MAX).await?;
+    share.reserve_page().await?;
     let page = state.coordinator.store().list(query).await?;
     let bytes_expected = 64 + page.jobs.iter().map(|job| 1024 + job.payload_bytes()).sum::<usize>();
     let page = JobsPage { jobs: page.jobs, next_cursor: page.next_cursor };
@@ -176,7 +176,7 @@ async fn history(
     let after = params.parse("after")?.unwrap_or(0);
     let limit = params.limit_or(PAGE_MAX)?;
     params.end()?;
-    share.reserve(PAGE_BYTES_MAX).await?;
+    share.reserve_page().await?;
     let page = state.coordinator.store().history(id, after, limit).await?;
     if page.runs.is_empty() {
         // A job that never ran has no history; one that is unknown is an error.

@@ -14,6 +14,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::FromRequestParts;
 use axum::response::Response;
 use bytes::Bytes;
+use convoke_core::limits::PAGE_BYTES_MAX;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::{Frame, SizeHint};
@@ -25,8 +26,10 @@ use super::error::{ApiError, ApiResult};
 
 /// Bodies of requests that are being read or served, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 128 << 20;
-/// Bodies of responses that are being made or read by their clients, in bytes.
-pub const RESPONSE_BYTES_MAX: usize = 128 << 20;
+/// Pages of lists and histories that are being made or read by their clients, in bytes.
+pub const PAGES_BYTES_MAX: usize = 64 << 20;
+/// All other responses that are being made or read, in bytes: a flood of slow lists must not reject these.
+pub const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// Permits of the semaphores stand for so many bytes.
 const UNIT_BYTES: usize = 1 << 10;
 /// How long a request waits for memory.
@@ -40,13 +43,14 @@ const READ_BYTES_PER_SECOND: usize = 64 << 10;
 /// The memory of all bodies of a server.
 pub struct Memory {
     requests: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
     responses: Arc<Semaphore>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         let pool = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
-        Memory { requests: pool(REQUEST_BYTES_MAX), responses: pool(RESPONSE_BYTES_MAX) }
+        Memory { requests: pool(REQUEST_BYTES_MAX), pages: pool(PAGES_BYTES_MAX), responses: pool(RESPONSE_BYTES_MAX) }
     }
 }
 
@@ -78,14 +82,22 @@ impl Share {
 
     /// Waits for memory for a response of at most so many bytes.
     pub async fn reserve(&self, bytes: usize) -> ApiResult<()> {
-        let permit = self.0.memory.responses.clone().acquire_many_owned(units(bytes));
-        match tokio::time::timeout(WAIT_MAX, permit).await {
+        self.reserve_in(&self.0.memory.responses, bytes, RESPONSE_BYTES_MAX).await
+    }
+
+    /// Waits for memory for a page of a list or a history.
+    pub async fn reserve_page(&self) -> ApiResult<()> {
+        self.reserve_in(&self.0.memory.pages, PAGE_BYTES_MAX, PAGES_BYTES_MAX).await
+    }
+
+    async fn reserve_in(&self, pool: &Arc<Semaphore>, bytes: usize, bytes_max: usize) -> ApiResult<()> {
+        match tokio::time::timeout(WAIT_MAX, pool.clone().acquire_many_owned(units(bytes))).await {
             Ok(Ok(permit)) => {
                 add(&mut self.0.response.lock(), permit);
                 Ok(())
             }
             _ => Err(exhausted(format!(
-                "responses of {RESPONSE_BYTES_MAX} bytes wait for their clients to read them; try again later"
+                "responses of {bytes_max} bytes are being made or wait for their clients to read them; try again later"
             ))),
         }
     }
@@ -112,9 +124,9 @@ impl Share {
         if has > needed {
             held.as_mut().and_then(|permit| permit.split(has - needed));
         } else {
-            let responses = &self.0.memory.responses;
-            let more = (needed - has).min(responses.available_permits());
-            if let Ok(permit) = responses.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX)) {
+            let pool = held.as_ref().map_or(&self.0.memory.responses, |permit| permit.semaphore()).clone();
+            let more = (needed - has).min(pool.available_permits());
+            if let Ok(permit) = pool.try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX)) {
                 add(&mut held, permit);
             }
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{World, in_time, request};
-use crate::http::memory::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use crate::http::memory::{PAGES_BYTES_MAX, REQUEST_BYTES_MAX};
 
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNKS: usize = 31;
@@ -102,7 +102,7 @@ async fn responses_that_nobody_reads_are_bounded_and_given_back() {
     let world = World::new().await;
     enqueue_large(&world, 10).await;
     let mut unread = Vec::new();
-    for _ in 0..RESPONSE_BYTES_MAX / PAGE_BYTES_MAX - 1 {
+    for _ in 0..PAGES_BYTES_MAX / PAGE_BYTES_MAX - 1 {
         let response = world.respond(request("GET", "/v1/jobs?limit=1000", "")).await;
         assert_eq!(response.status(), StatusCode::OK);
         unread.push(response);
@@ -114,6 +114,7 @@ async fn responses_that_nobody_reads_are_bounded_and_given_back() {
         "{}",
         refused.body
     );
+    assert_eq!(world.get("/v1/queues/q").await.status, StatusCode::OK, "other requests are served");
     let read = unread.pop().expect("one of them").into_body().collect().await.expect("it was made in time");
     assert!(read.to_bytes().len() > PAGE_BYTES_MAX);
     assert_eq!(world.get("/v1/jobs?limit=1000").await.status, StatusCode::OK);

@@ -5,7 +5,7 @@
 //! that fails for another reason than a backend that is away is logged the same way, by the task. Everything in between is
 //! logged at debug level.
 //!
-//! A backend counts as back when a call to it succeeded and none has failed for [`QUIET`]: while it recovers, some calls
+//! A backend counts as back when a call to it succeeded and none has failed for `QUIET`: while it recovers, some calls
 //! succeed and others fail.
 
 use std::collections::HashMap;

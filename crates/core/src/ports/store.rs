@@ -65,11 +65,11 @@ pub trait JobStore: Send + Sync {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>>;
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>>;
     /// Newest first: the last that was stored. Looks at a bounded number of rows and returns at most
-    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of arguments, results and errors (but at least one job that
+    /// [`PAGE_BYTES_MAX`] bytes of arguments, results and errors (but at least one job that
     /// was found): a page may be short, even empty, and still have a cursor.
     async fn list(&self, query: JobQuery) -> Result<JobPage>;
     /// Runs of a job, oldest first, the present one included, without the first `after`: at most `limit`, and at most
-    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of errors (but at least one run). Empty where the job is
+    /// [`PAGE_BYTES_MAX`] bytes of errors (but at least one run). Empty where the job is
     /// unknown.
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage>;
     /// Lines with `seq > after`, in order: at most `limit`, and at most
@@ -384,7 +384,7 @@ pub trait ScheduleStore: Send + Sync {
     async fn schedules(&self) -> Result<Vec<Schedule>>;
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool>;
     /// Schedules whose `next_run_at` has come, the earliest first: at most `limit`, and about
-    /// [`PAGE_BYTES_MAX`](crate::limits::PAGE_BYTES_MAX) bytes of arguments (but at least one).
+    /// [`PAGE_BYTES_MAX`] bytes of arguments (but at least one).
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules>;
     /// Makes one job for each (schedule, tick) and moves the schedule on, where it is still at `expected`. A tick that has
     /// its job makes no second; with `skip_overlap` a tick while a job of the schedule is live makes none, be that one of

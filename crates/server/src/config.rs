@@ -115,7 +115,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Role;
+    use convoke_http::Role;
 
     #[test]
     fn the_defaults_are_those_of_the_runtime() {

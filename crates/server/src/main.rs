@@ -3,13 +3,8 @@
 mod bench;
 mod cli;
 mod config;
-mod dashboard;
 mod demo;
-mod gateway;
-mod http;
 mod logs;
-mod process_metrics;
-mod recorder;
 mod serve;
 mod shards;
 mod stop;

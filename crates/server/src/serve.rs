@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use convoke::connect;
 use convoke_core::NodeId;
+use convoke_http::{self as http, Access, AppState, Info, Policy, PublicPaths, Shards, recorder};
 use convoke_runtime::jobs::Coordinator;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -20,10 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::{Usage, line, usage};
 use crate::config::{self, Config, Flags, Load, Surroundings};
-use crate::http::{self, Access, AppState, Info, Policy, PublicPaths};
-use crate::shards::{self, Shards};
 use crate::stop::Stop;
-use crate::{demo, logs, recorder};
+use crate::{demo, logs, shards};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -139,7 +138,7 @@ impl Server {
         })
         .await
         .map_err(usage)?;
-        let metrics = recorder::install()?;
+        let metrics = recorder::install().context("metrics cannot be recorded")?;
         metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
         metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
             "node" => node.to_string())
@@ -174,16 +173,16 @@ impl Server {
         let state = AppState::new(coordinator.clone(), shards.clone(), access, info.clone(), metrics);
         let mut serving = tokio::spawn(http::serve(listener, state, closing.clone().cancelled_owned()));
         let demo = tokio::select! {
-            ended = &mut serving => return ended.context("the HTTP server panicked")?,
+            ended = &mut serving => return ended.context("the HTTP server panicked"),
             () = stop.asked() => None,
             () = coordinator.drain_requested() => None,
-            listening = Shards::ready(shards.as_ref(), &coordinator) => {
+            listening = shards::ready(shards.as_ref(), &coordinator) => {
                 announce(address, &info, &coordinator, &listening?)?;
                 with_demo.then(|| demo::start(&coordinator))
             }
         };
         tokio::select! {
-            ended = &mut serving => return ended.context("the HTTP server panicked")?,
+            ended = &mut serving => return ended.context("the HTTP server panicked"),
             () = stop.asked() => {}
             () = coordinator.drain_requested() => tracing::info!("asked to drain"),
         }
@@ -195,9 +194,8 @@ impl Server {
             // Workers go on reporting to this node until its runs have another owner.
             let clean = coordinator.hand_over().await;
             closing.cancel();
-            let served = serving.await.context("the HTTP server panicked")?;
+            serving.await.context("the HTTP server panicked")?;
             coordinator.stop().await;
-            served?;
             if !clean {
                 bail!(
                     "some runs found no other owner; they are marked as orphans, and the next leader will see to them"

@@ -6,23 +6,14 @@ use anyhow::{Result, bail};
 use convoke::connect;
 use convoke_core::NodeId;
 use convoke_core::shards::Settings;
+use convoke_http::Shards;
 use convoke_runtime::election::Duty;
 use convoke_runtime::jobs::{Coordinator, Ports};
-use convoke_runtime::shards::{ShardsDuty, ShardsRelay, ShardsState, ShardsView};
+use convoke_runtime::shards::{ShardsDuty, ShardsRelay, ShardsState};
 
 use crate::cli::Usage;
 use crate::config::Config;
 use crate::serve::resolve;
-
-/// The shard coordinator, as the rest of the server sees it.
-#[derive(Clone)]
-pub struct Shards {
-    pub view: ShardsView,
-    /// The way to the view of the node that coordinates.
-    pub relay: Arc<ShardsRelay>,
-    /// Somebody named the address: then it is an error if it cannot be listened on.
-    is_wanted: bool,
-}
 
 /// `is_wanted` says whether somebody asked for this address.
 pub async fn prepare(
@@ -69,30 +60,20 @@ async fn is_local(bind: &str) -> Result<bool> {
     Ok(resolve("shards.bind", address).await?.iter().all(|address| address.ip().is_loopback()))
 }
 
-impl Shards {
-    /// Waits until the node is ready and, where it leads, listens for shard workers. What to say of that.
-    pub async fn ready(shards: Option<&Shards>, coordinator: &Coordinator) -> Result<String> {
-        coordinator.ready().await;
-        let Some(shards) = shards else { return Ok("off".into()) };
-        let mut state = shards.view.watch();
-        while coordinator.cluster().is_me && *state.borrow_and_update() == ShardsState::Standby {
-            state.changed().await?;
-        }
-        match shards.view.state() {
-            ShardsState::Listening(address) => Ok(address),
-            ShardsState::Standby => Ok("standby: the node that leads listens".into()),
-            ShardsState::Refused(why) if shards.is_wanted => {
-                bail!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
-            }
-            ShardsState::Refused(why) => Ok(format!("not listening: {why}")),
-        }
+/// Waits until the node is ready and, where it leads, listens for shard workers. What to say of that.
+pub async fn ready(shards: Option<&Shards>, coordinator: &Coordinator) -> Result<String> {
+    coordinator.ready().await;
+    let Some(shards) = shards else { return Ok("off".into()) };
+    let mut state = shards.view.watch();
+    while coordinator.cluster().is_me && *state.borrow_and_update() == ShardsState::Standby {
+        state.changed().await?;
     }
-
-    /// Whether it does what was asked of it; why not, otherwise.
-    pub fn health(&self) -> Result<(), String> {
-        match self.view.state() {
-            ShardsState::Refused(why) if self.is_wanted => Err(why),
-            _ => Ok(()),
+    match shards.view.state() {
+        ShardsState::Listening(address) => Ok(address),
+        ShardsState::Standby => Ok("standby: the node that leads listens".into()),
+        ShardsState::Refused(why) if shards.is_wanted => {
+            bail!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
         }
+        ShardsState::Refused(why) => Ok(format!("not listening: {why}")),
     }
 }

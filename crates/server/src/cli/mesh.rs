@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use clap::{Args, Subcommand};
 use convoke::Unreachable;
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
@@ -15,6 +15,7 @@ use convoke::{InstanceId, MeshError, MeshNode, connect};
 use convoke_core::mesh::Fault;
 use convoke_core::mesh::envelope::DATA_BYTES_MAX;
 use convoke_core::{Epoch, Error, Json, duration};
+use convoke_http::{recorder, serve_pages};
 use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -26,9 +27,9 @@ use super::enqueue::read_json;
 use super::output::{age, line, list, printable, table, text};
 use super::remote::Usage;
 use crate::config::{self, Config, Surroundings};
+use crate::logs;
 use crate::serve::GuardedListener;
 use crate::stop::Stop;
-use crate::{http, logs, recorder};
 
 #[derive(Debug, Args)]
 #[command(
@@ -265,7 +266,8 @@ async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -
 async fn show_metrics(bind: String, config: Config) -> Result<AbortOnDropHandle<()>> {
     let GuardedListener { listener, access } = GuardedListener::bind("--http", bind, config).await?;
     line(format!("metrics at http://{}/metrics", listener.local_addr()?))?;
-    let serving = http::serve_pages(listener, access, recorder::install()?, |_| None, std::future::pending());
+    let metrics = recorder::install().context("metrics cannot be recorded")?;
+    let serving = serve_pages(listener, access, metrics, |_| None, std::future::pending());
     Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
 }
 

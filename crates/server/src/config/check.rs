@@ -3,7 +3,7 @@
 use convoke_core::Invalid;
 
 use super::{Config, Limits, Schedules};
-use crate::http::PublicPaths;
+use convoke_http::PublicPaths;
 
 impl Config {
     pub fn check(&self) -> Result<(), Invalid> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use figment::value::{Dict, Num, Value};
 
 use super::load::{Keys, insert};
-use crate::http::Role;
+use convoke_http::Role;
 
 /// The variables, as a map so that tests need not touch the process.
 pub type Variables = BTreeMap<String, String>;

@@ -8,7 +8,7 @@ use convoke_core::shards::Strategy;
 use convoke_core::{duration, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::http::Role;
+use convoke_http::Role;
 
 /// Declares sections: structs whose `Default` is what stands behind each key. Durations are read and written as text such
 /// as `"30s"`.

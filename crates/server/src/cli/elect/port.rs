@@ -1,9 +1,10 @@
 //! `convoke elect … --http ADDR`: what an elector shows of itself.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axum::response::Response;
 use convoke::Elector;
 use convoke_core::election::{BreakerState, Report};
+use convoke_http::{body, recorder, serve_pages};
 use http::StatusCode;
 use jiff::Timestamp;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -13,8 +14,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::look::figures;
 use crate::cli::output::line;
 use crate::config::Config;
-use crate::http::{body, serve_pages};
-use crate::recorder;
 use crate::serve::GuardedListener;
 
 /// The port of an elector. Figures that are recorded before it is open are lost, so it comes before the elector.
@@ -26,7 +25,7 @@ pub struct Port {
 impl Port {
     pub async fn open(bind: &str, config: Config) -> Result<Port> {
         let guarded = GuardedListener::bind("--http", bind.to_owned(), config).await?;
-        Ok(Port { guarded, metrics: recorder::install()? })
+        Ok(Port { guarded, metrics: recorder::install().context("metrics cannot be recorded")? })
     }
 
     /// Serves `/health`, `/metrics` and `/v1/election` until the handle is dropped.

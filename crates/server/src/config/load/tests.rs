@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::Token;
 use super::*;
-use crate::http::Role;
+use convoke_http::Role;
 
 struct Given {
     load: Load,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{World, in_time, request};
-use crate::http::memory::{PAGES_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::memory::{PAGES_BYTES_MAX, REQUEST_BYTES_MAX};
 
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNKS: usize = 31;

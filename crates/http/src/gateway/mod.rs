@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::http::AppState;
-use crate::http::body::{self, BATCH_BYTES_MAX, NoParams};
-use crate::http::error::ApiResult;
-use crate::http::memory::Share;
-use crate::http::openapi as doc;
+use crate::AppState;
+use crate::body::{self, BATCH_BYTES_MAX, NoParams};
+use crate::error::ApiResult;
+use crate::memory::Share;
+use crate::openapi as doc;
 
 /// Room for all the queues that a worker may name.
 const REGISTER_BYTES_MAX: usize = 1 << 20;

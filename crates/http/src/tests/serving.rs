@@ -12,7 +12,7 @@ use super::{World, in_time};
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    serving: JoinHandle<anyhow::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 impl Server {
@@ -21,7 +21,7 @@ impl Server {
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel();
         let shutdown = async { drop(stopped.await) };
-        let serving = tokio::spawn(crate::http::serve(listener, world.state.clone(), shutdown));
+        let serving = tokio::spawn(crate::serve(listener, world.state.clone(), shutdown));
         Server { address, stop, serving }
     }
 
@@ -31,7 +31,7 @@ impl Server {
 
     async fn stop(self) {
         self.stop.send(()).expect("it still serves");
-        in_time("the end", self.serving).await.expect("it does not panic").expect("it ends well");
+        in_time("the end", self.serving).await.expect("it does not panic");
     }
 }
 

@@ -10,11 +10,13 @@ mod memory;
 mod serving;
 mod streams;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 use convoke_core::NodeId;
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use http::{HeaderMap, StatusCode};
@@ -53,14 +55,23 @@ impl Answer {
     }
 }
 
+/// A world of its own, all in memory.
+pub fn ports() -> Ports {
+    Ports {
+        store: Arc::new(MemoryStore::default()),
+        bus: Arc::new(MemoryBus::default()),
+        leases: Arc::new(MemoryLeases::default()),
+        clock: Arc::new(SystemClock),
+    }
+}
+
 impl World {
     pub async fn new() -> Self {
         World::with(Access::Insecure).await
     }
 
     pub async fn with(access: Access) -> Self {
-        let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
-        World::node("node-1", ports, access).await
+        World::node("node-1", ports(), access).await
     }
 
     /// A node of the cluster that shares `ports`.

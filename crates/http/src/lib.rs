@@ -7,16 +7,20 @@
 //! Connections are served by hyper directly. Access is checked before routing, in one place ([`access`]), so that no
 //! route can be added without it.
 
-pub mod access;
+mod access;
 pub mod body;
 mod cluster;
+mod dashboard;
 mod dead_letters;
-pub mod error;
+mod error;
 mod events;
+mod gateway;
 mod jobs;
-pub mod memory;
-pub mod openapi;
+mod memory;
+mod openapi;
+mod process_metrics;
 mod queues;
+pub mod recorder;
 mod schedules;
 mod serve;
 mod shards;
@@ -43,18 +47,22 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::shards::Shards;
 pub use access::{Access, Policy, PublicPaths, Role};
 use error::ApiError;
 use memory::{Memory, Share};
 pub use serve::{serve, serve_pages};
+pub use shards::Shards;
 
 /// What runs, in words: passwords are stripped before they get here.
 #[derive(Debug, Clone)]
 pub struct Info {
+    /// Of the program.
     pub version: String,
+    /// The store's address.
     pub store: String,
+    /// The bus's address.
     pub bus: String,
+    /// Where leadership is decided.
     pub leases: String,
 }
 
@@ -142,7 +150,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(cluster::routes())
         .merge(shards::routes())
         .merge(events::routes())
-        .merge(crate::gateway::routes())
+        .merge(gateway::routes())
 }
 
 /// All that answers requests, from access to the last resort.
@@ -157,7 +165,7 @@ impl Front {
         let (documented, _) = documented().split_for_parts();
         let router = documented
             .merge(openapi::browser())
-            .merge(crate::dashboard::routes())
+            .merge(dashboard::routes())
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
             .with_state(state.clone());

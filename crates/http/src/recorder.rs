@@ -1,7 +1,6 @@
 //! Keeps what is counted, for `/metrics` to show. There is one in a process; whatever counts must start after it.
 
-use anyhow::{Context as _, Result};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 const SECONDS: [f64; 16] =
     [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
@@ -9,16 +8,17 @@ const IN_SECONDS: [&str; 4] =
     ["convoke_job_wait_seconds", "convoke_job_run_seconds", "convoke_store_seconds", "convoke_mesh_call_seconds"];
 const SIZES: [f64; 9] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
 
-pub fn install() -> Result<PrometheusHandle> {
-    builder()?.install_recorder().context("metrics cannot be recorded")
+/// Makes it the process's recorder. Fails if there is one already.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    builder()?.install_recorder()
 }
 
-fn builder() -> Result<PrometheusBuilder> {
+fn builder() -> Result<PrometheusBuilder, BuildError> {
     let mut builder = PrometheusBuilder::new();
     for name in IN_SECONDS {
         builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &SECONDS)?;
     }
-    Ok(builder.set_buckets_for_metric(Matcher::Full("convoke_dispatch_batch_size".into()), &SIZES)?)
+    builder.set_buckets_for_metric(Matcher::Full("convoke_dispatch_batch_size".into()), &SIZES)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::{World, in_time, request};
-use crate::http::events::STREAMS_MAX;
+use crate::events::STREAMS_MAX;
 
 /// Reads server-sent events off a body.
 pub struct Reader {

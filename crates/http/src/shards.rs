@@ -1,9 +1,11 @@
 //! The shards of every service, and who owns them.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use convoke_core::{NodeId, ServiceName};
 use convoke_runtime::jobs::Leadership;
-use convoke_runtime::shards::{ShardsState, ShardsView};
+use convoke_runtime::shards::{ShardsRelay, ShardsState, ShardsView};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +16,27 @@ use super::AppState;
 use super::body::{self, NoParams, Segment};
 use super::error::{ApiError, ApiResult};
 use super::openapi as doc;
-use crate::shards::Shards;
+
+/// The shard coordinator, as the rest of the server sees it.
+#[derive(Clone)]
+pub struct Shards {
+    /// Services, workers and shards, as this node knows them.
+    pub view: ShardsView,
+    /// The way to the view of the node that coordinates.
+    pub relay: Arc<ShardsRelay>,
+    /// Somebody named the address: then it is an error if it cannot be listened on.
+    pub is_wanted: bool,
+}
+
+impl Shards {
+    /// Whether it does what was asked of it; why not, otherwise.
+    pub fn health(&self) -> Result<(), String> {
+        match self.view.state() {
+            ShardsState::Refused(why) if self.is_wanted => Err(why),
+            _ => Ok(()),
+        }
+    }
+}
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(services)).routes(routes!(service))

@@ -37,7 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` completes, then closes.
-pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) {
     let (front, metrics) = (Front::new(state.clone()), state.metrics.clone());
     let answer = move |request| {
         let front = front.clone();
@@ -48,7 +48,6 @@ pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future
         state.closing.cancel();
     };
     answer_all(listener, answer, metrics, closing).await;
-    Ok(())
 }
 
 /// Serves `/metrics` and the pages that `page` returns by their path, until `shutdown` completes.

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::super::Access;
 use super::streams::Reader;
-use super::{World, in_time};
+use super::{World, in_time, ports};
 
 async fn two() -> (World, World, Ports) {
-    let ports = convoke::connect::backends(Default::default()).await.expect("memory is always there");
+    let ports = ports();
     let ports = Ports { bus: Arc::new(SharedBus(ports.bus.clone())), ..ports };
     let first = World::node("node-1", ports.clone(), Access::Insecure).await;
     (first, World::node("node-2", ports.clone(), Access::Insecure).await, ports)

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Html;
 use axum::{Router, routing};
 
-use crate::http::AppState;
+use crate::AppState;
 
 const PAGE: &str = include_str!("page.html");
 

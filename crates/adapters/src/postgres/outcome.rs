@@ -1,10 +1,8 @@
-//! What came of runs, written: notes on those that go on, ends, retries, log lines, counts.
+//! Writes runs that were reported on: those still in flight, ends, retries, log lines, counts.
 
 use std::collections::HashMap;
 
-use convoke_core::jobs::lifecycle::Next;
-use convoke_core::jobs::run::RunEnd;
-use convoke_core::jobs::{ExecutionStatus, Outcome, Status};
+use convoke_core::jobs::run_state::Write;
 use convoke_core::{Json, NodeId, WorkerId};
 use jiff::Timestamp;
 use tokio_postgres::Statement;
@@ -19,14 +17,14 @@ use super::settle::{Run, commit};
 
 type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// Writes and commits: one statement for each kind of outcome, sent together.
+/// Writes and commits: one statement for each kind of write, sent together.
 pub(super) async fn write(hot: &mut Hot, runs: &HashMap<Uuid, Run<'_>>) -> failure::Result<()> {
-    let mut touched: Vec<&Run<'_>> = runs.values().filter(|run| run.noted).collect();
+    let mut touched: Vec<&Run<'_>> = runs.values().filter(|run| run.write.is_some()).collect();
     // In one order for everybody.
     touched.sort_unstable_by_key(|run| run.id);
     let mut moves = Moves::default();
     for run in &touched {
-        moves.moved(run.queue, Some(run.was), Some(run.status()), 1);
+        moves.moved(run.queue, Some(run.was), Some(run.state.status), 1);
     }
     let (notes, lines) = (Notes::of(&touched), Lines::of(&touched));
     let (finals, retries) = (Finals::of(&touched), Retries::of(&touched));
@@ -67,27 +65,26 @@ fn instants<'r>(runs: &[&'r Run<'r>], get: impl Fn(&Run<'r>) -> Option<Timestamp
     runs.iter().map(|run| get(run).map(micros)).collect()
 }
 
-/// What all kinds of outcome say of a run.
+/// The columns of all kinds of write.
+#[derive(Default)]
 struct Common<'r> {
     started_ats: Vec<Option<i64>>,
     workers: Vec<Option<&'r str>>,
     owners: Vec<Option<&'r str>>,
     percents: Vec<Option<i16>>,
     messages: Vec<Option<&'r str>>,
-    by_channel: Vec<bool>,
     log_seqs: Vec<i64>,
 }
 
 impl<'r> Common<'r> {
     fn of(runs: &[&'r Run<'r>]) -> Self {
         Common {
-            started_ats: instants(runs, |run| run.started_at),
-            workers: each(runs, |run| run.worker.as_ref().map(WorkerId::as_str)),
-            owners: each(runs, |run| run.owner.as_ref().map(NodeId::as_str)),
-            percents: each(runs, |run| run.progress.as_ref().map(|progress| progress.percent.into())),
-            messages: each(runs, |run| run.progress.as_ref().and_then(|progress| progress.message.as_deref())),
-            by_channel: each(runs, |run| run.by_channel),
-            log_seqs: each(runs, |run| run.log_seq),
+            started_ats: instants(runs, |run| run.state.started_at),
+            workers: each(runs, |run| run.state.worker.as_ref().map(WorkerId::as_str)),
+            owners: each(runs, |run| run.state.owner.as_ref().map(NodeId::as_str)),
+            percents: each(runs, |run| run.state.progress.as_ref().map(|progress| progress.percent.into())),
+            messages: each(runs, |run| run.state.progress.as_ref().and_then(|progress| progress.message.as_deref())),
+            log_seqs: each(runs, |run| count(run.state.log_seq)),
         }
     }
 }
@@ -97,6 +94,7 @@ struct Notes<'r> {
     executions: Vec<Uuid>,
     ownerships: Vec<i16>,
     deadlines: Vec<Option<i64>>,
+    by_channel: Vec<bool>,
     /// How far each run's log is recorded.
     log_nexts: Vec<i64>,
     log_kepts: Vec<i64>,
@@ -105,14 +103,15 @@ struct Notes<'r> {
 
 impl<'r> Notes<'r> {
     fn of(touched: &[&'r Run<'r>]) -> Self {
-        let runs: Vec<&Run<'_>> = touched.iter().copied().filter(|run| run.end.is_none()).collect();
+        let runs: Vec<&Run<'_>> = touched.iter().copied().filter(|run| run.write == Some(Write::InFlight)).collect();
         Notes {
             ids: each(&runs, |run| run.id),
             executions: each(&runs, |run| run.execution.0),
-            ownerships: each(&runs, |run| run.ownership.code().into()),
-            deadlines: instants(&runs, |run| run.deadline),
-            log_nexts: each(&runs, |run| i64::try_from(run.log.next).unwrap_or(i64::MAX)),
-            log_kepts: each(&runs, |run| i64::try_from(run.log.kept).unwrap_or(i64::MAX)),
+            ownerships: each(&runs, |run| run.state.ownership.code().into()),
+            deadlines: instants(&runs, |run| run.state.deadline),
+            by_channel: each(&runs, |run| run.state.by_channel),
+            log_nexts: each(&runs, |run| count(run.state.log.next)),
+            log_kepts: each(&runs, |run| count(run.state.log.kept)),
             common: Common::of(&runs),
         }
     }
@@ -129,7 +128,7 @@ impl<'r> Notes<'r> {
             &self.deadlines,
             &common.percents,
             &common.messages,
-            &common.by_channel,
+            &self.by_channel,
             &common.log_seqs,
             &self.log_nexts,
             &self.log_kepts,
@@ -151,14 +150,13 @@ impl<'r> Lines<'r> {
     fn of(touched: &[&'r Run<'r>]) -> Self {
         let mut lines = Lines::default();
         for run in touched {
-            for (seq, taken, line) in &run.logs {
-                let (level, message) = taken.text(line);
+            for line in &run.logs {
                 lines.jobs.push(run.seq);
-                lines.seqs.push(*seq);
+                lines.seqs.push(count(line.seq));
                 lines.ats.push(micros(line.at));
-                lines.levels.push(level.code().into());
+                lines.levels.push(line.level.code().into());
                 lines.executions.push(run.execution.0);
-                lines.messages.push(message);
+                lines.messages.push(line.message);
             }
         }
         lines
@@ -169,12 +167,9 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// How a run ended, for those that did.
-fn ends<'r, T>(runs: &[&'r Run<'r>], get: impl Fn(&'r RunEnd) -> T) -> Vec<T> {
-    runs.iter().filter_map(|run| run.end.map(|(end, _)| get(end))).collect()
-}
-
+#[derive(Default)]
 struct Finals<'r> {
+    runs: Vec<&'r Run<'r>>,
     ids: Vec<Uuid>,
     executions: Vec<Uuid>,
     states: Vec<i16>,
@@ -182,26 +177,27 @@ struct Finals<'r> {
     errors: Vec<Option<&'r str>>,
     results: Vec<Option<&'r str>>,
     run_ends: Vec<Option<i16>>,
+    unclean: Vec<bool>,
     common: Common<'r>,
 }
 
 impl<'r> Finals<'r> {
     fn of(touched: &[&'r Run<'r>]) -> Self {
-        let is_final = |run: &&&Run<'_>| matches!(run.end, Some((_, Next::Final(_))));
-        let runs: Vec<&Run<'_>> = touched.iter().filter(is_final).copied().collect();
-        Finals {
-            ids: each(&runs, |run| run.id),
-            executions: each(&runs, |run| run.execution.0),
-            states: each(&runs, |run| run.status().code().into()),
-            ats: ends(&runs, |end| micros(end.at)),
-            errors: ends(&runs, |end| end.outcome.error()),
-            results: ends(&runs, |end| match &end.outcome {
-                Outcome::Completed { result } => result.as_ref().map(Json::as_str),
-                _ => None,
-            }),
-            run_ends: each(&runs, run_end),
-            common: Common::of(&runs),
+        let mut finals = Finals::default();
+        for run in touched {
+            let Some(Write::Final { at, result, error, run_end, channels_cleaned }) = run.write else { continue };
+            finals.runs.push(run);
+            finals.ids.push(run.id);
+            finals.executions.push(run.execution.0);
+            finals.states.push(run.state.status.code().into());
+            finals.ats.push(micros(at));
+            finals.errors.push(error);
+            finals.results.push(result.map(Json::as_str));
+            finals.run_ends.push(run_end.map(|ended| ended.code().into()));
+            finals.unclean.push(!channels_cleaned);
         }
+        finals.common = Common::of(&finals.runs);
+        finals
     }
 
     fn params(&self) -> Vec<Param<'_>> {
@@ -219,25 +215,15 @@ impl<'r> Finals<'r> {
             &common.owners,
             &common.percents,
             &common.messages,
-            &common.by_channel,
+            &self.unclean,
             &common.log_seqs,
         ]
     }
 }
 
-/// How the run ended, where the job's state does not say.
-fn run_end(run: &Run<'_>) -> Option<i16> {
-    let by_state = match run.status() {
-        Status::Completed => ExecutionStatus::Completed,
-        Status::Failed => ExecutionStatus::Failed,
-        Status::TimedOut => ExecutionStatus::TimedOut,
-        _ => ExecutionStatus::Cancelled,
-    };
-    let ended = run.end.map(|(end, _)| end.outcome.ended_as());
-    ended.filter(|ended| *ended != by_state).map(|ended| ended.code().into())
-}
-
+#[derive(Default)]
 struct Retries<'r> {
+    runs: Vec<&'r Run<'r>>,
     ids: Vec<Uuid>,
     executions: Vec<Uuid>,
     states: Vec<i16>,
@@ -251,27 +237,21 @@ struct Retries<'r> {
 
 impl<'r> Retries<'r> {
     fn of(touched: &[&'r Run<'r>]) -> Self {
-        let mut runs = Vec::new();
-        let (mut due_ats, mut attempts) = (Vec::new(), Vec::new());
+        let mut retries = Retries::default();
         for run in touched {
-            if let Some((_, Next::Again { due_at, counted })) = run.end {
-                let attempt = if counted { run.attempt } else { run.attempt.saturating_sub(1) };
-                runs.push(*run);
-                due_ats.push(micros(due_at));
-                attempts.push(i32::try_from(attempt).unwrap_or(i32::MAX));
-            }
+            let Some(Write::Again { due_at, attempt, error, ended_as, ended_at }) = run.write else { continue };
+            retries.runs.push(run);
+            retries.ids.push(run.id);
+            retries.executions.push(run.execution.0);
+            retries.states.push(run.state.status.code().into());
+            retries.due_ats.push(micros(due_at));
+            retries.attempts.push(i32::try_from(attempt).unwrap_or(i32::MAX));
+            retries.errors.push(error);
+            retries.ended_as.push(ended_as.code().into());
+            retries.ended_ats.push(micros(ended_at));
         }
-        Retries {
-            ids: each(&runs, |run| run.id),
-            executions: each(&runs, |run| run.execution.0),
-            states: each(&runs, |run| run.status().code().into()),
-            due_ats,
-            attempts,
-            errors: ends(&runs, |end| end.outcome.error()),
-            ended_as: ends(&runs, |end| end.outcome.ended_as().code().into()),
-            ended_ats: ends(&runs, |end| micros(end.at)),
-            common: Common::of(&runs),
-        }
+        retries.common = Common::of(&retries.runs);
+        retries
     }
 
     fn params(&self) -> Vec<Param<'_>> {
@@ -289,4 +269,8 @@ impl<'r> Retries<'r> {
             &self.common.log_seqs,
         ]
     }
+}
+
+fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

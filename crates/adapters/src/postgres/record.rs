@@ -1,8 +1,8 @@
-//! What is said of runs: claims, starts, progress, logs and ends.
+//! Reports of runs: claims, starts, progress, logs and ends.
 //!
 //! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. Runs that simply
-//! complete are one statement for all that wait. Everything else reads its runs first, locks them, and asks the core what
-//! follows ([`settle`](super::settle)).
+//! complete are one statement for all that wait. For everything else the runs are read and locked first, and the core
+//! decides ([`settle`](super::settle)).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::run::RunEnd;
+use convoke_core::jobs::run_state::Source;
 use convoke_core::jobs::{Claim, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
@@ -21,7 +22,7 @@ use super::lane::{BYTES_PER_WEIGHT, Work};
 use super::names::{self, Names};
 use super::rows::{get, instant, instant_option, micros, readable, small};
 use super::server::Hot;
-use super::settle::{Source, settle};
+use super::settle::settle;
 
 pub(super) struct RecordWork {
     pub(super) names: Arc<Names>,
@@ -34,10 +35,7 @@ impl Work for RecordWork {
 
     fn weight(report: &RunReport) -> usize {
         let logs: usize = report.logs.iter().map(|line| 1 + line.message.len() / BYTES_PER_WEIGHT).sum();
-        let result = match &report.end {
-            Some(RunEnd { outcome: Outcome::Completed { result: Some(result) }, .. }) => result.as_str().len(),
-            _ => 0,
-        };
+        let result = report.end.as_ref().and_then(|end| end.outcome.result()).map_or(0, |result| result.as_str().len());
         1 + logs + result / BYTES_PER_WEIGHT
     }
 
@@ -150,7 +148,8 @@ fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
     })
 }
 
-/// Answers those that were in flight, and the claimant's.
+/// Records completions by one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply) would. Runs
+/// that are not in flight, or not the claimant's, have no answer yet.
 async fn complete(
     hot: &mut Hot,
     names: &Names,
@@ -167,10 +166,7 @@ async fn complete(
     let ids: Vec<Uuid> = each(&said, |report| report.job.0);
     let executions: Vec<Uuid> = each(&said, |report| report.execution.0);
     let ats = each(&said, |report| report.end.as_ref().map(|end| micros(end.at)));
-    let results = each(&said, |report| match &report.end {
-        Some(RunEnd { outcome: Outcome::Completed { result }, .. }) => result.as_ref().map(Json::as_str),
-        _ => None,
-    });
+    let results = each(&said, |report| report.end.as_ref().and_then(|end| end.outcome.result()).map(Json::as_str));
     let workers = each(&said, |report| report.worker.as_ref().map(WorkerId::as_str));
     let owners = each(&said, |report| report.owner.as_ref().map(|claim| claim.node().as_str()));
     let if_free = each(&said, |report| matches!(report.owner, Some(Claim::IfFree(_))));

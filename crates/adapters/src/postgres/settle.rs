@@ -1,18 +1,16 @@
-//! Reports that are more than a completion, or that were not expected.
+//! Reports that are more than a completion, or that are late.
 //!
-//! The runs that are spoken of are read and locked, the reports are applied to them in memory, in order, and what came of
-//! each run is written once: one statement for each kind of outcome, all sent together with the commit. A transaction must
-//! be open; it is committed here.
+//! The runs that the reports name are read and locked, the reports are applied to them in order by [`RunState`], and each
+//! run is written once: one statement for each kind of write, all sent together with the commit. A transaction must be open;
+//! it is committed here.
 
 use std::collections::HashMap;
 
-use convoke_core::jobs::lifecycle::{self, Budget, Next};
-use convoke_core::jobs::run::{NewLog, RunEnd};
-use convoke_core::jobs::run_log::{RunLog, Taken};
-use convoke_core::jobs::{ExecutionStatus, Outcome, Ownership, Progress, RetryPolicy, RunReport, Status};
-use convoke_core::ports::store::{Change, Recorded};
-use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
-use jiff::Timestamp;
+use convoke_core::ExecutionId;
+use convoke_core::jobs::run_log::RunLog;
+use convoke_core::jobs::run_state::{AppendedLog, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate};
+use convoke_core::jobs::{Outcome, Ownership, RunReport, Status};
+use convoke_core::ports::store::Recorded;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -25,135 +23,59 @@ use super::rows::{
 };
 use super::server::Hot;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    Run,
-    /// Cannot know whether the run opened channels.
-    Leader,
-}
-
-/// A run that is spoken of: as it was, as it is now.
+/// A run that is reported on.
 pub(super) struct Run<'r> {
     pub(super) id: Uuid,
     pub(super) execution: ExecutionId,
     pub(super) seq: i64,
     pub(super) queue: i32,
     pub(super) job_type: i32,
-    pub(super) attempt: u32,
-    attempt_base: u32,
-    due_at: Timestamp,
-    timeout: Option<std::time::Duration>,
-    max_retries: u32,
-    policy: RetryPolicy,
+    /// The job's status before the reports.
     pub(super) was: Status,
-    pub(super) started_at: Option<Timestamp>,
-    pub(super) deadline: Option<Timestamp>,
-    pub(super) worker: Option<WorkerId>,
-    pub(super) owner: Option<NodeId>,
-    pub(super) ownership: Ownership,
-    pub(super) progress: Option<Progress>,
-    pub(super) by_channel: bool,
-    pub(super) log_seq: i64,
-    pub(super) log: RunLog,
-    pub(super) logs: Vec<(i64, Taken, &'r NewLog)>,
-    pub(super) noted: bool,
-    pub(super) end: Option<(&'r RunEnd, Next)>,
+    pub(super) state: RunState,
+    pub(super) logs: Vec<AppendedLog<'r>>,
+    /// What the last report that was applied asks for. None if none was.
+    pub(super) write: Option<Write<'r>>,
+    /// The end that was applied.
+    end: Option<&'r Outcome>,
 }
 
 fn read_run<'r>(row: &Row) -> failure::Result<Run<'r>> {
+    let execution = ExecutionId(get(row, 1)?);
     let started_at = instant_option(row, 9)?;
+    let status = if started_at.is_some() { Status::Running } else { Status::Dispatched };
     Ok(Run {
         id: get(row, 0)?,
-        execution: ExecutionId(get(row, 1)?),
+        execution,
         seq: get(row, 2)?,
         queue: get(row, 3)?,
         job_type: get(row, 4)?,
-        attempt: small(row, 5)?,
-        due_at: instant(row, 6)?,
-        timeout: duration_option(row, 8)?,
-        was: if started_at.is_some() { Status::Running } else { Status::Dispatched },
-        started_at,
-        deadline: instant_option(row, 10)?,
-        worker: worker_id_option(row, 11)?,
-        owner: node_id_option(row, 12)?,
-        ownership: code(row, 13, Ownership::from_code)?,
-        progress: progress(row, 14)?,
-        by_channel: get(row, 16)?,
-        log_seq: get(row, 17)?,
-        attempt_base: small(row, 18)?,
-        max_retries: small(row, 19)?,
-        policy: retry_policy(row, 20)?,
-        log: RunLog { next: number(row, 24)?, kept: number(row, 25)? },
+        was: status,
+        state: RunState {
+            execution: Some(execution),
+            status,
+            attempt: small(row, 5)?,
+            due_at: instant(row, 6)?,
+            timeout: duration_option(row, 8)?,
+            started_at,
+            deadline: instant_option(row, 10)?,
+            worker: worker_id_option(row, 11)?,
+            owner: node_id_option(row, 12)?,
+            ownership: code(row, 13, Ownership::from_code)?,
+            progress: progress(row, 14)?,
+            by_channel: get(row, 16)?,
+            log_seq: number(row, 17)?,
+            attempt_base: small(row, 18)?,
+            max_retries: small(row, 19)?,
+            retry_policy: retry_policy(row, 20)?,
+            log: RunLog { next: number(row, 24)?, kept: number(row, 25)? },
+            has_history: get(row, 26)?,
+        },
         logs: Vec::new(),
-        noted: false,
+        write: None,
         end: None,
     })
 }
-
-impl<'r> Run<'r> {
-    pub(super) fn status(&self) -> Status {
-        match self.end {
-            Some((_, Next::Final(status))) => status,
-            Some((end, Next::Again { due_at, .. })) if due_at > end.at => Status::Scheduled,
-            Some((_, Next::Again { .. })) => Status::Pending,
-            None if self.started_at.is_some() => Status::Running,
-            None => Status::Dispatched,
-        }
-    }
-
-    fn apply(&mut self, report: &'r RunReport, source: Source) {
-        self.noted = true;
-        self.started_at = self.started_at.or(report.started_at);
-        if let Some(worker) = &report.worker {
-            self.worker = Some(worker.clone());
-        }
-        if let Some(claim) = &report.owner
-            && self.owner.as_ref() != Some(claim.node())
-        {
-            // An owner that is named again leaves a handoff in progress as it is.
-            self.owner = Some(claim.node().clone());
-            self.ownership = Ownership::Owned;
-        }
-        if let Some(progress) = &report.progress {
-            self.progress = Some(progress.clone());
-        }
-        // A run that says nothing new of its times keeps its deadline.
-        if let (Some(from), Some(timeout)) = (self.started_at.or(report.handed_out_at), self.timeout) {
-            self.deadline = Some(from.saturating_add(timeout).unwrap_or(Timestamp::MAX));
-        }
-        self.by_channel |= report.by_channel || (source == Source::Leader && report.end.is_some());
-        for line in &report.logs {
-            if let Some(taken) = self.log.take(line) {
-                self.log_seq = self.log_seq.saturating_add(1);
-                self.logs.push((self.log_seq, taken, line));
-            }
-        }
-        if let Some(end) = &report.end {
-            let tries = self.attempt.saturating_sub(self.attempt_base);
-            let budget = Budget { tries, max_retries: self.max_retries, policy: &self.policy };
-            self.end = Some((end, lifecycle::after(&end.outcome, budget, end.at, end.roll)));
-        }
-    }
-
-    fn change(&self, queues: &Queues, types: &Types) -> failure::Result<Change> {
-        let retry_at = match self.end {
-            Some((_, Next::Again { due_at, .. })) => Some(due_at),
-            _ => None,
-        };
-        Ok(Change {
-            status: self.status(),
-            job_type: names::of(types, self.job_type)?,
-            queue: names::of(queues, self.queue)?,
-            attempt: self.attempt,
-            due_at: self.due_at,
-            started_at: self.started_at,
-            retry_at,
-        })
-    }
-}
-
-type Queues = HashMap<i32, convoke_core::QueueName>;
-type Types = HashMap<i32, convoke_core::JobType>;
 
 /// Answers all of `reports` and commits.
 pub(super) async fn settle<'r>(
@@ -172,18 +94,27 @@ pub(super) async fn settle<'r>(
     let types = names.types.named(&hot.client, &runs.values().map(|run| run.job_type).collect::<Vec<_>>()).await?;
     let mut late = Vec::new();
     for (at, report) in reports {
-        match runs.get_mut(&report.job.0).filter(|run| run.execution == report.execution) {
-            Some(Run { end: Some((end, _)), .. }) => answers[*at] = Some(again(report, &end.outcome)),
-            Some(run) if report.owner.as_ref().is_some_and(|claim| claim.yields_to(run.owner.as_ref())) => {
-                answers[*at] = Some(Recorded::NotOwner);
+        let run = runs.get_mut(&report.job.0).filter(|run| run.execution == report.execution);
+        let Some(run) = run else {
+            if report.end.is_some() {
+                late.push((*at, *report));
             }
-            Some(run) => {
-                run.apply(report, source);
-                answers[*at] = Some(Recorded::Applied(run.change(&queues, &types)?));
+            continue;
+        };
+        answers[*at] = Some(match run.state.apply(report, source) {
+            Verdict::Applied(applied) => {
+                let (queue, job_type) = (names::of(&queues, run.queue)?, names::of(&types, run.job_type)?);
+                let change = run.state.change(&applied.write, job_type, queue);
+                run.logs.extend(applied.logs);
+                run.write = Some(applied.write);
+                run.end = report.end.as_ref().map(|end| &end.outcome);
+                Recorded::Applied(change)
             }
-            None if report.end.is_none() => answers[*at] = Some(Recorded::Stale),
-            None => late.push((*at, *report)),
-        }
+            Verdict::NotOwner => Recorded::NotOwner,
+            // The run ended with an earlier report of this batch.
+            Verdict::Late if is_duplicate(report, run.end.map(RecordedEnd::from)) => Recorded::Repeated,
+            Verdict::Late => Recorded::Stale,
+        });
     }
     refuse(hot, &late, answers).await?;
     outcome::write(hot, &runs).await
@@ -197,19 +128,7 @@ async fn read_runs(hot: &mut Hot, reports: &[(usize, &RunReport)]) -> failure::R
     Ok(hot.client.query(&statement, &[&ids]).await?)
 }
 
-/// A report of a run that ended in the same breath.
-fn again(report: &RunReport, ended: &Outcome) -> Recorded {
-    let result = match ended {
-        Outcome::Completed { result } => result.as_ref().map(Json::as_str),
-        _ => None,
-    };
-    match &report.end {
-        Some(end) if end.outcome.repeats(ended.ended_as(), ended.error(), result) => Recorded::Repeated,
-        _ => Recorded::Stale,
-    }
-}
-
-/// Ends of runs that are not in flight: said again, or too late.
+/// Compares late reports with the recorded ends of their runs.
 async fn refuse(hot: &mut Hot, late: &[(usize, &RunReport)], answers: &mut [Option<Recorded>]) -> failure::Result<()> {
     if late.is_empty() {
         return Ok(());
@@ -223,9 +142,8 @@ async fn refuse(hot: &mut Hot, late: &[(usize, &RunReport)], answers: &mut [Opti
     for row in hot.client.query(&statement, &[&ids, &executions]).await? {
         let place = usize::try_from(get::<i64>(&row, 0)?).unwrap_or(1).saturating_sub(1);
         let Some((at, report)) = late.get(place) else { continue };
-        let (ended, error, result): (ExecutionStatus, Option<&str>, Option<&str>) =
-            (execution_status(&row, 1)?, get(&row, 2)?, get(&row, 3)?);
-        if report.end.as_ref().is_some_and(|end| end.outcome.repeats(ended, error, result)) {
+        let recorded = RecordedEnd { status: execution_status(&row, 1)?, error: get(&row, 2)?, result: get(&row, 3)? };
+        if is_duplicate(report, Some(recorded)) {
             answers[*at] = Some(Recorded::Repeated);
         }
     }

@@ -1,8 +1,8 @@
 //! Runs that are over and followed by another: they leave the job's row for the history.
 
 use convoke_core::JobId;
-use convoke_core::jobs::Status;
 use convoke_core::jobs::job::{Execution, ExecutionStatus};
+use convoke_core::jobs::run_state::present_status;
 use convoke_core::ports::store::HistoryPage;
 use rusqlite::{Connection, Row, params};
 
@@ -14,18 +14,6 @@ pub(super) fn archive(db: &Connection, seq: i64, ended: ExecutionStatus, at: i64
     let mut statement = db.prepare_cached(include_str!("sql/archive.sql"))?;
     statement.execute(params![seq, ended.code(), at, error])?;
     Ok(())
-}
-
-/// How the present run of a job ended, or what it is doing.
-pub(super) fn present_status(state: Status, run_end: Option<ExecutionStatus>) -> ExecutionStatus {
-    run_end.unwrap_or(match state {
-        Status::Running => ExecutionStatus::Running,
-        Status::Completed => ExecutionStatus::Completed,
-        Status::Failed => ExecutionStatus::Failed,
-        Status::TimedOut => ExecutionStatus::TimedOut,
-        Status::Cancelled => ExecutionStatus::Cancelled,
-        Status::Created | Status::Pending | Status::Scheduled | Status::Dispatched => ExecutionStatus::Dispatched,
-    })
 }
 
 pub(super) fn run_end(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ExecutionStatus>> {

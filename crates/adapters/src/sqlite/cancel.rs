@@ -1,12 +1,13 @@
 //! What people do to jobs by hand: cancel, redrive, purge.
 
 use convoke_core::JobId;
+use convoke_core::jobs::run_state::present_status;
 use convoke_core::jobs::{Job, Status};
 use convoke_core::ports::store::{Cancelled, Redriven};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::archive::{archive, present_status, run_end};
+use super::archive::{archive, run_end};
 use super::books::{Ledger, QueueId};
 use super::failure::Result;
 use super::insert::{distinct, key_holder, take_key};

@@ -65,7 +65,7 @@ pub(super) fn execution_id(row: &Row<'_>, column: usize) -> Read<ExecutionId> {
     row.get::<_, [u8; 16]>(column).map(|bytes| ExecutionId(Uuid::from_bytes(bytes)))
 }
 
-fn execution_id_option(row: &Row<'_>, column: usize) -> Read<Option<ExecutionId>> {
+pub(super) fn execution_id_option(row: &Row<'_>, column: usize) -> Read<Option<ExecutionId>> {
     Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(|bytes| ExecutionId(Uuid::from_bytes(bytes))))
 }
 
@@ -135,11 +135,18 @@ pub(super) fn retry_policy(row: &Row<'_>, column: usize) -> Read<RetryPolicy> {
     })
 }
 
+/// Two columns from `column` on.
+pub(super) fn progress(row: &Row<'_>, column: usize) -> Read<Option<Progress>> {
+    match row.get::<_, Option<i64>>(column)? {
+        Some(percent) => Ok(Some(Progress { percent: percent.clamp(0, 100) as u8, message: row.get(column + 1)? })),
+        None => Ok(None),
+    }
+}
+
 /// A job as `sql/job.sql` selects it.
 pub(super) fn job(row: &Row<'_>) -> Read<Job> {
     let attempt: u32 = number(row, 6)?;
     let attempt_base: u32 = number(row, 7)?;
-    let percent = row.get::<_, Option<i64>>(20)?;
     Ok(Job {
         id: job_id(row, 0)?,
         job_type: job_type(row, 1)?,
@@ -158,10 +165,7 @@ pub(super) fn job(row: &Row<'_>) -> Read<Job> {
         correlation_id: row.get(17)?,
         unique_key: row.get(18)?,
         timeout: duration_option(row, 19)?,
-        progress: match percent {
-            Some(percent) => Some(Progress { percent: percent.clamp(0, 100) as u8, message: row.get(21)? }),
-            None => None,
-        },
+        progress: progress(row, 20)?,
         result: json_option(row, 22)?,
         error: row.get(23)?,
         schedule: schedule_name_option(row, 24)?,

@@ -1,8 +1,8 @@
 //! Who runs this work, when, and what if it dies.
 //!
 //! A job is one row for all its attempts; each attempt is a run with an [`ExecutionId`](crate::ExecutionId) of its own, and
-//! only the current one can commit. [`lifecycle`] has the states and what may follow each; [`run`] what a worker can say
-//! of a run; [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
+//! only the current one can commit. [`lifecycle`] has the states and what may follow each; [`run`] what a worker can report
+//! of a run and [`run_state`] what a report changes; [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
@@ -21,6 +21,7 @@ pub mod retention;
 pub mod retry;
 pub mod run;
 pub mod run_log;
+pub mod run_state;
 pub mod schedule;
 pub mod spec;
 pub mod untaken;

@@ -106,6 +106,14 @@ impl Outcome {
         }
     }
 
+    /// Returns the result of a run that completed with one.
+    pub fn result(&self) -> Option<&Json> {
+        match self {
+            Outcome::Completed { result } => result.as_ref(),
+            _ => None,
+        }
+    }
+
     /// What went wrong, or why it was cancelled.
     pub fn error(&self) -> Option<&str> {
         match self {

@@ -1,12 +1,13 @@
 //! A job as it is stored: what readers see of it, and what only the store needs to know.
 
-use convoke_core::jobs::lifecycle::{Budget, Next, after};
 use convoke_core::jobs::retention::Rows;
-use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunEnd, RunReport, Status};
-use convoke_core::ports::store::{Change, Handover, InFlight, Reassign, Reassigned, Recorded};
-use convoke_core::{Json, NodeId};
+use convoke_core::jobs::run_state::{
+    AppendedLog, Applied, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate, present_status,
+};
+use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunReport, Status};
+use convoke_core::ports::store::{Handover, InFlight, Reassign, Reassigned, Recorded};
+use convoke_core::{ExecutionId, Json, NodeId};
 use jiff::Timestamp;
 
 pub(super) struct Row {
@@ -124,17 +125,13 @@ impl Row {
     pub(super) fn cancel(&mut self, reason: Option<&str>, now: Timestamp) {
         let in_flight = self.job.status.is_in_flight();
         let never_ran = !in_flight && self.history.is_empty();
-        self.finish(Status::Cancelled, now, never_ran);
-        self.job.error = reason.map(str::to_owned);
-        self.ended = in_flight.then_some(ExecutionStatus::Cancelled);
-    }
-
-    fn finish(&mut self, status: Status, at: Timestamp, channels_cleaned: bool) {
-        self.become_status(status);
-        self.job.completed_at = Some(at);
-        self.job.channels_cleaned = channels_cleaned;
+        self.become_status(Status::Cancelled);
+        self.job.completed_at = Some(now);
+        self.job.channels_cleaned = never_ran;
         self.job.ownership = Ownership::Unowned;
         self.deadline = None;
+        self.job.error = reason.map(str::to_owned);
+        self.ended = in_flight.then_some(ExecutionStatus::Cancelled);
     }
 
     fn forget_run(&mut self) {
@@ -150,65 +147,104 @@ impl Row {
         self.ended = None;
     }
 
-    /// Whether the report is of a run that can still say something.
-    pub(super) fn hears(&self, report: &RunReport) -> bool {
-        self.job.status.is_in_flight() && self.job.execution_id == Some(report.execution)
+    fn run_state(&self) -> RunState {
+        let job = &self.job;
+        RunState {
+            execution: job.execution_id,
+            status: job.status,
+            attempt: job.attempt,
+            attempt_base: self.attempts_before,
+            max_retries: job.max_retries,
+            retry_policy: job.retry_policy,
+            timeout: job.timeout,
+            due_at: self.due_at,
+            started_at: job.started_at,
+            deadline: self.deadline,
+            worker: job.worker_id.clone(),
+            owner: job.owner_node.clone(),
+            ownership: job.ownership,
+            progress: job.progress.clone(),
+            by_channel: self.by_channel,
+            has_history: !self.history.is_empty(),
+            log: self.run_log,
+            log_seq: self.logs.len() as u64,
+        }
     }
 
-    /// What a run that is over is told.
-    pub(super) fn answer_late(&self, report: &RunReport) -> Recorded {
-        let Some(end) = &report.end else { return Recorded::Stale };
-        let repeated = if self.job.execution_id == Some(report.execution) {
+    /// Applies a report to the present run.
+    pub(super) fn record(&mut self, report: &RunReport, source: Source) -> Recorded {
+        let mut run = self.run_state();
+        match run.apply(report, source) {
+            Verdict::Late if is_duplicate(report, self.recorded_end(report.execution)) => Recorded::Repeated,
+            Verdict::Late => Recorded::Stale,
+            Verdict::NotOwner => Recorded::NotOwner,
+            Verdict::Applied(applied) => {
+                let change = run.change(&applied.write, self.job.job_type.clone(), self.job.queue.clone());
+                self.store(run, applied, report.execution);
+                Recorded::Applied(change)
+            }
+        }
+    }
+
+    fn recorded_end(&self, execution: ExecutionId) -> Option<RecordedEnd<'_>> {
+        if self.job.execution_id == Some(execution) {
             let (error, result) = (self.job.error.as_deref(), self.job.result.as_ref().map(Json::as_str));
-            self.ended.is_some_and(|ended| end.outcome.repeats(ended, error, result))
-        } else {
-            let past = self.history.iter().find(|run| run.execution_id == report.execution);
-            past.is_some_and(|run| end.outcome.repeats(run.status, run.error.as_deref(), None))
-        };
-        if repeated { Recorded::Repeated } else { Recorded::Stale }
+            return self.ended.map(|status| RecordedEnd { status, error, result });
+        }
+        let past = self.history.iter().find(|run| run.execution_id == execution);
+        past.map(|run| RecordedEnd { status: run.status, error: run.error.as_deref(), result: None })
     }
 
-    /// Takes note of what the present run says.
-    pub(super) fn hear(&mut self, report: RunReport, judged: bool) -> Change {
-        if report.worker.is_some() {
-            self.job.worker_id = report.worker;
+    fn store(&mut self, run: RunState, applied: Applied<'_>, execution_id: ExecutionId) {
+        let lines = applied.logs.into_iter();
+        self.logs.extend(lines.map(|AppendedLog { seq, at, level, message }| LogLine {
+            seq,
+            at,
+            level,
+            message: message.into(),
+            execution_id,
+        }));
+        if self.job.status != run.status {
+            self.become_status(run.status);
         }
-        if let Some(claim) = report.owner
-            && self.job.owner_node.as_ref() != Some(claim.node())
-        {
-            self.own(claim.node().clone());
+        self.job.started_at = run.started_at;
+        self.job.worker_id = run.worker;
+        self.job.owner_node = run.owner;
+        self.job.ownership = run.ownership;
+        self.job.progress = run.progress;
+        self.deadline = run.deadline;
+        self.by_channel = run.by_channel;
+        self.run_log = run.log;
+        match applied.write {
+            Write::InFlight => {}
+            Write::Final { at, result, error, run_end, channels_cleaned } => {
+                self.ended = Some(present_status(run.status, run_end));
+                self.job.completed_at = Some(at);
+                self.job.result = result.cloned();
+                self.job.error = error.map(str::to_owned);
+                self.job.channels_cleaned = channels_cleaned;
+            }
+            Write::Again { due_at, attempt, error, ended_as, ended_at } => {
+                self.history.push(Execution {
+                    execution_id,
+                    attempt: run.attempt,
+                    worker_id: self.job.worker_id.clone(),
+                    status: ended_as,
+                    error: error.map(str::to_owned),
+                    started_at: run.started_at,
+                    ended_at: Some(ended_at),
+                });
+                if let Some(error) = error {
+                    self.job.error = Some(error.to_owned());
+                }
+                self.forget_run();
+                self.set_attempt(attempt);
+                if self.job.schedule.is_none() {
+                    self.job.scheduled_at = (run.status == Status::Scheduled).then_some(due_at);
+                }
+                self.due_at = due_at;
+            }
         }
-        match (report.started_at, report.handed_out_at) {
-            (Some(at), _) => self.start(at),
-            (None, Some(at)) if self.job.started_at.is_none() => self.time_from(at),
-            (None, _) => {}
-        }
-        if report.progress.is_some() {
-            self.job.progress = report.progress;
-        }
-        for line in &report.logs {
-            let Some(taken) = self.run_log.take(line) else { continue };
-            let (seq, execution_id) = (self.logs.len() as u64 + 1, report.execution);
-            let (level, message) = taken.text(line);
-            self.logs.push(LogLine { seq, at: line.at, level, message: message.into(), execution_id });
-        }
-        self.by_channel |= report.by_channel;
-        let (attempt, due_at, started_at) = (self.job.attempt, self.due_at, self.job.started_at);
-        let retry_at = report.end.and_then(|end| self.end(end, judged));
-        Change {
-            status: self.job.status,
-            job_type: self.job.job_type.clone(),
-            queue: self.job.queue.clone(),
-            attempt,
-            due_at,
-            started_at,
-            retry_at,
-        }
-    }
-
-    /// Whether another node owns the job, and the report is only for the owner.
-    pub(super) fn is_anothers(&self, report: &RunReport) -> bool {
-        report.owner.as_ref().is_some_and(|claim| claim.yields_to(self.job.owner_node.as_ref()))
     }
 
     /// Moves the ownership of the present run, where it is as the change expects it.
@@ -233,64 +269,5 @@ impl Row {
     fn own(&mut self, node: NodeId) {
         self.job.owner_node = Some(node);
         self.job.ownership = Ownership::Owned;
-    }
-
-    fn start(&mut self, at: Timestamp) {
-        if self.job.status == Status::Dispatched {
-            self.become_status(Status::Running);
-        }
-        let started_at = *self.job.started_at.get_or_insert(at);
-        self.time_from(started_at);
-    }
-
-    fn time_from(&mut self, at: Timestamp) {
-        self.deadline = self.job.timeout.map(|timeout| at.saturating_add(timeout).unwrap_or(Timestamp::MAX));
-    }
-
-    /// Ends the present run; answers when the next one is due, where there is to be one.
-    fn end(&mut self, end: RunEnd, judged: bool) -> Option<Timestamp> {
-        let budget = Budget { tries: self.tries(), max_retries: self.job.max_retries, policy: &self.job.retry_policy };
-        let next = after(&end.outcome, budget, end.at, end.roll);
-        self.ended = Some(end.outcome.ended_as());
-        let released = end.outcome == Outcome::Released;
-        let (result, error) = match end.outcome {
-            Outcome::Completed { result } => (result, None),
-            Outcome::Failed { error, .. } | Outcome::TimedOut { error } | Outcome::Lost { error } => {
-                (None, Some(error))
-            }
-            Outcome::Cancelled { reason } => (None, reason),
-            Outcome::Released => (None, None),
-        };
-        match next {
-            Next::Final(status) => {
-                self.job.result = result;
-                self.job.error = error;
-                self.finish(status, end.at, !judged && !self.by_channel && self.history.is_empty());
-                None
-            }
-            Next::Again { due_at, counted } => {
-                let run =
-                    self.present_run().map(|run| Execution { error: error.clone(), ended_at: Some(end.at), ..run });
-                self.history.extend(run);
-                if !released {
-                    self.job.error = error;
-                }
-                self.run_again(due_at, counted, end.at);
-                Some(due_at)
-            }
-        }
-    }
-
-    fn run_again(&mut self, due_at: Timestamp, counted: bool, now: Timestamp) {
-        let waits = due_at > now;
-        self.become_status(if waits { Status::Scheduled } else { Status::Pending });
-        self.forget_run();
-        if !counted {
-            self.set_attempt(self.job.attempt - 1);
-        }
-        if self.job.schedule.is_none() {
-            self.job.scheduled_at = waits.then_some(due_at);
-        }
-        self.due_at = due_at;
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
+use convoke_core::jobs::run_state::Source;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
@@ -41,12 +42,12 @@ impl RunStore for MemoryStore {
 
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
         let mut state = self.state();
-        Ok(reports.into_iter().map(|report| state.record(report, false)).collect())
+        Ok(reports.iter().map(|report| state.record(report, Source::Run)).collect())
     }
 
     async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
         let mut state = self.fenced(fence, "judge")?;
-        Ok(reports.into_iter().map(|report| state.record(report, true)).collect())
+        Ok(reports.iter().map(|report| state.record(report, Source::Leader)).collect())
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
@@ -195,15 +196,9 @@ impl State {
         (runs, is_cut)
     }
 
-    fn record(&mut self, report: RunReport, judged: bool) -> Recorded {
-        let Some(row) = self.row(report.job) else { return Recorded::Stale };
-        if !row.hears(&report) {
-            return row.answer_late(&report);
-        }
-        if row.is_anothers(&report) {
-            return Recorded::NotOwner;
-        }
-        Recorded::Applied(self.change(row.seq, |row| row.hear(report, judged)))
+    fn record(&mut self, report: &RunReport, source: Source) -> Recorded {
+        let Some(seq) = self.row(report.job).map(|row| row.seq) else { return Recorded::Stale };
+        self.change(seq, |row| row.record(report, source))
     }
 }
 

@@ -3,7 +3,7 @@ with said as materialized (
     from unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::bigint[], $5::text[], $6::text[], $7::smallint[],
                 $8::bigint[], $9::text[], $10::text[], $11::smallint[], $12::text[], $13::boolean[], $14::bigint[])
          as s (id, execution_id, state, at, error, result, run_end, started_at, worker, owner, progress, progress_message,
-               by_channel, log_seq)
+               unclean, log_seq)
     cross join lateral (
         select r.ctid as tid, r.seq, r.attempt, r.dispatched_at from convoke_runs r where r.id = s.id offset 0
     ) r
@@ -21,7 +21,7 @@ with said as materialized (
         log_seq = o.log_seq
     from over o
     where j.ctid = o.job and j.id is not distinct from o.id
-    returning j.seq, j.id, j.queue_id, j.state, o.at, o.by_channel or j.superseded > 0 as unclean
+    returning j.seq, j.id, j.queue_id, j.state, o.at, o.unclean
 ), unclean as (
     insert into convoke_uncleaned (completed_at, seq, id) select at, seq, id from ended where unclean
 )

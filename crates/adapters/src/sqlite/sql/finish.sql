@@ -1,4 +1,3 @@
 update jobs
-set state = ?2, completed_at = ?3, error = ?4, result = ?5, run_end = ?6, deadline = null, ownership = 0,
-    channels_cleaned = (superseded = 0 and by_channel = 0)
+set state = ?2, completed_at = ?3, error = ?4, result = ?5, run_end = ?6, channels_cleaned = ?7
 where seq = ?1

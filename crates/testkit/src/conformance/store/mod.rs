@@ -119,6 +119,7 @@ macro_rules! store_conformance {
                 a_run_that_started_is_running_and_the_first_start_stands,
                 progress_and_logs_are_kept,
                 logs_are_numbered_on_through_all_runs,
+                a_completion_is_stored_as_the_rules_of_a_run_say,
                 a_log_line_is_recorded_once_however_often_it_is_reported,
                 the_log_of_a_run_ends_at_its_limit_with_a_notice,
                 one_report_can_tell_a_whole_run,

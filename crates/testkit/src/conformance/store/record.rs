@@ -1,5 +1,7 @@
 //! What runs say of themselves, and whom the store believes.
 
+use std::time::Duration;
+
 use convoke_core::jobs::run::{NewLog, Outcome};
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{Claim, ExecutionStatus, LogLevel, NewJob, Ownership, Progress, RunReport, Status};
@@ -113,6 +115,74 @@ pub async fn a_log_line_is_recorded_once_however_often_it_is_reported(store: &dy
     let next = stage.dispatch_one(at(6)).await;
     stage.apply(RunReport { logs: vec![numbered(1)], ..report(&next).ended(at(7), completed(), 0.0) }).await;
     assert_eq!(messages(store, 1).await.len(), 8, "each run numbers its own lines");
+}
+
+/// States of a run before it completes. Each is the report that leads to it.
+fn states(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
+    let progress = Progress { percent: 10, message: Some("a".into()) };
+    vec![
+        ("dispatched", report(run)),
+        ("claimed", RunReport { worker: Some(worker("w1")), owner: Some(Claim::Take(node("n1"))), ..report(run) }),
+        ("handed out", RunReport { handed_out_at: Some(at(2)), ..report(run) }),
+        ("started", RunReport { started_at: Some(at(3)), progress: Some(progress), ..report(run) }),
+        ("on channels", RunReport { by_channel: true, ..report(run) }),
+    ]
+}
+
+/// Completions that differ in one field, and one that has them all.
+fn completions(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
+    let of = || report(run).ended(at(9), completed(), 0.0);
+    let with_result = || report(run).ended(at(9), Outcome::Completed { result: Some(json("7")) }, 0.0);
+    let progress = || Some(Progress { percent: 99, message: None });
+    let all = RunReport {
+        worker: Some(worker("w2")),
+        owner: Some(Claim::Take(node("n2"))),
+        handed_out_at: Some(at(4)),
+        started_at: Some(at(5)),
+        progress: progress(),
+        by_channel: true,
+        ..with_result()
+    };
+    vec![
+        ("plain", of()),
+        ("with a result", with_result()),
+        ("of a worker", RunReport { worker: Some(worker("w2")), ..of() }),
+        ("of an owner that takes it", RunReport { owner: Some(Claim::Take(node("n2"))), ..of() }),
+        ("of an owner if it is free", RunReport { owner: Some(Claim::IfFree(node("n2"))), ..of() }),
+        ("with a start", RunReport { started_at: Some(at(5)), ..of() }),
+        ("with progress", RunReport { progress: progress(), ..of() }),
+        ("by a channel", RunReport { by_channel: true, ..of() }),
+        ("with everything", all),
+    ]
+}
+
+/// A store may record a completion without a log by a statement of its own. A log line leads past that statement.
+pub async fn a_completion_is_stored_as_the_rules_of_a_run_say(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let cases = (0..5).flat_map(|state| (0..9).map(move |completion| (state, completion)));
+    let cases = [false, true].into_iter().flat_map(|has_history| cases.clone().map(move |case| (has_history, case)));
+    for (n, (has_history, (state, completion))) in (1..).zip(cases) {
+        let now = 10 * i64::try_from(n).expect("few cases");
+        let timeout = Some(Duration::from_secs(60));
+        stage.enqueue([2 * n, 2 * n + 1].map(|n| NewJob { created_at: at(now), timeout, ..job(n) })).await;
+        let mut runs = stage.dispatch("q", 2, at(now)).await;
+        if has_history {
+            for run in &runs {
+                stage.apply(report(run).ended(at(now + 1), lost(), 0.0)).await;
+            }
+            runs = stage.dispatch("q", 2, at(now + 1)).await;
+        }
+        let mut stored = Vec::new();
+        for (run, logs) in runs.iter().zip([vec![], vec![log("x")]]) {
+            stage.apply(states(run).swap_remove(state).1).await;
+            let recorded = stage.record(RunReport { logs, ..completions(run).swap_remove(completion).1 }).await;
+            let mut shown = stage.job(run.job_id).await;
+            (shown.id, shown.execution_id) = (job_id(1), None);
+            stored.push((recorded, shown, stage.outcomes(run.job_id).await));
+        }
+        let (before, end) = (states(&runs[0]).swap_remove(state).0, completions(&runs[0]).swap_remove(completion).0);
+        assert_eq!(stored[0], stored[1], "{before}, completed {end}, history: {has_history}");
+    }
 }
 
 pub async fn the_log_of_a_run_ends_at_its_limit_with_a_notice(store: &dyn Store) {

@@ -1,0 +1,256 @@
+//! The rules of a run: what a report changes, for every store.
+//!
+//! A store reads the present run of a job as a [`RunState`], applies reports to it in order and writes the result: the state
+//! itself while the run is in flight, [`Write::Final`] or [`Write::Again`] when it ended. A report of any other run is
+//! [`Verdict::Late`]: the store reads how that run ended, and [`is_duplicate`] tells a repeated report from a stale one.
+//!
+//! A store may record plain completions by a statement of its own. The conformance suite compares what that statement writes
+//! with what this module decides.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::job::{ExecutionStatus, LogLevel, Ownership, Progress};
+use super::lifecycle::{self, Budget, Next, Status};
+use super::retry::RetryPolicy;
+use super::run::{Outcome, RunEnd, RunReport};
+use super::run_log::RunLog;
+use crate::ids::{ExecutionId, JobType, NodeId, QueueName, WorkerId};
+use crate::json::Json;
+use crate::ports::store::Change;
+
+#[cfg(test)]
+mod tests;
+
+/// The sender of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The worker of the run, through the node that owns it.
+    Run,
+    /// The leader, for a run that is lost, timed out or never started. It does not know whether the run opened channels.
+    Leader,
+}
+
+/// The present run of a job, as a store keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunState {
+    /// None if the job is not in flight.
+    pub execution: Option<ExecutionId>,
+    pub status: Status,
+    pub attempt: u32,
+    /// The attempts that were made when the job was last enqueued or redriven.
+    pub attempt_base: u32,
+    pub max_retries: u32,
+    pub retry_policy: RetryPolicy,
+    pub timeout: Option<Duration>,
+    /// The time from which on the job could run.
+    pub due_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub deadline: Option<Timestamp>,
+    pub worker: Option<WorkerId>,
+    pub owner: Option<NodeId>,
+    pub ownership: Ownership,
+    pub progress: Option<Progress>,
+    /// Whether the job may have channels on the bus that must be closed.
+    pub by_channel: bool,
+    /// Whether runs before this one are in the job's history.
+    pub has_history: bool,
+    /// How far the log of this run is recorded.
+    pub log: RunLog,
+    /// The number of the job's last log line.
+    pub log_seq: u64,
+}
+
+/// The result of [`RunState::apply`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict<'r> {
+    Applied(Applied<'r>),
+    /// Another node owns the run, and the report is accepted from the owner only. Nothing changed.
+    NotOwner,
+    /// The run is not in flight, or is not the job's present run. Nothing changed; see [`is_duplicate`].
+    Late,
+}
+
+/// The changes of one report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied<'r> {
+    /// Log lines to append.
+    pub logs: Vec<AppendedLog<'r>>,
+    pub write: Write<'r>,
+}
+
+/// A log line with its number within the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendedLog<'r> {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub level: LogLevel,
+    pub message: &'r str,
+}
+
+/// The kind of write that a report needs. The job's new status is [`RunState::status`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Write<'r> {
+    /// The run is still in flight: the state replaces the stored one.
+    InFlight,
+    /// The job ended with this run.
+    Final {
+        at: Timestamp,
+        result: Option<&'r Json>,
+        error: Option<&'r str>,
+        /// The end of the run, if the job's status does not imply it.
+        run_end: Option<ExecutionStatus>,
+        /// Whether there are no channels to close.
+        channels_cleaned: bool,
+    },
+    /// The job runs again: this run moves to the history.
+    Again {
+        due_at: Timestamp,
+        /// The attempts that count from now on.
+        attempt: u32,
+        /// The error of the run. None leaves the job's error as it is.
+        error: Option<&'r str>,
+        ended_as: ExecutionStatus,
+        ended_at: Timestamp,
+    },
+}
+
+/// The recorded end of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RecordedEnd<'a> {
+    pub status: ExecutionStatus,
+    pub error: Option<&'a str>,
+    pub result: Option<&'a str>,
+}
+
+impl<'a> From<&'a Outcome> for RecordedEnd<'a> {
+    fn from(outcome: &'a Outcome) -> Self {
+        let result = outcome.result().map(Json::as_str);
+        RecordedEnd { status: outcome.ended_as(), error: outcome.error(), result }
+    }
+}
+
+/// Returns whether a late report repeats the recorded end of its run. A late report that does not is stale.
+pub fn is_duplicate(report: &RunReport, recorded: Option<RecordedEnd<'_>>) -> bool {
+    let (Some(end), Some(recorded)) = (&report.end, recorded) else { return false };
+    end.outcome.repeats(recorded.status, recorded.error, recorded.result)
+}
+
+/// Returns the status of the present run of a job with this status. `run_end` is the stored exception, if there is one.
+pub fn present_status(status: Status, run_end: Option<ExecutionStatus>) -> ExecutionStatus {
+    run_end.unwrap_or(match status {
+        Status::Running => ExecutionStatus::Running,
+        Status::Completed => ExecutionStatus::Completed,
+        Status::Failed => ExecutionStatus::Failed,
+        Status::TimedOut => ExecutionStatus::TimedOut,
+        Status::Cancelled => ExecutionStatus::Cancelled,
+        Status::Created | Status::Pending | Status::Scheduled | Status::Dispatched => ExecutionStatus::Dispatched,
+    })
+}
+
+impl RunState {
+    /// Applies a report. After the run ended, the other fields keep its last values, for the history.
+    pub fn apply<'r>(&mut self, report: &'r RunReport, source: Source) -> Verdict<'r> {
+        if self.execution != Some(report.execution) || !self.status.is_in_flight() {
+            return Verdict::Late;
+        }
+        if report.owner.as_ref().is_some_and(|claim| claim.yields_to(self.owner.as_ref())) {
+            return Verdict::NotOwner;
+        }
+        if report.worker.is_some() {
+            self.worker.clone_from(&report.worker);
+        }
+        if report.progress.is_some() {
+            self.progress.clone_from(&report.progress);
+        }
+        self.claim(report);
+        self.time(report);
+        // The leader's word ends a run whose channels it never saw.
+        self.by_channel |= report.by_channel || (source == Source::Leader && report.end.is_some());
+        let logs = self.append(report);
+        let write = match &report.end {
+            None => Write::InFlight,
+            Some(end) => self.end(end),
+        };
+        Verdict::Applied(Applied { logs, write })
+    }
+
+    /// An owner that is named again leaves a handoff in progress as it is.
+    fn claim(&mut self, report: &RunReport) {
+        if let Some(claim) = &report.owner
+            && self.owner.as_ref() != Some(claim.node())
+        {
+            self.owner = Some(claim.node().clone());
+            self.ownership = Ownership::Owned;
+        }
+    }
+
+    /// A run is timed from its start, or from its hand-out if it never reports a start. The first start counts.
+    fn time(&mut self, report: &RunReport) {
+        self.started_at = self.started_at.or(report.started_at);
+        if self.started_at.is_some() {
+            self.status = Status::Running;
+        }
+        if let (Some(from), Some(timeout)) = (self.started_at.or(report.handed_out_at), self.timeout) {
+            self.deadline = Some(from.saturating_add(timeout).unwrap_or(Timestamp::MAX));
+        }
+    }
+
+    fn append<'r>(&mut self, report: &'r RunReport) -> Vec<AppendedLog<'r>> {
+        let mut logs = Vec::new();
+        for line in &report.logs {
+            let Some(taken) = self.log.take(line) else { continue };
+            self.log_seq = self.log_seq.saturating_add(1);
+            let (level, message) = taken.text(line);
+            logs.push(AppendedLog { seq: self.log_seq, at: line.at, level, message });
+        }
+        logs
+    }
+
+    fn end<'r>(&mut self, end: &'r RunEnd) -> Write<'r> {
+        let tries = self.attempt.saturating_sub(self.attempt_base);
+        let budget = Budget { tries, max_retries: self.max_retries, policy: &self.retry_policy };
+        let ended_as = end.outcome.ended_as();
+        self.deadline = None;
+        self.ownership = Ownership::Unowned;
+        match lifecycle::after(&end.outcome, budget, end.at, end.roll) {
+            Next::Final(status) => {
+                self.status = status;
+                Write::Final {
+                    at: end.at,
+                    result: end.outcome.result(),
+                    error: end.outcome.error(),
+                    run_end: Some(ended_as).filter(|ended| *ended != present_status(status, None)),
+                    channels_cleaned: !self.by_channel && !self.has_history,
+                }
+            }
+            Next::Again { due_at, counted } => {
+                self.status = if due_at > end.at { Status::Scheduled } else { Status::Pending };
+                Write::Again {
+                    due_at,
+                    attempt: if counted { self.attempt } else { self.attempt.saturating_sub(1) },
+                    error: end.outcome.error(),
+                    ended_as,
+                    ended_at: end.at,
+                }
+            }
+        }
+    }
+
+    /// Returns the change to publish after this write.
+    pub fn change(&self, write: &Write<'_>, job_type: JobType, queue: QueueName) -> Change {
+        Change {
+            status: self.status,
+            job_type,
+            queue,
+            attempt: self.attempt,
+            due_at: self.due_at,
+            started_at: self.started_at,
+            retry_at: match write {
+                Write::Again { due_at, .. } => Some(*due_at),
+                Write::InFlight | Write::Final { .. } => None,
+            },
+        }
+    }
+}

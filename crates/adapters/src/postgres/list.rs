@@ -1,14 +1,12 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! A page is found by one of three paths, none of which reads more than about [`LOOK_MAX`] rows, however many jobs there are:
-//! ranges of the index of jobs that ended without completing; all jobs of the requested states, if they are few; else a walk
-//! down an index of jobs. A walk that finds too few within its bound ends the page early, and the cursor continues from
-//! there. No table of counts is read: its size grows with the number of queues.
+//! [`paths`] decides which index is read. No table of counts is read for its conditions: its size grows with the number of
+//! queues. Ranges of ended jobs are kept only of those that did not complete.
 
 use std::collections::HashMap;
 
-use convoke_core::Invalid;
 use convoke_core::jobs::Status;
+use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, paths};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
@@ -18,20 +16,8 @@ use tokio_postgres::types::ToSql;
 use super::failure::Result;
 use super::rows::{get, job, limit, status};
 
-/// Upper bound of the rows that a walk reads, and of those that are read by their state and sorted.
-const LOOK_MAX: usize = 10_000;
-
-/// Ranges that are walked side by side.
-const RANGES_MAX: usize = 64;
-
-/// What marks a cursor as one of ours.
-const CURSOR_MARK: &str = "j";
-
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
-    let before = match &query.cursor {
-        Some(cursor) => read_cursor(cursor)?,
-        None => i64::MAX,
-    };
+    let before = Cursor::of(query)?.0;
     // All that a page says is of one moment.
     let transaction =
         db.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
@@ -47,28 +33,20 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
     }
     let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(JobPage::default()) };
     let most = query.limit.clamp(1, PAGE_MAX);
-    let (mut seqs, next) = match choose(db, &wanted).await? {
-        Path::Walk { key } => walk(db, &wanted, key, before, most).await?,
-        Path::Gather => gather(db, &wanted, before, most).await?,
-        Path::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
+    let (mut seqs, next) = match choose(db, query, &wanted).await? {
+        Route::Walk { key } => walk(db, &wanted, key, before, most).await?,
+        Route::Gather => gather(db, &wanted, before, most).await?,
+        Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
     };
     seqs.truncate(most);
     let statement = db.prepare_cached(include_str!("sql/jobs_by_seq.sql")).await?;
     let rows = db.query(&statement, &[&seqs, &limit(PAGE_BYTES_MAX)]).await?;
     // A page that reached its bytes ends early.
     let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
-    Ok(JobPage { jobs: rows.iter().map(job).collect::<Result<_>>()?, next_cursor: next.map(cursor_at) })
-}
-
-fn read_cursor(text: &str) -> Result<i64> {
-    let seq = text.strip_prefix(CURSOR_MARK).and_then(|digits| i64::from_str_radix(digits, 16).ok());
-    Ok(seq.filter(|seq| *seq > 0).ok_or_else(|| {
-        Invalid::new("cursor", format!("expected a cursor as given by the page before, got {text:?}"))
-    })?)
-}
-
-fn cursor_at(seq: i64) -> String {
-    format!("{CURSOR_MARK}{seq:x}")
+    Ok(JobPage {
+        jobs: rows.iter().map(job).collect::<Result<_>>()?,
+        next_cursor: next.map(|seq| Cursor(seq).to_string()),
+    })
 }
 
 /// The query with its names resolved.
@@ -121,59 +99,57 @@ impl<'q> Wanted<'q> {
     }
 }
 
-/// How the jobs of a page are found.
-enum Path {
+/// How the jobs of a page are read.
+enum Route {
     /// Down an index of jobs, from below the first parameter.
-    Walk { key: &'static str },
-    /// All jobs of the requested states, which are few enough to be sorted.
+    Walk {
+        key: &'static str,
+    },
     Gather,
-    /// Down the ranges of ended jobs that hold anything asked for.
     Finished(Vec<(Status, i32)>),
 }
 
-const OF_CORRELATION: &str = "j.correlation_id = $5";
-const OF_TYPE: &str = "j.type_id = $4";
-const OF_QUEUE: &str = "j.queue_id = $3";
-
-async fn choose(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Path> {
-    if wanted.correlation_id.is_some() {
-        return Ok(Path::Walk { key: OF_CORRELATION });
-    }
-    let statuses = wanted.statuses;
-    if let Some(job_type) = wanted.job_type {
-        if wanted.queue.is_none() && statuses.is_empty() {
-            return Ok(Path::Walk { key: OF_TYPE });
-        }
-        let statement = db.prepare_cached(include_str!("sql/type_has_many.sql")).await?;
-        if db.query_opt(&statement, &[&job_type, &limit(LOOK_MAX)]).await?.is_none() {
-            return Ok(Path::Walk { key: OF_TYPE });
-        }
-    }
-    if !statuses.is_empty() {
-        if statuses.iter().all(|status| !status.is_live() && *status != Status::Completed) {
-            let ranges = finished_ranges(db, wanted).await?;
-            if ranges.len() <= RANGES_MAX {
-                return Ok(Path::Finished(ranges));
+async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Route> {
+    for (path, condition) in paths(query) {
+        match path {
+            Path::Correlation => return Ok(Route::Walk { key: "j.correlation_id = $5" }),
+            Path::Type => {
+                if condition == Condition::Always || is_rare_type(db, wanted.job_type).await? {
+                    return Ok(Route::Walk { key: "j.type_id = $4" });
+                }
             }
-        }
-        if are_few(db, wanted).await? {
-            return Ok(Path::Gather);
+            Path::Ended if wanted.wants(Status::Completed) => {}
+            Path::Ended => {
+                let ranges = finished_ranges(db, wanted).await?;
+                if ranges.len() <= RANGES_MAX {
+                    return Ok(Route::Finished(ranges));
+                }
+            }
+            Path::Statuses => {
+                if are_few(db, wanted).await? {
+                    return Ok(Route::Gather);
+                }
+            }
+            Path::Queue => return Ok(Route::Walk { key: "j.queue_id = $3" }),
+            Path::All => break,
         }
     }
-    Ok(match (wanted.queue, wanted.job_type) {
-        (Some(_), _) => Path::Walk { key: OF_QUEUE },
-        (None, Some(_)) => Path::Walk { key: OF_TYPE },
-        (None, None) => Path::Walk { key: "true" },
-    })
+    Ok(Route::Walk { key: "true" })
 }
 
-/// Whether [`gather`] would read at most [`LOOK_MAX`] rows.
+async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<bool> {
+    let statement = db.prepare_cached(include_str!("sql/type_has_many.sql")).await?;
+    Ok(db.query_opt(&statement, &[&job_type, &limit(ROWS_READ_MAX)]).await?.is_none())
+}
+
+/// Whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
 async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
     let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather_has_many.sql"), wanted)).await?;
     let in_flight = wanted.statuses.iter().any(|status| status.is_in_flight());
     let (pending, scheduled) = (wanted.wants(Status::Pending), wanted.wants(Status::Scheduled));
     let ended = wanted.ended_codes();
-    let params: [&(dyn ToSql + Sync); 6] = [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &limit(LOOK_MAX)];
+    let params: [&(dyn ToSql + Sync); 6] =
+        [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &limit(ROWS_READ_MAX)];
     Ok(db.query_opt(&statement, &params).await?.is_none())
 }
 
@@ -200,7 +176,7 @@ async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, key: &str, before: i64,
     let states: Option<Vec<i16>> =
         (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
     let statement = db.prepare_cached(&include_str!("sql/walk.sql").replace("{key}", key)).await?;
-    let (look, rows_max) = (limit(LOOK_MAX), limit(most + 1));
+    let (look, rows_max) = (limit(ROWS_READ_MAX), limit(most + 1));
     let params: [&(dyn ToSql + Sync); 7] =
         [&before, &look, &wanted.queue, &wanted.job_type, &wanted.correlation_id, &states, &rows_max];
     let mut seqs = Vec::new();
@@ -246,7 +222,7 @@ async fn finished(
         return Ok((Vec::new(), None));
     }
     // If no type is requested, every row of a range is found.
-    let share = LOOK_MAX / ranges.len();
+    let share = ROWS_READ_MAX / ranges.len();
     let share = if wanted.job_type.is_some() { share } else { share.min(most + 1) };
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();

@@ -1,50 +1,23 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! A page is found by walking one index downwards by `seq` and keeping what the query asks for. Which index is decided by
-//! how many rows each would make us look at, which the counters tell; no page looks at more than [`LOOK_MAX`] of them. Where
-//! that was not enough to fill the page, it ends early and its cursor goes on from there.
+//! [`paths`] decides which index is read; its conditions are answered by the counters of the queues.
 
+use convoke_core::ByteBudget;
 use convoke_core::jobs::Status;
+use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, paths};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
-use convoke_core::{ByteBudget, Invalid};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::failure::Result;
 use super::rows::{job, status};
 
-/// Rows that a page looks at.
-const LOOK_MAX: usize = 10_000;
-
-/// Jobs that are fetched by their state and sorted, rather than met on the way: index entries only.
-const GATHER_MAX: u64 = LOOK_MAX as u64;
-
-/// Ranges that are walked side by side.
-const RANGES_MAX: usize = 64;
-
-/// What marks a cursor as one of ours.
-const CURSOR_MARK: &str = "j";
-
 pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
-    let before = match &query.cursor {
-        Some(cursor) => read_cursor(cursor)?,
-        None => i64::MAX,
-    };
+    let before = Cursor::of(query)?.0;
     let Some(wanted) = Wanted::resolve(db, query)? else { return Ok(JobPage::default()) };
-    let Some(path) = choose(db, &wanted)? else { return Ok(JobPage::default()) };
-    walk(db, &wanted, &path, before, query.limit.clamp(1, PAGE_MAX))
-}
-
-fn read_cursor(text: &str) -> Result<i64> {
-    let seq = text.strip_prefix(CURSOR_MARK).and_then(|digits| i64::from_str_radix(digits, 16).ok());
-    Ok(seq.filter(|seq| *seq > 0).ok_or_else(|| {
-        Invalid::new("cursor", format!("expected a cursor as given by the page before, got {text:?}"))
-    })?)
-}
-
-fn cursor_at(seq: i64) -> String {
-    format!("{CURSOR_MARK}{seq:x}")
+    let Some(route) = choose(db, query, &wanted)? else { return Ok(JobPage::default()) };
+    walk(db, &wanted, &route, before, query.limit.clamp(1, PAGE_MAX))
 }
 
 /// The query with its names resolved.
@@ -92,58 +65,51 @@ impl<'q> Wanted<'q> {
     }
 }
 
-/// A way to meet jobs in the order of the list.
-enum Path {
-    /// A statement that gives `seq` downwards from below its first parameter.
+/// The statements of a path.
+enum Route {
+    /// A statement that returns `seq` downwards from below its first parameter.
     Walk { sql: String, key: Option<Value> },
-    /// Statements that give `seq` in any order, few enough to be sorted.
+    /// Statements that return `seq` in any order.
     Gather { sql: Vec<&'static str>, queue: Option<i64> },
 }
 
-/// `None` where the counters say that there is nothing.
-fn choose(db: &Connection, wanted: &Wanted<'_>) -> Result<Option<Path>> {
-    if let Some(correlation_id) = wanted.correlation_id {
-        return Ok(Some(Path::Walk {
-            sql: include_str!("sql/walk_correlated.sql").into(),
-            key: Some(Value::Text(correlation_id.into())),
-        }));
-    }
-    let statuses = wanted.statuses;
-    if !statuses.is_empty() && statuses.iter().all(|status| status.is_live()) {
-        let counts = Counts::read(db, None)?;
-        let of_queue = Counts::read(db, wanted.queue)?;
-        if gather_cost(&counts, &of_queue, statuses) <= GATHER_MAX {
-            return Ok(Some(gather(wanted)));
+/// `None` if the counters say that there is nothing.
+fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Option<Route>> {
+    let walk = |sql: &str, key| Ok(Some(Route::Walk { sql: sql.into(), key }));
+    for (path, condition) in paths(query) {
+        match path {
+            Path::Correlation => {
+                let key = wanted.correlation_id.map(|id| Value::Text(id.into()));
+                return walk(include_str!("sql/walk_correlated.sql"), key);
+            }
+            Path::Type => {
+                if condition == Condition::Always || is_rare_type(db, wanted.job_type)? {
+                    return walk(include_str!("sql/walk_type.sql"), wanted.job_type.map(Value::Integer));
+                }
+            }
+            Path::Ended => {
+                let ranges = finished_ranges(db, wanted)?;
+                if ranges.len() <= RANGES_MAX {
+                    return Ok(finished(&ranges));
+                }
+            }
+            Path::Statuses => {
+                if wanted.statuses.iter().all(|status| status.is_live())
+                    && gather_cost(db, wanted)? <= ROWS_READ_MAX as u64
+                {
+                    return Ok(Some(gather(wanted)));
+                }
+            }
+            Path::Queue => return walk(include_str!("sql/walk_queue.sql"), wanted.queue.map(Value::Integer)),
+            Path::All => return walk(include_str!("sql/walk_all.sql"), None),
         }
     }
-    if let Some(job_type) = wanted.job_type
-        && is_rare_type(db, job_type)?
-    {
-        return Ok(Some(of_type(job_type)));
-    }
-    if !statuses.is_empty() && statuses.iter().all(|status| !status.is_live()) {
-        let ranges = finished_ranges(db, wanted)?;
-        if ranges.len() <= RANGES_MAX {
-            return Ok(finished(&ranges));
-        }
-    }
-    Ok(Some(match (wanted.queue, wanted.job_type) {
-        (Some(queue), _) => {
-            Path::Walk { sql: include_str!("sql/walk_queue.sql").into(), key: Some(Value::Integer(queue)) }
-        }
-        (None, Some(job_type)) => of_type(job_type),
-        (None, None) => Path::Walk { sql: include_str!("sql/walk_all.sql").into(), key: None },
-    }))
+    Ok(None)
 }
 
-fn of_type(job_type: i64) -> Path {
-    Path::Walk { sql: include_str!("sql/walk_type.sql").into(), key: Some(Value::Integer(job_type)) }
-}
-
-/// Whether all jobs of a type can be looked at within one page.
-fn is_rare_type(db: &Connection, job_type: i64) -> Result<bool> {
+fn is_rare_type(db: &Connection, job_type: Option<i64>) -> Result<bool> {
     let mut statement = db.prepare_cached(include_str!("sql/type_has_many.sql"))?;
-    Ok(!statement.exists(params![job_type, LOOK_MAX as i64])?)
+    Ok(!statement.exists(params![job_type, ROWS_READ_MAX as i64])?)
 }
 
 /// How many jobs are in each state, in one queue or in all.
@@ -166,11 +132,12 @@ impl Counts {
     }
 }
 
-/// Index entries that [`gather`] would read.
-fn gather_cost(all: &Counts, of_queue: &Counts, statuses: &[Status]) -> u64 {
+/// Returns how many index entries [`gather`] would read.
+fn gather_cost(db: &Connection, wanted: &Wanted<'_>) -> Result<u64> {
+    let (all, statuses) = (Counts::read(db, None)?, wanted.statuses);
     let mut cost = 0;
     if statuses.contains(&Status::Pending) {
-        cost += of_queue.get(Status::Pending);
+        cost += Counts::read(db, wanted.queue)?.get(Status::Pending);
     }
     if statuses.contains(&Status::Scheduled) {
         cost += all.get(Status::Scheduled);
@@ -178,10 +145,10 @@ fn gather_cost(all: &Counts, of_queue: &Counts, statuses: &[Status]) -> u64 {
     if statuses.iter().any(|status| status.is_in_flight()) {
         cost += all.get(Status::Dispatched) + all.get(Status::Running);
     }
-    cost
+    Ok(cost)
 }
 
-fn gather(wanted: &Wanted<'_>) -> Path {
+fn gather(wanted: &Wanted<'_>) -> Route {
     let mut sql = Vec::new();
     if wanted.statuses.contains(&Status::Pending) {
         sql.push(match wanted.queue {
@@ -195,7 +162,7 @@ fn gather(wanted: &Wanted<'_>) -> Path {
     if wanted.statuses.iter().any(|status| status.is_in_flight()) {
         sql.push(include_str!("sql/gather_in_flight.sql"));
     }
-    Path::Gather { sql, queue: wanted.queue }
+    Route::Gather { sql, queue: wanted.queue }
 }
 
 /// The ranges of the index of finished jobs that hold anything asked for.
@@ -214,7 +181,7 @@ fn finished_ranges(db: &Connection, wanted: &Wanted<'_>) -> Result<Vec<(Status, 
 }
 
 /// One statement that merges the ranges, each of which is in order by itself.
-fn finished(ranges: &[(Status, i64)]) -> Option<Path> {
+fn finished(ranges: &[(Status, i64)]) -> Option<Route> {
     let parts: Vec<String> = ranges
         .iter()
         .map(|(state, queue)| {
@@ -223,13 +190,13 @@ fn finished(ranges: &[(Status, i64)]) -> Option<Path> {
         })
         .collect();
     let sql = format!("{} order by seq desc", parts.join(" union all "));
-    (!parts.is_empty()).then_some(Path::Walk { sql, key: None })
+    (!parts.is_empty()).then_some(Route::Walk { sql, key: None })
 }
 
-fn walk(db: &Connection, wanted: &Wanted<'_>, path: &Path, before: i64, limit: usize) -> Result<JobPage> {
+fn walk(db: &Connection, wanted: &Wanted<'_>, route: &Route, before: i64, limit: usize) -> Result<JobPage> {
     let mut page = Page { db, wanted, found: Vec::new(), looked: 0, limit };
-    match path {
-        Path::Walk { sql, key } => {
+    match route {
+        Route::Walk { sql, key } => {
             let mut statement = db.prepare_cached(sql)?;
             let values = std::iter::once(Value::Integer(before)).chain(key.clone());
             let mut rows = statement.query(params_from_iter(values))?;
@@ -239,7 +206,7 @@ fn walk(db: &Connection, wanted: &Wanted<'_>, path: &Path, before: i64, limit: u
                 }
             }
         }
-        Path::Gather { sql, queue } => {
+        Route::Gather { sql, queue } => {
             let mut gathered: Vec<i64> = Vec::new();
             for sql in sql {
                 let mut statement = db.prepare_cached(sql)?;
@@ -268,10 +235,10 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Takes the next job of the walk. Answers where the page after this one begins, once that is known.
-    fn meet(&mut self, seq: i64) -> Result<Option<i64>> {
-        if self.looked == LOOK_MAX {
-            return Ok(Some(seq + 1));
+    /// Takes the next job of the walk. Returns where the next page begins, once that is known.
+    fn meet(&mut self, seq: i64) -> Result<Option<Cursor>> {
+        if self.looked == ROWS_READ_MAX {
+            return Ok(Some(Cursor::at(seq)));
         }
         self.looked += 1;
         let mut statement = self.db.prepare_cached(include_str!("sql/look.sql"))?;
@@ -280,21 +247,22 @@ impl Page<'_> {
         }
         if self.found.len() == self.limit {
             // There is one more: it opens the next page.
-            return Ok(Some(seq + 1));
+            return Ok(Some(Cursor::at(seq)));
         }
         self.found.push(seq);
         Ok(None)
     }
 
     /// Reads the jobs that were found; a page that reaches its bytes ends early.
-    fn fetch(self, next: Option<i64>) -> Result<JobPage> {
+    fn fetch(self, next: Option<Cursor>) -> Result<JobPage> {
         let mut statement = self.db.prepare_cached(include_str!("sql/job_by_seq.sql"))?;
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
-        let mut page = JobPage { jobs: Vec::with_capacity(self.found.len()), next_cursor: next.map(cursor_at) };
+        let mut page =
+            JobPage { jobs: Vec::with_capacity(self.found.len()), next_cursor: next.map(|cursor| cursor.to_string()) };
         for seq in self.found {
             let job = statement.query_row([seq], job)?;
             if !budget.admits(job.payload_bytes()) {
-                page.next_cursor = Some(cursor_at(seq + 1));
+                page.next_cursor = Some(Cursor::at(seq).to_string());
                 break;
             }
             page.jobs.push(job);

@@ -13,6 +13,7 @@ pub mod handoff;
 pub mod job;
 pub mod lifecycle;
 pub mod link;
+pub mod listing;
 pub mod liveness;
 pub mod priority;
 pub mod queue;

@@ -1,10 +1,8 @@
 //! What clients do.
 
-use std::ops::Bound;
-
 use async_trait::async_trait;
-use convoke_core::error::Invalid;
 use convoke_core::jobs::link::Enqueued;
+use convoke_core::jobs::listing::{Cursor, ROWS_READ_MAX, matches};
 use convoke_core::jobs::{Job, LogLine, NewJob, Status};
 use convoke_core::limits::{LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{Cancelled, HistoryPage, JobPage, JobQuery, JobStore, Redriven};
@@ -13,9 +11,6 @@ use jiff::Timestamp;
 
 use super::MemoryStore;
 use super::state::{State, UniqueKey};
-
-/// How many rows one page looks at.
-const ROWS_MAX: usize = 10_000;
 
 #[async_trait]
 impl JobStore for MemoryStore {
@@ -29,7 +24,7 @@ impl JobStore for MemoryStore {
     }
 
     async fn list(&self, query: JobQuery) -> Result<JobPage> {
-        let before = query.cursor.as_deref().map(parse_cursor).transpose()?;
+        let before = Cursor::of(&query)?;
         Ok(self.state().list(&query, before))
     }
 
@@ -74,34 +69,22 @@ impl JobStore for MemoryStore {
     }
 }
 
-fn parse_cursor(text: &str) -> Result<u64, Invalid> {
-    text.parse().map_err(|_| Invalid::new("cursor", format!("expected the cursor of an earlier page, got {text:?}")))
-}
-
-fn matches(job: &Job, query: &JobQuery) -> bool {
-    query.queue.as_ref().is_none_or(|queue| *queue == job.queue)
-        && query.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
-        && (query.statuses.is_empty() || query.statuses.contains(&job.status))
-        && query.correlation_id.as_ref().is_none_or(|id| job.correlation_id.as_ref() == Some(id))
-}
-
 impl State {
-    fn list(&self, query: &JobQuery, before: Option<u64>) -> JobPage {
+    fn list(&self, query: &JobQuery, before: Cursor) -> JobPage {
         let limit = query.limit.clamp(1, PAGE_MAX);
-        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rows = self.rows.range((Bound::Unbounded, end)).rev();
+        let mut rows = self.rows.range(..u64::try_from(before.0).unwrap_or_default()).rev();
         let mut page = JobPage::default();
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut last = None;
-        for (seq, row) in rows.by_ref().take(ROWS_MAX) {
-            if matches(&row.job, query) {
+        for (seq, row) in rows.by_ref().take(ROWS_READ_MAX) {
+            if matches(query, &row.job) {
                 if !budget.admits(row.job.payload_bytes()) {
                     page.next_cursor = last;
                     return page;
                 }
                 page.jobs.push(row.job.clone());
             }
-            last = Some(seq.to_string());
+            last = i64::try_from(*seq).ok().map(|seq| Cursor(seq).to_string());
             if page.jobs.len() == limit {
                 break;
             }

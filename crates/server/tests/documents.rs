@@ -104,3 +104,33 @@ fn the_licences_are_whole() {
     assert!(read("LICENSE-MIT").contains("WITHOUT WARRANTY OF ANY KIND"));
     assert!(read("LICENSE-APACHE").contains("END OF TERMS AND CONDITIONS"));
 }
+
+/// The words between `before` and the next character that cannot be part of a path, wherever `before` occurs.
+fn paths_after<'t>(text: &'t str, before: &str) -> BTreeSet<&'t str> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    text.split(before)
+        .skip(1)
+        .filter_map(|rest| rest.split(|c| !part(c)).next())
+        .filter(|path| !path.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_task_of_a_node_is_in_the_architecture() {
+    let page = read("docs/architecture.md");
+    let named = |task: &str| page.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{task}`")));
+    let leader = read("crates/runtime/src/jobs/leader/mod.rs");
+    let node = read("crates/runtime/src/jobs/coordinator.rs");
+    let duties = paths_after(&leader, "duties.spawn(").into_iter().filter_map(|path| path.strip_suffix("::run"));
+    let tasks = paths_after(&node, "competing.spawn(").into_iter().chain(paths_after(&node, "tasks.spawn("));
+    // A module that has several tasks is named once; the block that publishes hints is named by its module.
+    let tasks = tasks.filter(|path| *path != "async").map(|path| match path.split_once("::") {
+        Some(("follower" | "gateway", task)) => task,
+        Some((module, _)) => module,
+        None => path,
+    });
+    let tasks: BTreeSet<&str> = duties.chain(tasks).chain(["hints"]).collect();
+    assert!(tasks.len() > 20, "the tasks are found: {tasks:?}");
+    let missing: Vec<_> = tasks.into_iter().filter(|task| !named(task)).collect();
+    assert!(missing.is_empty(), "not in a table of docs/architecture.md: {missing:?}");
+}

@@ -34,6 +34,14 @@ pub enum Error {
     /// Arguments or a result that cannot be written or read as JSON.
     #[error("{what}: {source}")]
     Json { what: &'static str, source: serde_json::Error },
+    /// A coordinator in this process may not, or cannot, listen where it was told to.
+    #[cfg(feature = "coordinator")]
+    #[error(transparent)]
+    Listen(#[from] convoke_http::ListenError),
+    /// A coordinator in this process has left, and some of its runs found no other owner.
+    #[cfg(feature = "coordinator")]
+    #[error("some runs found no other owner; they are marked as orphans, and the next leader will see to them")]
+    RunsOrphaned,
     /// Whatever a handler met.
     #[error("{}", Chain(&**.0))]
     Other(Source),

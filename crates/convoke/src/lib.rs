@@ -37,11 +37,15 @@
 //! # }
 //! ```
 //!
+//! With the feature `coordinator` an application can be a node itself: `Coordinator::builder()`.
+//!
 //! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
 mod client;
 pub mod connect;
 mod context;
+#[cfg(feature = "coordinator")]
+pub mod coordinator;
 mod elector;
 mod enqueue;
 mod error;
@@ -69,6 +73,8 @@ pub mod transaction {
 pub use client::Client;
 pub use connect::{EventStream, Http, ServerEvent, encode};
 pub use context::Context;
+#[cfg(feature = "coordinator")]
+pub use coordinator::{Coordinator, CoordinatorBuilder};
 pub use elector::{Candidate, Elector};
 pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};

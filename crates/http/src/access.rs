@@ -105,9 +105,18 @@ impl Policy {
         if !matches!(self.access, Access::Loopback) {
             return self.access.check(request);
         }
-        if !self.is_from_here(request.extensions()) {
-            let message = "without tokens only this machine may ask for this; configure tokens (http.tokens)";
-            return Err(ApiError::forbidden(message));
+        match request.extensions().get::<Peer>() {
+            Some(peer) if peer.is_local() => {}
+            Some(_) => {
+                let message = "without tokens only this machine may ask for this; configure tokens (http.tokens)";
+                return Err(ApiError::forbidden(message));
+            }
+            None => {
+                let message = "without tokens only this machine may ask for this, and where a request comes from is \
+                               not known here: serve the application with \
+                               into_make_service_with_connect_info::<SocketAddr>(), or configure tokens";
+                return Err(ApiError::forbidden(message));
+            }
         }
         refuse_foreign_pages(request.headers(), request.uri().host(), &self.hosts)
     }
@@ -115,14 +124,9 @@ impl Policy {
     /// Whether the caller may see what a page open to all should not show.
     pub fn may_read(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
         match &self.access {
-            Access::Loopback => self.is_from_here(extensions),
+            Access::Loopback => extensions.get::<Peer>().is_some_and(|peer| peer.is_local()),
             access => access.may_read(headers),
         }
-    }
-
-    /// A server on loopback is reached by its own machine alone; one that listens everywhere looks at who asks.
-    fn is_from_here(&self, extensions: &Extensions) -> bool {
-        self.public.is_none() || extensions.get::<Peer>().is_some_and(|peer| peer.is_local())
     }
 }
 
@@ -313,6 +317,12 @@ mod tests {
         builder.body(()).expect("a request")
     }
 
+    /// As it comes from this machine.
+    fn from_here(mut request: Request<()>) -> Request<()> {
+        request.extensions_mut().insert(Peer([127, 0, 0, 1].into()));
+        request
+    }
+
     fn by_tokens() -> Access {
         Access::tokens([("r", Role::Read), ("e", Role::Enqueue), ("w", Role::Worker), ("a", Role::Admin)])
     }
@@ -401,9 +411,10 @@ mod tests {
     fn names_that_are_allowed_are_accepted_in_host() {
         let policy = Policy { hosts: vec!["jobs.internal".into()], ..Access::Loopback.into() };
         for (host, allowed) in [("jobs.internal", true), ("Jobs.Internal:3000", true), ("evil.jobs.internal", false)] {
-            assert_eq!(policy.check(&request("GET", "/v1/jobs", &[("host", host)])).is_ok(), allowed, "{host}");
+            let request = from_here(request("GET", "/v1/jobs", &[("host", host)]));
+            assert_eq!(policy.check(&request).is_ok(), allowed, "{host}");
         }
-        let post = |origin| request("POST", "/v1/jobs", &[("host", "jobs.internal"), ("origin", origin)]);
+        let post = |origin| from_here(request("POST", "/v1/jobs", &[("host", "jobs.internal"), ("origin", origin)]));
         assert!(policy.check(&post("https://jobs.internal")).is_ok() && policy.check(&post("https://evil")).is_err());
     }
 

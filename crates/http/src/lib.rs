@@ -16,7 +16,9 @@ mod error;
 mod events;
 mod gateway;
 mod jobs;
+mod listen;
 mod memory;
+mod mount;
 mod openapi;
 mod process_metrics;
 mod queues;
@@ -49,7 +51,9 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use access::{Access, Policy, PublicPaths, Role};
 use error::ApiError;
+pub use listen::{AccessOptions, GuardedListener, ListenError, host_and_port, resolve};
 use memory::{Memory, Share};
+pub use mount::router;
 pub use serve::{serve, serve_pages};
 pub use shards::Shards;
 

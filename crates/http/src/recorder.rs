@@ -1,16 +1,39 @@
 //! Keeps what is counted, for `/metrics` to show. There is one in a process; whatever counts must start after it.
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 const SECONDS: [f64; 16] =
     [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
 const IN_SECONDS: [&str; 4] =
     ["convoke_job_wait_seconds", "convoke_job_run_seconds", "convoke_store_seconds", "convoke_mesh_call_seconds"];
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 const SIZES: [f64; 9] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
 
-/// Makes it the process's recorder. Fails if there is one already.
-pub fn install() -> Result<PrometheusHandle, BuildError> {
-    builder()?.install_recorder()
+/// Returns the process's recorder, which the first call installs. If the application has installed one of its own before,
+/// that one counts, and this one stays empty.
+pub fn shared() -> PrometheusHandle {
+    static SHARED: OnceLock<PrometheusHandle> = OnceLock::new();
+    let install = || {
+        let recorder = builder().expect("the buckets are not empty").build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::info!("the application has a recorder of its own: /metrics shows the process only");
+        }
+        handle
+    };
+    SHARED.get_or_init(install).clone()
+}
+
+/// Folds recorded samples now and then: without it they pile up if nobody reads `/metrics`.
+pub async fn upkeep(metrics: PrometheusHandle) {
+    let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
+    loop {
+        interval.tick().await;
+        metrics.run_upkeep();
+    }
 }
 
 fn builder() -> Result<PrometheusBuilder, BuildError> {

@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::access::Peer;
 use super::error::ApiError;
 use super::stalled::StallTimeout;
-use super::{Access, AppState, Front, system};
+use super::{Access, AppState, Front, recorder, system};
 
 const CONNECTIONS_MAX: usize = 16_384;
 /// For a request's head; also for how long a connection may be idle, since that is when the next head is awaited.
@@ -33,8 +33,6 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before accepting again, when that has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often recorded samples are folded: without it they pile up where nobody reads `/metrics`.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` completes, then closes.
 pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) {
@@ -81,7 +79,7 @@ async fn answer_all<F, Fut>(
     F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response> + Send + 'static,
 {
-    let _upkeep = AbortOnDropHandle::new(tokio::spawn(upkeep(metrics)));
+    let _upkeep = AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics)));
     let graceful = GracefulShutdown::new();
     {
         let accepting = accept(listener, answer, &graceful);
@@ -142,13 +140,5 @@ async fn next(listener: &TcpListener) -> (TcpStream, Peer) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
-    }
-}
-
-async fn upkeep(metrics: PrometheusHandle) {
-    let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
-    loop {
-        interval.tick().await;
-        metrics.run_upkeep();
     }
 }

@@ -12,6 +12,7 @@ use utoipa_axum::routes;
 use super::AppState;
 use super::body;
 use super::error::{ApiError, ApiResult};
+use super::mount::Prefix;
 use super::openapi as doc;
 
 pub fn routes() -> OpenApiRouter<AppState> {
@@ -111,6 +112,7 @@ pub fn page(metrics: &PrometheusHandle) -> Response {
 #[utoipa::path(get, path = "/openapi.json", tag = "system", security(()), responses(
     (status = 200, body = Object, content_type = "application/json"),
 ))]
-async fn openapi() -> Response {
-    ([(CONTENT_TYPE, "application/json")], super::openapi::text()).into_response()
+async fn openapi(request: Request) -> Response {
+    let text = super::openapi::text_at(Prefix::of(request.extensions()));
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }

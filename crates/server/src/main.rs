@@ -6,7 +6,6 @@ mod config;
 mod demo;
 mod logs;
 mod serve;
-mod shards;
 mod stop;
 
 use std::process::ExitCode;

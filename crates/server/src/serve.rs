@@ -5,24 +5,20 @@
 //! under way, gives back what it holds and ends with 0. A second signal ends it at once: nothing that was acknowledged
 //! depends on a clean end.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use convoke::connect;
-use convoke_core::NodeId;
-use convoke_http::{self as http, Access, AppState, Info, Policy, PublicPaths, Shards, recorder};
-use convoke_runtime::jobs::Coordinator;
-use metrics_exporter_prometheus::PrometheusHandle;
+use convoke::coordinator::{ShardOptions, ShardsState};
+use convoke::{Coordinator, CoordinatorBuilder};
+use convoke_core::{Invalid, NodeId};
+use convoke_http::{Access, AccessOptions, ListenError, PublicPaths, recorder};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::{Usage, line, usage};
 use crate::config::{self, Config, Flags, Load, Surroundings};
 use crate::stop::Stop;
-use crate::{demo, logs, shards};
+use crate::{demo, logs};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -105,111 +101,77 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     tracing::debug!(configuration = config.to_toml()?, "starting");
     // Before anything that takes time, so that a signal during the start is not lost.
     let mut stop = Stop::listen()?;
-    let started = tokio::select! {
-        started = Server::start(&config, &surroundings, load.sets("shards.bind")) => started?,
+    count(&node, &surroundings);
+    let builder = builder(&config, node, load.sets("shards.bind"))?;
+    let coordinator = tokio::select! {
+        started = builder.start() => started.map_err(|error| not_started(&config, error))?,
         () = stop.asked() => return Ok(()),
     };
-    started.run(args.demo, stop).await
+    work(coordinator, args.demo, stop).await
 }
 
-struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
-    coordinator: Coordinator,
-    shards: Option<Shards>,
-    access: Policy,
-    info: Info,
-    metrics: PrometheusHandle,
-}
-
-impl Server {
-    async fn start(config: &Config, surroundings: &Surroundings, wants_shards: bool) -> Result<Server> {
-        let addresses = resolve("http.bind", &config.http.bind).await?;
-        let access = policy(config, &addresses)?;
-        let listener = listen(&config.http.bind, &addresses).await?;
-        let address = listener.local_addr()?;
-        let node = node_id(config)?;
-        let leases = config.leases.url.as_deref();
-        let ports = connect::backends(connect::Addresses {
-            store: &config.store.url,
-            bus: &config.bus.url,
-            bus_prefix: &config.bus.prefix,
-            leases,
-        })
-        .await
-        .map_err(usage)?;
-        let metrics = recorder::install().context("metrics cannot be recorded")?;
-        metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
-        metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
-            "node" => node.to_string())
-        .set(1.0);
-        let info = Info {
-            version: VERSION.into(),
-            store: connect::shown(&config.store.url),
-            bus: connect::shown(&config.bus.url),
-            leases: match leases {
-                Some(url) => connect::shown(url),
-                None if config.store.url == "memory:" => "the bus's".into(),
-                None => "the store's".into(),
-            },
-        };
-        let (shards, duty) = match config.shards.listens() {
-            Some(bind) => {
-                let (shards, duty) = shards::prepare(config, bind, wants_shards, &node, &ports).await?;
-                (Some(shards), Some(duty))
-            }
-            None => (None, None),
-        };
-        let coordinator = Coordinator::start_with(node, ports, config.settings(), duty.into_iter().collect()).await?;
-        Ok(Server { listener, address, coordinator, shards, access, info, metrics })
+/// What the configuration says of a coordinator. `wants_shards` says whether somebody asked for the address of the shards.
+fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<CoordinatorBuilder, Invalid> {
+    let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
+    let mut builder = Coordinator::builder()
+        .node_id(node.to_string())
+        .store(&config.store.url)
+        .bus(&config.bus.url)
+        .http(&config.http.bind)
+        .tokens(tokens)
+        .public(public)
+        .hosts(hosts)
+        .insecure(insecure)
+        .settings(config.settings());
+    if let Some(url) = &config.leases.url {
+        builder = builder.leases(url);
     }
+    if let Some(options) = config.shards.options()? {
+        builder = builder.shards(ShardOptions { required: wants_shards, ..options });
+    }
+    Ok(builder)
+}
 
-    async fn run(self, with_demo: bool, mut stop: Stop) -> Result<()> {
-        let Server { listener, address, coordinator, shards, access, info, metrics } = self;
-        let closing = CancellationToken::new();
-        let _replying = shards
-            .clone()
-            .map(|shards| AbortOnDropHandle::new(tokio::spawn(async move { shards.relay.reply_to_nodes().await })));
-        let state = AppState::new(coordinator.clone(), shards.clone(), access, info.clone(), metrics);
-        let mut serving = tokio::spawn(http::serve(listener, state, closing.clone().cancelled_owned()));
-        let demo = tokio::select! {
-            ended = &mut serving => return ended.context("the HTTP server panicked"),
-            () = stop.asked() => None,
-            () = coordinator.drain_requested() => None,
-            listening = shards::ready(shards.as_ref(), &coordinator) => {
-                announce(address, &info, &coordinator, &listening?)?;
-                with_demo.then(|| demo::start(&coordinator))
-            }
-        };
-        tokio::select! {
-            ended = &mut serving => return ended.context("the HTTP server panicked"),
-            () = stop.asked() => {}
-            () = coordinator.drain_requested() => tracing::info!("asked to drain"),
+/// Counts this process before anything else is counted.
+fn count(node: &NodeId, surroundings: &Surroundings) {
+    recorder::shared();
+    metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
+    metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
+        "node" => node.to_string())
+    .set(1.0);
+}
+
+async fn work(coordinator: Coordinator, with_demo: bool, mut stop: Stop) -> Result<()> {
+    let demo = tokio::select! {
+        () = coordinator.http_ended() => bail!("the HTTP server panicked"),
+        () = stop.asked() => None,
+        () = coordinator.drain_requested() => None,
+        ready = coordinator.ready() => {
+            ready.map_err(|why| {
+                anyhow!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
+            })?;
+            announce(&coordinator);
+            with_demo.then(|| demo::start(coordinator.node()))
         }
-        tracing::info!("stopping: runs are handed over, a second signal stops at once");
-        let ending = async {
-            if let Some(demo) = demo {
-                demo.stop().await;
-            }
-            // Workers go on reporting to this node until its runs have another owner.
-            let clean = coordinator.hand_over().await;
-            closing.cancel();
-            serving.await.context("the HTTP server panicked")?;
-            coordinator.stop().await;
-            if !clean {
-                bail!(
-                    "some runs found no other owner; they are marked as orphans, and the next leader will see to them"
-                );
-            }
-            Ok(())
-        };
-        tokio::select! {
-            ended = ending => ended,
-            () = stop.asked_again() => {
-                tracing::warn!("stopped by a second signal: runs may be left without an owner until the next leader finds them");
-                logs::flush();
-                std::process::exit(130)
-            }
+    };
+    tokio::select! {
+        () = coordinator.http_ended() => bail!("the HTTP server panicked"),
+        () = stop.asked() => {}
+        () = coordinator.drain_requested() => tracing::info!("asked to drain"),
+    }
+    tracing::info!("stopping: runs are handed over, a second signal stops at once");
+    let ending = async {
+        if let Some(demo) = demo {
+            demo.stop().await;
+        }
+        Ok(coordinator.drain().await?)
+    };
+    tokio::select! {
+        ended = ending => ended,
+        () = stop.asked_again() => {
+            tracing::warn!("stopped by a second signal: runs may be left without an owner until the next leader finds them");
+            logs::flush();
+            std::process::exit(130)
         }
     }
 }
@@ -222,64 +184,44 @@ pub struct GuardedListener {
 
 impl GuardedListener {
     /// Listens by the rules of `convoke serve`: beyond loopback it takes tokens, or consent. `key` is where the address was set.
-    pub async fn bind(key: &str, bind: String, mut config: Config) -> Result<GuardedListener> {
-        config.http.bind = bind;
-        let addresses = resolve(key, &config.http.bind).await?;
-        let access = access(&config, &addresses)?;
-        let listener = listen(&config.http.bind, &addresses).await?;
-        Ok(GuardedListener { listener, access })
+    pub async fn bind(key: &str, bind: String, config: Config) -> Result<GuardedListener> {
+        // Its pages are all alike: none is public.
+        let options = AccessOptions { public: PublicPaths::default(), ..config.http.access()? };
+        let guarded = convoke_http::GuardedListener::bind(&bind, &options).await;
+        let convoke_http::GuardedListener { listener, policy } = guarded.map_err(|error| refusal(key, error))?;
+        Ok(GuardedListener { listener, access: policy.access })
     }
 }
 
-/// Every address that the name stands for, so that access is decided by where it will be heard.
-pub async fn resolve(key: &str, bind: &str) -> Result<Vec<SocketAddr>> {
-    let found = tokio::net::lookup_host(bind).await;
-    let addresses: Vec<_> = found.with_context(|| format!("{key} {bind:?} does not resolve"))?.collect();
-    if addresses.is_empty() {
-        bail!("{key} {bind:?} does not resolve to an address");
-    }
-    Ok(addresses)
-}
-
-async fn listen(bind: &str, addresses: &[SocketAddr]) -> Result<TcpListener> {
-    TcpListener::bind(addresses).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            anyhow::anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
+/// Why a coordinator did not start, with the keys and flags that mend it.
+fn not_started(config: &Config, error: convoke::Error) -> anyhow::Error {
+    match error {
+        convoke::Error::Coordinator(error) => usage(error),
+        convoke::Error::Listen(error) => {
+            let of_shards = matches!(&error, ListenError::Unresolved { bind, .. } if *bind != config.http.bind);
+            refusal(if of_shards { "shards.bind" } else { "http.bind" }, error)
         }
-        _ => anyhow::anyhow!("cannot listen on {bind}: {error}"),
-    })
+        error => error.into(),
+    }
 }
 
-/// Who may do what, beside the paths that are open to all.
-fn policy(config: &Config, addresses: &[SocketAddr]) -> Result<Policy> {
-    let public: PublicPaths = config.http.public.parse().map_err(anyhow::Error::msg)?;
-    // What is not public is then closed to other machines.
-    let access = match access(config, addresses) {
-        Err(_) if !public.is_none() => Access::Loopback,
-        access => access?,
-    };
-    Ok(Policy { access, public, hosts: config.http.hosts.clone() })
-}
-
-/// Loopback is open, elsewhere tokens are wanted, unless the operator says otherwise.
-fn access(config: &Config, addresses: &[SocketAddr]) -> Result<Access> {
-    if !config.http.tokens.is_empty() {
-        let tokens = config.http.tokens.iter().map(|entry| (entry.token.as_str(), entry.role));
-        return Ok(Access::tokens(tokens));
+/// Why a port was not opened. `key` is where its address was set.
+fn refusal(key: &str, error: ListenError) -> anyhow::Error {
+    match error {
+        ListenError::Unresolved { bind, source } => {
+            anyhow::Error::new(source).context(format!("{key} {bind:?} does not resolve"))
+        }
+        ListenError::NoTokens { bind } => anyhow!(
+            "refusing to listen on {bind} without tokens, because whoever can reach it could do everything. \
+             Set tokens (CONVOKE_HTTP__TOKENS=\"admin:SECRET,worker:SECRET\", or in convoke.toml [[http.tokens]] with token \
+             and role), listen on loopback (--http 127.0.0.1:3000), open probes and metrics only \
+             (CONVOKE_HTTP__PUBLIC=health,metrics), or say --insecure"
+        ),
+        ListenError::InUse { bind } => {
+            anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
+        }
+        error => error.into(),
     }
-    if config.http.insecure {
-        return Ok(Access::Insecure);
-    }
-    if addresses.iter().all(|address| address.ip().is_loopback()) {
-        return Ok(Access::Loopback);
-    }
-    bail!(
-        "refusing to listen on {} without tokens, because whoever can reach it could do everything. \
-         Set tokens (CONVOKE_HTTP__TOKENS=\"admin:SECRET,worker:SECRET\", or in convoke.toml [[http.tokens]] with token \
-         and role), listen on loopback (--http 127.0.0.1:3000), open probes and metrics only \
-         (CONVOKE_HTTP__PUBLIC=health,metrics), or say --insecure",
-        config.http.bind
-    )
 }
 
 fn node_id(config: &Config) -> Result<NodeId> {
@@ -288,8 +230,15 @@ fn node_id(config: &Config) -> Result<NodeId> {
 }
 
 /// Says where everything is. Standard output, once, when all of it works: whoever starts us may wait for it.
-fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator, shards: &str) -> Result<()> {
-    let api = format!("http://{address}");
+fn announce(coordinator: &Coordinator) {
+    let api = coordinator.address().map(|address| format!("http://{address}")).unwrap_or_default();
+    let shards = match coordinator.shards() {
+        None => "off".into(),
+        Some(ShardsState::Listening(address)) => address,
+        Some(ShardsState::Standby) => "standby: the node that leads listens".into(),
+        Some(ShardsState::Refused(why)) => format!("not listening: {why}"),
+    };
+    let info = coordinator.info();
     let text = format!(
         "convoke {VERSION} is ready\n  api        {api}\n  docs       {api}/docs\n  dashboard  {api}/\n  \
          metrics    {api}/metrics\n  shards     {shards}\n  store      {}\n  bus        {}\n  leases     {}\n  \
@@ -303,46 +252,15 @@ fn announce(address: SocketAddr, info: &Info, coordinator: &Coordinator, shards:
     if let Err(error) = line(text) {
         tracing::debug!(%error, "addresses were not printed: standard output is closed");
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn listening(bind: &str, change: impl FnOnce(&mut Config)) -> Result<Access> {
-        let mut config = Config::default();
-        config.http.bind = bind.into();
-        change(&mut config);
-        access(&config, &[bind.parse().expect("an address")])
-    }
-
-    #[test]
-    fn loopback_is_open_and_elsewhere_needs_tokens_or_consent() {
-        assert!(matches!(listening("127.0.0.1:0", |_| {}), Ok(Access::Loopback)));
-        assert!(matches!(listening("[::1]:0", |_| {}), Ok(Access::Loopback)));
-        assert!(matches!(listening("0.0.0.0:0", |config| config.http.insecure = true), Ok(Access::Insecure)));
-        let token = crate::config::Token { token: "x".into(), role: http::Role::Admin };
-        let access = listening("0.0.0.0:0", |config| config.http.tokens.push(token.clone()));
-        assert!(matches!(access, Ok(Access::Tokens(_))));
-        let access = listening("127.0.0.1:0", |config| config.http.tokens.push(token));
-        assert!(matches!(access, Ok(Access::Tokens(_))));
-    }
-
-    #[test]
-    fn with_public_paths_no_token_is_wanted_and_the_rest_is_closed_to_others() {
-        let mut config = Config::default();
-        config.http.public = "health,metrics".into();
-        config.http.hosts = vec!["jobs".into()];
-        let policy = policy(&config, &["0.0.0.0:3000".parse().expect("an address")]).expect("allowed");
-        assert!(matches!(policy.access, Access::Loopback));
-        assert!(policy.public.health && policy.public.metrics);
-        assert_eq!(policy.hosts, ["jobs"]);
-    }
-
     #[test]
     fn a_refusal_to_listen_says_what_to_set() {
-        let said = listening("0.0.0.0:3000", |_| {}).expect_err("refused").to_string();
+        let said = refusal("http.bind", ListenError::NoTokens { bind: "0.0.0.0:3000".into() }).to_string();
         for part in ["0.0.0.0:3000", "CONVOKE_HTTP__TOKENS=\"admin:SECRET", "[[http.tokens]]", "--insecure"] {
             assert!(said.contains(part), "{said}");
         }
@@ -352,7 +270,8 @@ mod tests {
     async fn a_busy_port_is_said_to_be_busy() {
         let taken = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = taken.local_addr().expect("an address");
-        let said = listen(&address.to_string(), &[address]).await.expect_err("busy").to_string();
+        let refused = GuardedListener::bind("--http", address.to_string(), Config::default()).await;
+        let said = refused.err().expect("busy").to_string();
         assert!(said.starts_with(&format!("{address} is in use by another process")), "{said}");
     }
 

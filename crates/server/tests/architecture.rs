@@ -99,7 +99,7 @@ fn dependencies_point_from_the_binary_to_the_rules() {
     assert_eq!(linked("convoke-adapters"), set(&["convoke-core"]), "adapters know the ports alone");
     assert_eq!(linked("convoke-runtime"), set(&["convoke-core"]), "the runtime knows no engine");
     assert_eq!(linked("convoke-http"), set(&["convoke-core", "convoke-runtime"]), "the HTTP API knows no engine");
-    assert_eq!(linked("convoke"), set(&["convoke-core", "convoke-adapters", "convoke-runtime"]));
+    assert_eq!(linked("convoke"), set(&["convoke-core", "convoke-adapters", "convoke-runtime", "convoke-http"]));
     assert!(!linked("convoke-server").contains("convoke-adapters"), "the server reaches adapters by convoke::connect");
 }
 

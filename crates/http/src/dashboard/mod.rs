@@ -8,6 +8,7 @@ use axum::response::Html;
 use axum::{Router, routing};
 
 use crate::AppState;
+use crate::mount::Prefix;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -21,8 +22,10 @@ async fn page(State(state): State<AppState>, request: Request) -> Html<String> {
     } else {
         vec![("what runs", "shown to requests with a token (Authorization: Bearer …)".into())]
     };
+    let prefix = escape(Prefix::of(request.extensions()));
     let rows: String = rows.iter().map(|(name, value)| row(name, value)).collect();
-    Html(PAGE.replace("{{version}}", &escape(&state.info.version)).replace("{{rows}}", &rows))
+    let page = PAGE.replace("{{prefix}}", &prefix);
+    Html(page.replace("{{version}}", &escape(&state.info.version)).replace("{{rows}}", &rows))
 }
 
 fn what_runs(state: &AppState) -> Vec<(&'static str, String)> {

@@ -7,6 +7,7 @@ mod fleet;
 mod params;
 mod schemas;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -14,6 +15,7 @@ use axum::Router;
 use axum::middleware::map_response;
 use axum::response::IntoResponse;
 use http::StatusCode;
+use serde_json::json;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi as _};
@@ -76,9 +78,18 @@ pub fn text() -> &'static str {
     &TEXT
 }
 
+/// The whole document of routes that are mounted under `prefix`.
+pub fn text_at(prefix: &str) -> Cow<'static, str> {
+    match prefix {
+        "" => Cow::Borrowed(text()),
+        // Begins like the object that it is put into.
+        prefix => Cow::Owned(text().replacen('{', &format!("{{\"servers\":[{{\"url\":{}}}],", json!(prefix)), 1)),
+    }
+}
+
 /// The page that shows it, from files inside the binary.
 pub fn browser() -> Router<AppState> {
-    let config = Config::from("/openapi.json").try_it_out_enabled(true);
+    let config = Config::from("../openapi.json").try_it_out_enabled(true);
     Router::from(SwaggerUi::new("/docs").config(config)).layer(map_response(in_shape))
 }
 

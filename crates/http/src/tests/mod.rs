@@ -7,6 +7,7 @@ mod fleet;
 mod garbage;
 mod jobs;
 mod memory;
+mod mounted;
 mod serving;
 mod streams;
 

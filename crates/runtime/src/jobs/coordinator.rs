@@ -220,6 +220,16 @@ impl Coordinator {
         follower::give_away(node, node.claims.all(), HandoffReason::Shutdown, node.settings.cluster.handoff).await
     }
 
+    /// Ends everything that the node does, without waiting: it hands nothing over and stays in the registry, as after a crash.
+    /// Other nodes declare it dead once its heartbeats are missing.
+    pub fn abort(&self) {
+        let Inner { resign, leave, stop, .. } = &*self.inner;
+        self.drain();
+        resign.cancel();
+        leave.cancel();
+        stop.cancel();
+    }
+
     /// Writes down what is only remembered, and leaves the registry.
     pub async fn stop(&self) {
         self.drain();

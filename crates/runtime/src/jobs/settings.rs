@@ -6,6 +6,7 @@ use convoke_core::Invalid;
 use convoke_core::election::{self, certain_for};
 use convoke_core::jobs::JobDefaults;
 use convoke_core::jobs::handoff::HandoffSettings;
+use convoke_core::limits::RETRIES_MAX;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -99,16 +100,39 @@ impl Default for Settings {
 impl Settings {
     /// Refuses what cannot work, by the name of the key.
     pub fn check(&self) -> Result<(), Invalid> {
+        let prefix = &self.bus_prefix;
+        if prefix.is_empty() || prefix.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(Invalid::new("bus.prefix", format!("expected a word without spaces, got {prefix:?}")));
+        }
+        self.check_durations()?;
+        if self.channels.batch_size == 0 {
+            return Err(Invalid::new("channels.batch_size", "expected at least 1"));
+        }
+        let ratio = self.cluster.rebalance_ratio;
+        if !(ratio > 1.0 && ratio.is_finite()) {
+            return Err(Invalid::new("cluster.rebalance_ratio", format!("expected a number above 1, got {ratio}")));
+        }
+        if self.retry.max_retries > RETRIES_MAX {
+            let message = format!("expected 0 to {RETRIES_MAX}, got {}", self.retry.max_retries);
+            return Err(Invalid::new("retry.max_retries", message));
+        }
+        self.retry.retry_policy.check()
+    }
+
+    fn check_durations(&self) -> Result<(), Invalid> {
         let positive = [
             ("cluster.heartbeat_interval", self.cluster.heartbeat_interval),
             ("cluster.renew_interval", self.cluster.renew_interval),
             ("cluster.orphan_check_interval", self.cluster.orphan_check_interval),
+            ("cluster.handoff_ack_timeout", self.cluster.handoff.ack_timeout),
+            ("cluster.handoff_orphan_wait", self.cluster.handoff.orphan_wait),
+            ("cluster.handoff_hard_timeout", self.cluster.handoff.hard_timeout),
             ("channels.scan_interval", self.channels.scan_interval),
             ("worker.heartbeat_interval", self.worker.heartbeat_interval),
         ];
         for (key, value) in positive {
             if value.is_zero() {
-                return Err(Invalid::new(key, "expected a duration longer than zero"));
+                return Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\""));
             }
         }
         let lease = self.cluster.lease_duration;
@@ -136,9 +160,6 @@ impl Settings {
                 return Err(Invalid::senseless(key, format!("expected more than {than}")));
             }
         }
-        if self.channels.batch_size == 0 {
-            return Err(Invalid::new("channels.batch_size", "expected at least 1"));
-        }
-        self.retry.retry_policy.check()
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use convoke::Unreachable;
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
@@ -266,8 +266,7 @@ async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -
 async fn show_metrics(bind: String, config: Config) -> Result<AbortOnDropHandle<()>> {
     let GuardedListener { listener, access } = GuardedListener::bind("--http", bind, config).await?;
     line(format!("metrics at http://{}/metrics", listener.local_addr()?))?;
-    let metrics = recorder::install().context("metrics cannot be recorded")?;
-    let serving = serve_pages(listener, access, metrics, |_| None, std::future::pending());
+    let serving = serve_pages(listener, access, recorder::shared(), |_| None, std::future::pending());
     Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
 }
 

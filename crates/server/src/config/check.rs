@@ -1,16 +1,15 @@
 //! What a value must be beyond its type. Every refusal names the key and what was expected of it.
 
 use convoke_core::Invalid;
+use convoke_http::host_and_port;
 
 use super::{Config, Limits, Schedules};
-use convoke_http::PublicPaths;
 
 impl Config {
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_http()?;
         self.check_names()?;
-        self.check_durations()?;
-        self.check_numbers()?;
+        self.mesh_settings().check()?;
         self.check_fixed()?;
         self.election.settings().check().map_err(|invalid| invalid.within("election"))?;
         self.settings().check().map_err(as_key)
@@ -18,71 +17,14 @@ impl Config {
 
     fn check_http(&self) -> Result<(), Invalid> {
         host_and_port(&self.http.bind).map_err(|message| Invalid::new("http.bind", message))?;
-        self.http.public.parse::<PublicPaths>().map_err(|message| Invalid::new("http.public", message))?;
-        for (index, name) in self.http.hosts.iter().enumerate() {
-            let is_name =
-                |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-            if !is_name(name) {
-                let message = format!("expected a host name without a port, such as \"jobs.internal\", got {name:?}");
-                return Err(Invalid::new(format!("http.hosts[{index}]"), message));
-            }
-        }
-        for (index, token) in self.http.tokens.iter().enumerate() {
-            if token.token.is_empty() || !token.token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                let message = "expected printable ASCII characters without spaces";
-                return Err(Invalid::new(format!("http.tokens[{index}].token"), message));
-            }
-        }
-        Ok(())
+        self.http.access()?.check()
     }
 
     fn check_names(&self) -> Result<(), Invalid> {
         if let Some(id) = &self.node.id {
             convoke_core::NodeId::new(id).map_err(|invalid| Invalid::new("node.id", invalid.message))?;
         }
-        let prefix = &self.bus.prefix;
-        if prefix.is_empty() || prefix.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(Invalid::new("bus.prefix", format!("expected a word without spaces, got {prefix:?}")));
-        }
-        self.shards.security()?;
-        let bind = &self.shards.bind;
-        let listens = bind.strip_prefix("tcp://").map(host_and_port);
-        if bind != "off" && !matches!(listens, Some(Ok(_))) {
-            let message = format!("expected \"tcp://host:port\" or \"off\", got {bind:?}");
-            return Err(Invalid::new("shards.bind", message));
-        }
-        Ok(())
-    }
-
-    fn check_durations(&self) -> Result<(), Invalid> {
-        let cluster = &self.cluster;
-        let positive = [
-            ("cluster.handoff_ack_timeout", cluster.handoff_ack_timeout),
-            ("cluster.handoff_orphan_wait", cluster.handoff_orphan_wait),
-            ("cluster.handoff_hard_timeout", cluster.handoff_hard_timeout),
-            ("cluster.orphan_check_interval", cluster.orphan_check_interval),
-            ("shards.check_interval", self.shards.check_interval),
-            ("shards.heartbeat_timeout", self.shards.heartbeat_timeout),
-        ];
-        for (key, value) in positive {
-            if value.is_zero() {
-                return Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\""));
-            }
-        }
-        self.mesh_settings().check()
-    }
-
-    fn check_numbers(&self) -> Result<(), Invalid> {
-        let ratio = self.cluster.rebalance_ratio;
-        if !(ratio > 1.0 && ratio.is_finite()) {
-            return Err(Invalid::new("cluster.rebalance_ratio", format!("expected a number above 1, got {ratio}")));
-        }
-        let retries_max = convoke_core::limits::RETRIES_MAX;
-        if self.retry.max_retries > retries_max {
-            let message = format!("expected 0 to {retries_max}, got {}", self.retry.max_retries);
-            return Err(Invalid::new("retry.max_retries", message));
-        }
-        Ok(())
+        self.shards.options().map(drop)
     }
 
     /// A key that would change nothing must not look as if it did.
@@ -120,17 +62,6 @@ fn as_key(invalid: Invalid) -> Invalid {
         _ => invalid.field,
     };
     Invalid { field, message: invalid.message.replace("initialDelay", "retry.initial_delay"), kind: invalid.kind }
-}
-
-/// Splits `host:port`; the host may be a name, an IPv4 address, or an IPv6 one in brackets.
-pub fn host_and_port(text: &str) -> Result<(&str, u16), String> {
-    let expected = || format!("expected \"host:port\" such as \"127.0.0.1:3000\", got {text:?}");
-    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
-    let bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
-    if host.is_empty() || bare_ipv6 || host.contains(|c: char| c.is_whitespace() || c == '/') {
-        return Err(expected());
-    }
-    Ok((host, port.parse().map_err(|_| expected())?))
 }
 
 #[cfg(test)]
@@ -183,15 +114,5 @@ mod tests {
         assert_eq!(said, "retry.max_delay: expected at least retry.initial_delay");
         let said = refusal(|config| config.worker.stale_after = Duration::from_secs(1));
         assert!(said.starts_with("worker.stale_after: expected more than worker.heartbeat_interval"), "{said}");
-    }
-
-    #[test]
-    fn an_address_is_a_host_and_a_port() {
-        for good in ["127.0.0.1:0", "[::1]:3000", "localhost:65535", "0.0.0.0:80"] {
-            host_and_port(good).expect(good);
-        }
-        for bad in ["", "3000", ":3000", "::1:3000", "host:", "host:65536", "http://host:80", "a b:1"] {
-            host_and_port(bad).expect_err(bad);
-        }
     }
 }

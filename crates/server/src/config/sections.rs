@@ -5,10 +5,10 @@ use std::time::Duration;
 use convoke_core::jobs::Jitter;
 use convoke_core::jobs::schedule::{Missed, Overlap};
 use convoke_core::shards::Strategy;
-use convoke_core::{duration, limits};
+use convoke_core::{Invalid, duration, limits};
 use serde::{Deserialize, Serialize};
 
-use convoke_http::Role;
+use convoke_http::{AccessOptions, Role};
 
 /// Declares sections: structs whose `Default` is what stands behind each key. Durations are read and written as text such
 /// as `"30s"`.
@@ -217,4 +217,13 @@ sections! {
 pub struct Token {
     pub token: String,
     pub role: Role,
+}
+
+impl Http {
+    /// Who may use the HTTP API.
+    pub fn access(&self) -> Result<AccessOptions, Invalid> {
+        let public = self.public.parse().map_err(|message| Invalid::new("http.public", message))?;
+        let tokens = self.tokens.iter().map(|entry| (entry.token.clone(), entry.role)).collect();
+        Ok(AccessOptions { tokens, public, hosts: self.hosts.clone(), insecure: self.insecure })
+    }
 }

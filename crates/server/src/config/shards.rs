@@ -1,6 +1,7 @@
 //! Who may speak to the shard coordinator.
 
 use convoke::connect::ZmqSecurity;
+use convoke::coordinator::ShardOptions;
 use convoke_core::Error;
 use convoke_core::error::Invalid;
 
@@ -11,12 +12,23 @@ const ANY: &str = "any";
 
 impl Shards {
     /// `None` where there is no shard coordinator.
-    pub fn listens(&self) -> Option<&str> {
+    fn listens(&self) -> Option<&str> {
         Some(self.bind.as_str()).filter(|bind| *bind != OFF)
     }
 
+    /// What a shard coordinator is started with; `None` if there is none. Wrong keys are rejected also then.
+    pub fn options(&self) -> Result<Option<ShardOptions>, Invalid> {
+        let bind = self.listens().map_or(Shards::default().bind, str::to_owned);
+        let mut options = ShardOptions { security: self.security()?, ..ShardOptions::new(bind) };
+        options.settings.heartbeat_timeout = self.heartbeat_timeout;
+        options.settings.check_interval = self.check_interval;
+        options.settings.strategy = self.strategy;
+        options.check()?;
+        Ok(self.listens().map(|_| options))
+    }
+
     /// What the coordinator asks of who connects.
-    pub fn security(&self) -> Result<ZmqSecurity, Invalid> {
+    fn security(&self) -> Result<ZmqSecurity, Invalid> {
         match (self.plain.as_str(), self.curve.as_str()) {
             (OFF, OFF) => Ok(ZmqSecurity::Open),
             (OFF, secret) => self.curve(secret),

@@ -1,6 +1,6 @@
 //! `convoke elect … --http ADDR`: what an elector shows of itself.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use axum::response::Response;
 use convoke::Elector;
 use convoke_core::election::{BreakerState, Report};
@@ -25,7 +25,7 @@ pub struct Port {
 impl Port {
     pub async fn open(bind: &str, config: Config) -> Result<Port> {
         let guarded = GuardedListener::bind("--http", bind.to_owned(), config).await?;
-        Ok(Port { guarded, metrics: recorder::install().context("metrics cannot be recorded")? })
+        Ok(Port { guarded, metrics: recorder::shared() })
     }
 
     /// Serves `/health`, `/metrics` and `/v1/election` until the handle is dropped.

@@ -1,0 +1,224 @@
+//! What a coordinator is started with.
+
+use std::sync::Arc;
+
+use convoke_core::{Invalid, NodeId};
+use convoke_http::{
+    AccessOptions, AppState, GuardedListener, Info, PublicPaths, Role, Shards, host_and_port, recorder,
+};
+use convoke_runtime::election::Duty;
+use convoke_runtime::jobs::{self, Ports, Settings};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+#[cfg(feature = "zmq")]
+use super::shards::{self, ShardOptions};
+use super::{Coordinator, Server};
+use crate::connect;
+use crate::error::Result;
+use crate::identity::fresh_id;
+
+/// A coordinator that is yet to start. Options first, then [`start`](Self::start).
+#[must_use = "a coordinator does nothing until it is started"]
+#[derive(Clone)]
+pub struct CoordinatorBuilder {
+    node_id: Option<String>,
+    store: String,
+    bus: String,
+    bus_prefix: Option<String>,
+    leases: Option<String>,
+    http: Option<String>,
+    access: AccessOptions,
+    #[cfg(feature = "zmq")]
+    shards: Option<ShardOptions>,
+    settings: Settings,
+}
+
+impl Default for CoordinatorBuilder {
+    fn default() -> Self {
+        CoordinatorBuilder {
+            node_id: None,
+            store: "sqlite:convoke.db".into(),
+            bus: "memory:".into(),
+            bus_prefix: None,
+            leases: None,
+            http: None,
+            access: AccessOptions::default(),
+            #[cfg(feature = "zmq")]
+            shards: None,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl CoordinatorBuilder {
+    /// The node's name, which no other live node of the cluster may have. Default: the host's name and a random number.
+    pub fn node_id(mut self, id: impl Into<String>) -> Self {
+        self.node_id = Some(id.into());
+        self
+    }
+
+    /// Where jobs are kept: `sqlite:FILE`, `postgres://…` or `memory:`. Default: `sqlite:convoke.db`.
+    pub fn store(mut self, url: impl Into<String>) -> Self {
+        self.store = url.into();
+        self
+    }
+
+    /// How nodes reach each other: `redis://…`, or `memory:` for a single node. Default: `memory:`.
+    pub fn bus(mut self, url: impl Into<String>) -> Self {
+        self.bus = url.into();
+        self
+    }
+
+    /// The prefix of every channel's name on the bus. Default: `convoke`.
+    pub fn bus_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.bus_prefix = Some(prefix.into());
+        self
+    }
+
+    /// Where leadership is decided, as a URL. Default: the store, or the bus if the store is `memory:`.
+    pub fn leases(mut self, url: impl Into<String>) -> Self {
+        self.leases = Some(url.into());
+        self
+    }
+
+    /// Serves the HTTP API on a port of the node's own, as `host:port`; port 0 takes a free one. Default: none.
+    ///
+    /// On loopback everybody on the machine may do everything. Any other address needs [`tokens`](Self::tokens),
+    /// [`public`](Self::public) paths or [`insecure`](Self::insecure).
+    pub fn http(mut self, bind: impl Into<String>) -> Self {
+        self.http = Some(bind.into());
+        self
+    }
+
+    /// The tokens that requests must carry, with the role of each. They also hold for [`Coordinator::router`].
+    pub fn tokens<T: Into<String>>(mut self, tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
+        self.access.tokens = tokens.into_iter().map(|(token, role)| (token.into(), role)).collect();
+        self
+    }
+
+    /// Paths that are open to everybody without a token.
+    pub fn public(mut self, paths: PublicPaths) -> Self {
+        self.access.public = paths;
+        self
+    }
+
+    /// Names beside addresses and `localhost` that a node without tokens accepts in `Host`.
+    pub fn hosts<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.access.hosts = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether everybody who can reach the HTTP API may do everything. For networks that are trusted, and for applications
+    /// that check access before requests reach [`Coordinator::router`].
+    pub fn insecure(mut self, insecure: bool) -> Self {
+        self.access.insecure = insecure;
+        self
+    }
+
+    /// Coordinates shards at this address, such as `tcp://127.0.0.1:5555`, while the node leads. Default: none.
+    #[cfg(feature = "zmq")]
+    pub fn shards(mut self, options: impl Into<ShardOptions>) -> Self {
+        self.shards = Some(options.into());
+        self
+    }
+
+    /// Everything else that can be set: the sections `cluster`, `channels`, `cache`, `retry`, `worker`, `retention` and
+    /// `election` of the configuration.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Opens the port, connects to the store and the bus, joins the cluster and begins to work. [`Coordinator::ready`] waits
+    /// until it takes work.
+    ///
+    /// Fails with the name of the key if a value is wrong ([`Error::Coordinator`](crate::Error::Coordinator)), if a backend
+    /// cannot be reached ([`Unreachable`](crate::Unreachable)), and if the node may not or cannot listen
+    /// ([`Error::Listen`](crate::Error::Listen)). Nothing runs then.
+    ///
+    /// Metrics are recorded for `/metrics` by a recorder of the process, which the first coordinator installs, unless the
+    /// application has installed one of its own before: then the counters go there.
+    pub async fn start(mut self) -> Result<Coordinator> {
+        if let Some(prefix) = self.bus_prefix.take() {
+            self.settings.bus_prefix = prefix;
+        }
+        let id = self.check()?;
+        // In the order in which things can go wrong cheaply.
+        let (listener, policy) = match &self.http {
+            Some(bind) => {
+                let GuardedListener { listener, policy } = GuardedListener::bind(bind, &self.access).await?;
+                (Some(listener), policy)
+            }
+            None => (None, self.access.policy(&[]).unwrap_or_else(|| convoke_http::Access::Loopback.into())),
+        };
+        let address = listener.as_ref().map(|listener| listener.local_addr()).transpose()?;
+        let ports = connect::backends(self.addresses()).await?;
+        // Before anything counts.
+        let metrics = recorder::shared();
+        let (shards, duties) = self.shard_duty(&id, &ports).await?;
+        let node = jobs::Coordinator::start_with(id, ports, self.settings.clone(), duties).await?;
+        let mut background = vec![AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics.clone())))];
+        if let Some(shards) = shards.clone() {
+            let replying = async move { shards.relay.reply_to_nodes().await };
+            background.push(AbortOnDropHandle::new(tokio::spawn(replying)));
+        }
+        let state = AppState::new(node.clone(), shards, policy, self.info(), metrics);
+        let server = listener.zip(address).map(|(listener, address)| {
+            let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
+            let serving = convoke_http::serve(listener, state.clone(), closing.clone().cancelled_owned());
+            let over = ended.clone().drop_guard();
+            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+                let _over = over;
+                serving.await;
+            }));
+            Server { address, closing, ended, _task: task }
+        });
+        Ok(Coordinator { node, state, server, drained: OnceCell::new(), _background: background })
+    }
+
+    /// Rejects what cannot work, by the name of the key.
+    fn check(&self) -> Result<NodeId, Invalid> {
+        let id = self.node_id.clone().unwrap_or_else(fresh_id);
+        let id = NodeId::new(id).map_err(|invalid| Invalid::new("node.id", invalid.message))?;
+        if let Some(bind) = &self.http {
+            host_and_port(bind).map_err(|message| Invalid::new("http.bind", message))?;
+        }
+        self.access.check()?;
+        #[cfg(feature = "zmq")]
+        self.shards.as_ref().map_or(Ok(()), ShardOptions::check)?;
+        self.settings.check()?;
+        Ok(id)
+    }
+
+    fn addresses(&self) -> connect::Addresses<'_> {
+        let leases = self.leases.as_deref();
+        connect::Addresses { store: &self.store, bus: &self.bus, bus_prefix: &self.settings.bus_prefix, leases }
+    }
+
+    fn info(&self) -> Info {
+        Info {
+            version: env!("CARGO_PKG_VERSION").into(),
+            store: connect::shown(&self.store),
+            bus: connect::shown(&self.bus),
+            leases: match &self.leases {
+                Some(url) => connect::shown(url),
+                None if connect::is_in_memory(&self.store) => "the bus's".into(),
+                None => "the store's".into(),
+            },
+        }
+    }
+
+    #[cfg(feature = "zmq")]
+    async fn shard_duty(&self, id: &NodeId, ports: &Ports) -> Result<(Option<Shards>, Vec<Arc<dyn Duty>>)> {
+        let Some(options) = &self.shards else { return Ok((None, Vec::new())) };
+        let (shards, duty) = shards::prepare(options, self.addresses(), id, ports).await?;
+        Ok((Some(shards), vec![duty]))
+    }
+
+    #[cfg(not(feature = "zmq"))]
+    async fn shard_duty(&self, _: &NodeId, _: &Ports) -> Result<(Option<Shards>, Vec<Arc<dyn Duty>>)> {
+        Ok((None, Vec::new()))
+    }
+}

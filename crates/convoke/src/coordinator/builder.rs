@@ -159,7 +159,11 @@ impl CoordinatorBuilder {
         let metrics = recorder::shared();
         let (shards, duties) = self.shard_duty(&id, &ports).await?;
         let node = jobs::Coordinator::start_with(id, ports, self.settings.clone(), duties).await?;
-        let mut background = vec![AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics.clone())))];
+        let mut background = Vec::new();
+        if listener.is_none() {
+            // A server does it by itself.
+            background.push(AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics.clone()))));
+        }
         if let Some(shards) = shards.clone() {
             let replying = async move { shards.relay.reply_to_nodes().await };
             background.push(AbortOnDropHandle::new(tokio::spawn(replying)));
@@ -169,11 +173,11 @@ impl CoordinatorBuilder {
             let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
             let serving = convoke_http::serve(listener, state.clone(), closing.clone().cancelled_owned());
             let over = ended.clone().drop_guard();
-            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::spawn(async move {
                 let _over = over;
                 serving.await;
-            }));
-            Server { address, closing, ended, _task: task }
+            });
+            Server { address, closing, ended }
         });
         Ok(Coordinator { node, state, server, drained: OnceCell::new(), _background: background })
     }

@@ -65,7 +65,6 @@ struct Server {
     closing: CancellationToken,
     /// Set when it has ended.
     ended: CancellationToken,
-    _task: AbortOnDropHandle<()>,
 }
 
 impl Coordinator {
@@ -179,7 +178,11 @@ impl Coordinator {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        self.state.closing.cancel();
         self.node.abort();
+        self.state.closing.cancel();
+        // Not aborted: connections would outlive it, and hold on to the store.
+        if let Some(server) = &self.server {
+            server.closing.cancel();
+        }
     }
 }

@@ -1,14 +1,17 @@
 //! The routes in an application's own server.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::Method;
+use axum::middleware::map_request;
 use axum::routing::get;
 use convoke::coordinator::Role;
 use convoke::{Client, Coordinator, Worker};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::{Double, Running, double, in_time};
 
@@ -16,7 +19,15 @@ use super::{Double, Running, double, in_time};
 async fn clients_and_workers_connect_to_the_path_and_the_server_shuts_down_gracefully() {
     let coordinator = Coordinator::builder().store("memory:").start().await.expect("it starts");
     assert_eq!(coordinator.address(), None);
+    let arrived = Arc::new(Notify::new());
+    let notify = arrived.clone();
     let app = Router::new().route("/", get(|| async { "mine" })).nest("/convoke", coordinator.router());
+    let app = app.layer(map_request(move |request: Request| {
+        if request.uri().query().is_some_and(|query| query.starts_with("wait")) {
+            notify.notify_one();
+        }
+        std::future::ready(request)
+    }));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let (shut_down, shutting_down) = oneshot::channel::<()>();
@@ -44,6 +55,7 @@ async fn clients_and_workers_connect_to_the_path_and_the_server_shuts_down_grace
     let waiting = tokio::spawn(async move {
         page.send(Method::GET, &format!("/convoke/v1/jobs/{}?wait=30s", waits.id()), None).await
     });
+    in_time("the request that waits", arrived.notified()).await;
     shut_down.send(()).expect("it waits for that");
     in_time("the end of the server", server).await.expect("it does not panic").expect("it serves");
     in_time("the end of the stream", async { while let Ok(Some(_)) = events.next().await {} }).await;

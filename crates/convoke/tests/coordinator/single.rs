@@ -70,7 +70,9 @@ async fn a_node_that_is_dropped_stops_and_frees_its_port_and_its_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let coordinator = start(&directory).await;
     let address = coordinator.address().expect("a port");
-    let enqueued = coordinator.client().enqueue(Double(4)).await.expect("enqueued").id();
+    // A client whose connection stays open.
+    let client = Client::connect(&format!("http://{address}")).await.expect("an address");
+    let enqueued = client.enqueue(Double(4)).await.expect("enqueued").id();
     let second = Coordinator::builder().store(at(&directory)).start().await.err().expect("the file has one server");
     assert!(matches!(second, Error::Coordinator(convoke_core::Error::Conflict(_))), "{second}");
     drop(coordinator);

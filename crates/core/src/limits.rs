@@ -30,6 +30,10 @@ pub const RETRIES_MAX: u32 = 1_000;
 pub const PAGE_MAX: usize = 1_000;
 pub const WORKER_CONCURRENCY_MAX: u32 = 100_000;
 pub const WORKER_QUEUES_MAX: usize = 1_000;
+/// Members of a queue's consumer group that one look returns.
+pub const GROUP_READERS_MAX: usize = 1_000;
+/// Entries of `job.cancel` that are kept for workers that read it as a queue.
+pub const CANCELLATIONS_KEPT: usize = 1_000;
 pub const POLL_JOBS_MAX: usize = 10_000;
 pub const REPORT_EVENTS_MAX: usize = 20_000;
 /// Shards of one service; also how many a worker may report.

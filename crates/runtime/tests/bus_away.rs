@@ -12,7 +12,7 @@ use common::{ports, quick, spec, until};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::Status;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 use convoke_core::{Error, JobType, NodeId, QueueName, Result, WorkerId};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings, Handlers, Settings as WorkerSettings, Shutdown, Worker};
 use convoke_runtime::jobs::{Coordinator, Ports};
@@ -38,6 +38,11 @@ impl Bus for Unsteady {
         self.bus.publish(topic, message).await
     }
 
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()> {
+        self.answer()?;
+        self.bus.announce(topic, message, kept).await
+    }
+
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
         self.answer()?;
         self.bus.subscribe(topics).await
@@ -56,6 +61,11 @@ impl Bus for Unsteady {
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         self.answer()?;
         self.bus.backlog(queue, group).await
+    }
+
+    async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
+        self.answer()?;
+        self.bus.readers(queues, group, idle).await
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {

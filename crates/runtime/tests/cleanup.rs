@@ -12,7 +12,7 @@ use common::{failed, one, ports, quick, register, report, spec, until};
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{Event, EventKind};
 use convoke_core::jobs::{Job, JobSpec};
-use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Store, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Store, Subscription};
 use convoke_core::{Epoch, NodeId, Result};
 use convoke_runtime::jobs::{Coordinator, Ports};
 use parking_lot::Mutex;
@@ -85,6 +85,10 @@ impl Bus for Eventful {
         self.bus.publish(topic, message).await
     }
 
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()> {
+        self.bus.announce(topic, message, kept).await
+    }
+
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
         self.bus.subscribe(topics).await
     }
@@ -99,6 +103,10 @@ impl Bus for Eventful {
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         self.bus.backlog(queue, group).await
+    }
+
+    async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
+        self.bus.readers(queues, group, idle).await
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {

@@ -198,6 +198,93 @@ async fn a_node_that_drains_hands_every_run_over_and_goes_cleanly() {
     second.stop().await;
 }
 
+fn as_orchestrix() -> Settings {
+    Settings { bus_format: wire::seed::Format::Orchestrix, ..settings() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_with_and_without_the_format_of_orchestrix_hand_runs_over_to_each_other() {
+    for (former, next) in [(as_orchestrix(), settings()), (settings(), as_orchestrix())] {
+        let ports = fleet();
+        let first = join(&ports, "a", former).await;
+        let (worker, runs) = run_jobs(&ports, &first, 5).await;
+        let second = join(&ports, "b", next).await;
+        assert!(first.hand_over().await, "each run was acknowledged");
+        leads(&second).await;
+        first.stop().await;
+        for run in &runs {
+            owned_by(&second, run.job_id, "b").await;
+            worker.say(run, StatusKind::Completed).await;
+            until(&second, run.job_id, |job| job.status == Status::Completed).await;
+        }
+        second.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_format_of_orchestrix_its_own_keys_are_on_the_channels() {
+    let ports = fleet();
+    let channels = Channels::new("convoke");
+    let mut beats = ports.bus.subscribe(&[channels.coordinator_heartbeat()]).await.expect("subscribed");
+    let assigned = ports.bus.consumer(&channels.assigned(), "watchers", "x").await.expect("a consumer");
+    let offers = ports.bus.consumer(&channels.handoff(), "watchers", "x").await.expect("a consumer");
+    let first = join(&ports, "a", as_orchestrix()).await;
+    let (_, runs) = run_jobs(&ports, &first, 2).await;
+    let second = join(&ports, "b", as_orchestrix()).await;
+    let mut acks = ports.bus.subscribe(&[channels.handoff_ack(&node("a"))]).await.expect("subscribed");
+    assert!(first.hand_over().await);
+    let json = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).expect("JSON");
+    let beat = json(&beats.next().await.expect("a beat").expect("none was missed").body);
+    assert_eq!((&beat["NodeId"], beat["JobCount"].as_u64()), (&serde_json::json!("a"), Some(0)));
+    assert!(beat["Timestamp"].is_string() && beat.get("nodeId").is_none(), "{beat}");
+    for _ in &runs {
+        let entry = json(&assigned.take(1).await.expect("an entry")[0].body);
+        let run = runs.iter().find(|run| entry["JobId"] == run.job_id.to_string()).expect("one of the runs");
+        assert_eq!(entry["HistoryId"], run.execution_id.to_string());
+        let offer = json(&offers.take(1).await.expect("an entry")[0].body);
+        assert_eq!(offer["Reason"], "Shutdown", "{offer}");
+        let ack = json(&acks.next().await.expect("an ack").expect("none was missed").body);
+        assert_eq!(ack["NewOwner"], "b", "{ack}");
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_that_names_no_owner_takes_nothing_from_one_that_lives_and_all_from_one_that_gave_up() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    let (_, runs) = run_jobs(&ports, &first, 1).await;
+    let second = join(&ports, "b", settings()).await;
+    let job = runs[0].job_id;
+    let channel = Channels::new("convoke").handoff();
+    let offer = || async {
+        let offer = format!(r#"{{"JobId":"{job}","Reason":"NodeCrash"}}"#);
+        ports.bus.push(vec![(channel.clone(), offer.into())]).await.expect("pushed");
+        while ports.bus.backlog(&channel, "coordinators").await.expect("backlog") > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    for _ in 0..10 {
+        offer().await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let shown = second.job(job, None).await.expect("it is there");
+    assert_eq!((shown.owner_node, shown.ownership), (Some(node("a")), Ownership::Owned), "its owner lives");
+    let orphan = convoke_core::ports::store::Reassign {
+        job,
+        execution: runs[0].execution_id,
+        from: node("a"),
+        to: convoke_core::ports::store::Handover::Orphan,
+    };
+    ports.store.reassign(vec![orphan]).await.expect("reassigned");
+    while second.job(job, None).await.expect("it is there").ownership != Ownership::Owned {
+        offer().await;
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_said_while_a_run_changes_hands_is_recorded_once() {
     let ports = fleet();
@@ -359,7 +446,7 @@ impl Puppet {
 
     async fn acknowledge(&self, offer: &Handoff) {
         let ack = HandoffAck { v: V1, job_id: offer.job_id, new_owner: node("puppet") };
-        let topic = self.channels.handoff_ack(&offer.from_node);
+        let topic = self.channels.handoff_ack(offer.from_node.as_ref().expect("it says who offers"));
         self.bus.publish(&topic, wire::encode(&ack)).await.expect("published");
     }
 }
@@ -373,7 +460,10 @@ async fn an_offer_that_is_not_acknowledged_is_made_again_until_it_is() {
     let answers = async {
         for tries in 1..=3 {
             let offer = puppet.next().await;
-            assert_eq!((offer.tries, offer.reason, &offer.from_node), (tries, HandoffReason::Shutdown, &node("a")));
+            assert_eq!(
+                (offer.tries, offer.reason, offer.from_node.as_ref()),
+                (tries, HandoffReason::Shutdown, Some(&node("a")))
+            );
             if tries == 3 {
                 puppet.acknowledge(&offer).await;
             }

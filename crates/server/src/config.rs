@@ -18,6 +18,7 @@ pub use sections::*;
 
 use convoke::connect;
 use convoke::mesh::MeshSettings;
+use convoke_core::jobs::wire::seed::Format;
 use convoke_runtime::jobs::Settings;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,7 @@ impl Config {
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.bus_prefix.clone_from(&self.bus.prefix);
+        settings.bus_format = if self.bus.seed_format { Format::Orchestrix } else { Format::Convoke };
         settings.cluster.heartbeat_interval = self.cluster.heartbeat_interval;
         settings.cluster.dead_node_timeout = self.cluster.dead_node_timeout;
         settings.cluster.lease_duration = self.cluster.lease_duration;

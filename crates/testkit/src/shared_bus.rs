@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
-use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 
 pub struct SharedBus(pub Arc<dyn Bus>);
 
@@ -17,6 +17,10 @@ pub struct SharedBus(pub Arc<dyn Bus>);
 impl Bus for SharedBus {
     async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
         self.0.publish(topic, message).await
+    }
+
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()> {
+        self.0.announce(topic, message, kept).await
     }
 
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
@@ -33,6 +37,10 @@ impl Bus for SharedBus {
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         self.0.backlog(queue, group).await
+    }
+
+    async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
+        self.0.readers(queues, group, idle).await
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {

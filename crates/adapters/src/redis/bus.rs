@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 use redis::Value;
 
 use super::consumer::RedisConsumer;
@@ -19,6 +19,7 @@ use super::failure::{Intent, senseless};
 use super::line::Line;
 use super::member::{Member, PoisonShelf};
 use super::multiplex::RedisMultiplex;
+use super::readers::{consumer_name, group_readers};
 use super::script::Script;
 use super::sizing::EntrySizes;
 use super::switchboard::Switchboard;
@@ -31,6 +32,12 @@ const DELIVERIES_MAX: u32 = 16;
 const BACKLOG_COUNTED_MAX: &str = "10000";
 /// Bounds one script's time on the server, where everybody waits for it.
 const TIDY_MAX: usize = 100;
+/// A member of a group that has nothing and did not read for so long is removed from it.
+const READER_FORGET_MS: &str = "3600000";
+/// So many empty queues are kept while somebody waits in a blocking read, who may wait at one of them.
+const SPARED_MAX: usize = 1_000;
+const READERS_MAX: &str = "1000";
+const _: () = assert!(convoke_core::limits::GROUP_READERS_MAX == 1_000);
 /// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
 const CLOSE_WAIT: Duration = Duration::from_millis(2);
 
@@ -86,6 +93,13 @@ impl Bus for RedisBus {
         Ok(())
     }
 
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()> {
+        let mut pipeline = redis::pipe();
+        pipeline.add_command(entry::add(topic, &message, Some(kept)));
+        pipeline.cmd("PUBLISH").arg(topic).arg(&message[..]);
+        push::check(&self.line, self.line.pipe(Intent::Change, &pipeline).await?, false)
+    }
+
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
         Ok(Box::new(topics::subscribe(&self.switchboard, topics).await?))
     }
@@ -100,8 +114,7 @@ impl Bus for RedisBus {
             line: self.line.clone(),
             queue: queue.to_owned(),
             group: group.to_owned(),
-            // Should somebody use a name again after all, what the first was given must not seem to be the second's.
-            name: format!("{name}:{}", uuid::Uuid::now_v7().simple()),
+            name: consumer_name(name),
             held: parking_lot::Mutex::default(),
             has_lost_some: AtomicBool::new(false),
             poison: self.poison.clone(),
@@ -117,6 +130,20 @@ impl Bus for RedisBus {
         let args = [group.as_bytes(), BACKLOG_COUNTED_MAX.as_bytes()];
         let answer = self.line.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
         number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
+    }
+
+    async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
+        let idle_ms = idle.as_millis().to_string();
+        let args = [group.as_bytes(), idle_ms.as_bytes(), READER_FORGET_MS.as_bytes(), READERS_MAX.as_bytes()];
+        let mut all = Vec::with_capacity(queues.len());
+        for part in queues.chunks(TIDY_MAX) {
+            let keys: Vec<&str> = part.iter().map(String::as_str).collect();
+            let answer = self.line.run(Intent::Change, &script::READERS, &keys, &args).await?;
+            let complaint = senseless(WHAT, &answer);
+            let Value::Array(found) = answer else { return Err(complaint) };
+            all.extend(found.into_iter().map(group_readers));
+        }
+        Ok(all)
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {
@@ -157,7 +184,8 @@ impl Bus for RedisBus {
 
     async fn forget_unread(&self, queues: &[String], idle: Duration) -> Result<()> {
         let idle_ms = idle.as_millis().to_string();
-        self.tidy(&script::FORGET, queues, &[idle_ms.as_bytes()]).await
+        let may_spare: &[u8] = if queues.len() <= SPARED_MAX { b"1" } else { b"0" };
+        self.tidy(&script::FORGET, queues, &[idle_ms.as_bytes(), may_spare]).await
     }
 
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {

@@ -9,14 +9,14 @@ use redis::{Cmd, Value};
 
 const FIELD: &str = "data";
 /// About so many of what could not be read are kept to be looked at, the last: whoever writes nonsense must not fill the server.
-const POISON_KEPT: u32 = 10_000;
+pub(super) const POISON_KEPT: usize = 10_000;
 
-/// Appends an entry to a queue.
-pub(super) fn add(queue: &str, body: &[u8], is_poison: bool) -> Cmd {
+/// Appends an entry to a queue, which keeps about the last so many.
+pub(super) fn add(queue: &str, body: &[u8], kept: Option<usize>) -> Cmd {
     let mut add = redis::cmd("XADD");
     add.arg(queue);
-    if is_poison {
-        add.arg("MAXLEN").arg("~").arg(POISON_KEPT);
+    if let Some(kept) = kept {
+        add.arg("MAXLEN").arg("~").arg(kept);
     }
     add.arg("*").arg(FIELD).arg(body);
     add

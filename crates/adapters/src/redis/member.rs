@@ -227,7 +227,7 @@ impl Member {
             let reason = format!("given {} times and never acknowledged", delivery.deliveries);
             warn!(queue = self.queue, id = delivery.id, reason, "an entry is set aside");
             let poison = Poison::of(self.queue.clone(), reason, &delivery.body);
-            let add = entry::add(&self.poison.queue, &wire::encode(&poison), true);
+            let add = entry::add(&self.poison.queue, &wire::encode(&poison), Some(entry::POISON_KEPT));
             // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
             self.line.change(&add).await?;
             self.ack(&[delivery.id]).await?;

@@ -22,6 +22,7 @@ mod member;
 mod mesh;
 mod multiplex;
 mod push;
+mod readers;
 mod script;
 mod sizing;
 mod switchboard;

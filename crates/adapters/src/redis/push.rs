@@ -47,7 +47,7 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
     let (poison, mut rung) = (channels.poison(), HashSet::new());
     let (mut status, mut logs) = (Vec::<JobId>::new(), Vec::<JobId>::new());
     for (queue, body) in entries {
-        pipeline.add_command(entry::add(queue, body, *queue == poison));
+        pipeline.add_command(entry::add(queue, body, (*queue == poison).then_some(entry::POISON_KEPT)));
         match channels.job_of(queue) {
             // Neighbours of one job are common, and a double costs no more than a look.
             Some((job, JobChannel::Status)) if status.last() != Some(&job) => status.push(job),
@@ -69,7 +69,7 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
 }
 
 /// The first refusal, if any. Where others of the batch went well, nobody can say that nothing happened.
-fn check(line: &Line, answers: Vec<Value>, is_part: bool) -> Result<()> {
+pub(super) fn check(line: &Line, answers: Vec<Value>, is_part: bool) -> Result<()> {
     let count = answers.len();
     let mut refusals = answers.into_iter().filter_map(|answer| answer.extract_error().err()).peekable();
     if refusals.peek().is_none() {

@@ -64,6 +64,7 @@ scripts! {
     MESH_SWEEP = "mesh/sweep",
     PART = "part",
     READ = "read",
+    READERS = "readers" after "named",
     RENEW = "renew",
     RESIGN = "resign",
     ROSTER = "roster",

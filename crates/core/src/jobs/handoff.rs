@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::job::Ownership;
 use super::wire::RunRef;
 use crate::ids::{JobId, NodeId};
 
@@ -39,6 +40,15 @@ impl Default for HandoffSettings {
             orphan_wait: Duration::from_secs(30),
             hard_timeout: Duration::from_secs(60),
         }
+    }
+}
+
+/// Returns whether a run may be taken on an offer that does not name its owner, as those of Orchestrix do not: if the owner
+/// offered it, left it, or is silent for as long as a dead node is.
+pub const fn may_take_unnamed(ownership: Ownership, is_owner_silent: bool) -> bool {
+    match ownership {
+        Ownership::HandingOff | Ownership::OrphanPending | Ownership::Unowned => true,
+        Ownership::Owned => is_owner_silent,
     }
 }
 

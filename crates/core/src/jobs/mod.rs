@@ -18,6 +18,8 @@ pub mod liveness;
 pub mod priority;
 pub mod queue;
 pub mod rate_limit;
+pub mod readers;
+pub mod rejections;
 pub mod retention;
 pub mod retry;
 pub mod run;

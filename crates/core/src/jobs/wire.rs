@@ -3,6 +3,13 @@
 //! A message without `v` is taken for version 1; one of another version is not read. Fields that are not known are passed over,
 //! so that a newer node can say more without a new version; except in an enqueue, where a misspelt field would be a
 //! wish that nobody hears.
+//!
+//! Messages that processes of other makers send are also read with keys in PascalCase, as Orchestrix writes them. There
+//! `HistoryId` is the execution id and `Timestamp` is `at`. [`seed`] writes them so.
+
+mod heartbeat;
+mod nodes;
+pub mod seed;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +27,12 @@ use super::spec::JobSpec;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use crate::json::Json;
 use crate::limits::POISON_BODY_BYTES_MAX;
+
+pub use heartbeat::{WorkerHeartbeat, WorkerState};
+pub use nodes::{
+    Assigned, CoordinatorHeartbeat, DrainRequest, Handoff, HandoffAck, HandoffReason, NodeRole, NodeState, RunRef,
+    Taken,
+};
 
 /// The version of all messages below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,7 +76,15 @@ impl<'de> Deserialize<'de> for Enqueue {
         use serde::de::Error;
         // Flattening would buffer the arguments, lose their text and let unknown fields pass; so the version is taken
         // out and the rest is read as what it is.
-        let mut fields = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        let given = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        let mut fields = BTreeMap::new();
+        for (name, value) in given {
+            let name = seed::key_read(name);
+            if fields.contains_key(&name) {
+                return Err(D::Error::custom(format!("duplicate field `{name}`")));
+            }
+            fields.insert(name, value);
+        }
         if let Some(v) = fields.remove("v") {
             serde_json::from_str::<V1>(v.get()).map_err(D::Error::custom)?;
         }
@@ -82,38 +103,29 @@ impl<'de> Deserialize<'de> for Enqueue {
 pub struct Dispatch {
     #[serde(default)]
     pub v: V1,
+    #[serde(alias = "JobId")]
     pub job_id: JobId,
+    #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", alias = "Type")]
     pub job_type: JobType,
+    #[serde(alias = "Queue")]
     pub queue: QueueName,
+    #[serde(alias = "Args")]
     pub args: Json,
+    #[serde(alias = "Attempt")]
     pub attempt: u32,
+    #[serde(alias = "MaxRetries")]
     pub max_retries: u32,
-    #[serde(with = "crate::duration::option", default)]
+    #[serde(with = "crate::duration::option", default, alias = "Timeout")]
     pub timeout: Option<Duration>,
+    #[serde(alias = "CorrelationId")]
     pub correlation_id: Option<String>,
+    #[serde(alias = "Epoch")]
     pub epoch: Epoch,
     /// That of its queue: a gateway at which many have gathered does not hand out all at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "RateLimit")]
     pub rate_limit: Option<RateLimit>,
-}
-
-/// `job.assigned`: runs whose events look for an owner. One entry carries many.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Assigned {
-    #[serde(default)]
-    pub v: V1,
-    pub epoch: Epoch,
-    pub jobs: Vec<RunRef>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunRef {
-    pub job_id: JobId,
-    pub execution_id: ExecutionId,
 }
 
 /// `job.{id}.status`: what a worker says of its run.
@@ -122,34 +134,46 @@ pub struct RunRef {
 pub struct StatusMessage {
     #[serde(default)]
     pub v: V1,
+    #[serde(alias = "JobId")]
     pub job_id: JobId,
+    #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
+    #[serde(alias = "WorkerId")]
     pub worker_id: WorkerId,
+    #[serde(alias = "Kind")]
     pub kind: StatusKind,
+    #[serde(alias = "At", alias = "Timestamp")]
     pub at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Percent")]
     pub percent: Option<u8>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Message")]
     pub message: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Result")]
     pub result: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Error")]
     pub error: Option<String>,
     /// `failed` only: false where another attempt would be in vain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Retry")]
     pub retry: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StatusKind {
+    #[serde(alias = "Started")]
     Started,
+    #[serde(alias = "Progress")]
     Progress,
+    #[serde(alias = "Completed")]
     Completed,
+    #[serde(alias = "Failed")]
     Failed,
+    #[serde(alias = "TimedOut")]
     TimedOut,
+    #[serde(alias = "Cancelled")]
     Cancelled,
     /// Given back unfinished by a worker that drains.
+    #[serde(alias = "Released")]
     Released,
 }
 
@@ -159,12 +183,17 @@ pub enum StatusKind {
 pub struct LogMessage {
     #[serde(default)]
     pub v: V1,
+    #[serde(alias = "JobId")]
     pub job_id: JobId,
+    #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
+    #[serde(alias = "Seq")]
     pub seq: u64,
+    #[serde(alias = "At", alias = "Timestamp")]
     pub at: Timestamp,
-    #[serde(default)]
+    #[serde(default, alias = "Level")]
     pub level: LogLevel,
+    #[serde(alias = "Message")]
     pub message: String,
 }
 
@@ -174,161 +203,12 @@ pub struct LogMessage {
 pub struct Cancel {
     #[serde(default)]
     pub v: V1,
+    #[serde(alias = "JobId")]
     pub job_id: JobId,
+    #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
+    #[serde(alias = "Reason")]
     pub reason: Option<String>,
-}
-
-/// `job.handoff`: a job that looks for a new owner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Handoff {
-    #[serde(default)]
-    pub v: V1,
-    pub job_id: JobId,
-    pub execution_id: ExecutionId,
-    pub from_node: NodeId,
-    pub reason: HandoffReason,
-    pub tries: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum HandoffReason {
-    Shutdown,
-    NodeCrash,
-    Rebalance,
-    Orphan,
-}
-
-impl HandoffReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            HandoffReason::Shutdown => "shutdown",
-            HandoffReason::NodeCrash => "nodeCrash",
-            HandoffReason::Rebalance => "rebalance",
-            HandoffReason::Orphan => "orphan",
-        }
-    }
-}
-
-/// `job.handoff.ack.{nodeId}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HandoffAck {
-    #[serde(default)]
-    pub v: V1,
-    pub job_id: JobId,
-    pub new_owner: NodeId,
-}
-
-/// `job.taken`: runs that a node's gateway handed out, and so owns.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Taken {
-    #[serde(default)]
-    pub v: V1,
-    pub node_id: NodeId,
-    pub executions: Vec<ExecutionId>,
-}
-
-/// `coordinator.heartbeat`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CoordinatorHeartbeat {
-    #[serde(default)]
-    pub v: V1,
-    pub node_id: NodeId,
-    pub job_count: u64,
-    pub state: NodeState,
-    pub role: NodeRole,
-    pub epoch: Epoch,
-    pub at: Timestamp,
-    /// How often workers are to beat. Workers on the bus follow what the leader says.
-    #[serde(with = "crate::duration::option", default, skip_serializing_if = "Option::is_none")]
-    pub worker_heartbeat_interval: Option<Duration>,
-    /// After how long a silent worker is dead.
-    #[serde(with = "crate::duration::option", default, skip_serializing_if = "Option::is_none")]
-    pub worker_stale_after: Option<Duration>,
-}
-
-/// `coordinator.drain`: the node is to hand its runs over and exit, as on SIGTERM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DrainRequest {
-    #[serde(default)]
-    pub v: V1,
-    pub node_id: NodeId,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum NodeState {
-    Active,
-    /// Silent for longer than a heartbeat may take, as the node that shows it has observed. Never stored, never sent.
-    Suspect,
-    Draining,
-    /// Silent for too long: the leader has given its runs to others.
-    Dead,
-    /// It handed its runs over and went.
-    Left,
-}
-
-impl NodeState {
-    /// Whether the node is no longer part of the cluster.
-    pub const fn is_gone(self) -> bool {
-        matches!(self, NodeState::Dead | NodeState::Left)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum NodeRole {
-    Leader,
-    Follower,
-}
-
-/// `worker.heartbeat`: also sent at once when a worker's free slots change, for the leader's dispatch window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkerHeartbeat {
-    #[serde(default)]
-    pub v: V1,
-    pub worker_id: WorkerId,
-    pub queues: Vec<QueueName>,
-    pub running: u32,
-    pub free: u32,
-    pub state: WorkerState,
-    pub at: Timestamp,
-    /// For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// How many it runs at once; `running` and `free` together where it does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub concurrency: Option<u32>,
-    /// The node whose gateway it speaks to, which sends this for it. A worker that speaks the bus has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub via: Option<NodeId>,
-    /// All that it has. A run that two of these do not name is lost. A heartbeat that only tells of slots may leave it out;
-    /// with `running` 0 that is an empty list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub executions: Option<Vec<ExecutionId>>,
-}
-
-impl WorkerHeartbeat {
-    /// How many it runs at once.
-    pub fn slots(&self) -> u32 {
-        self.concurrency.unwrap_or_else(|| self.running.saturating_add(self.free))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WorkerState {
-    Active,
-    Draining,
-    /// Left, or declared dead: its slots are gone.
-    Gone,
 }
 
 /// `job.ready`: a hint to the leader.
@@ -409,9 +289,10 @@ pub struct Bell {
     #[serde(default)]
     pub v: V1,
     /// Those whose status channel has.
+    #[serde(alias = "Jobs")]
     pub jobs: Vec<JobId>,
     /// Those whose logs have. Where it is missing, whoever rang made no difference: `jobs` may have new logs as well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Logs")]
     pub logs: Option<Vec<JobId>>,
 }
 

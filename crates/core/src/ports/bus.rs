@@ -15,6 +15,9 @@ use crate::error::Result;
 #[async_trait]
 pub trait Bus: Send + Sync {
     async fn publish(&self, topic: &str, message: Bytes) -> Result<()>;
+    /// Publishes a message and appends it to a queue of the topic's name, which keeps about the last `kept` entries whoever read
+    /// them: for readers that know queues only.
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()>;
     /// From when it returns, every message published to one of `topics` arrives, unless the subscriber is too slow.
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>>;
 
@@ -25,6 +28,10 @@ pub trait Bus: Send + Sync {
     async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>>;
     /// How many entries of `queue` no consumer of `group` has been given yet: all it holds where there is no such group.
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64>;
+    /// Returns, of each of `queues`, who reads it as a member of `group`, and nothing of a queue that has no such group. At most
+    /// [`GROUP_READERS_MAX`](crate::limits::GROUP_READERS_MAX) of a queue, without those that have nothing pending and did not
+    /// read for `idle`; members that have nothing and did not read for an hour may be forgotten.
+    async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>>;
     /// One reader for many queues.
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>>;
 
@@ -53,6 +60,28 @@ pub trait Bus: Send + Sync {
     fn is_in_process(&self) -> bool {
         false
     }
+}
+
+/// Who reads a queue as a member of one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueReaders {
+    pub readers: Vec<GroupReader>,
+    /// Somebody who is no [`Consumer`] may wait for an entry of this queue without being listed: the backend knows of readers
+    /// that wait, but not where.
+    pub is_awaited: bool,
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupReader {
+    /// That of a [`Consumer`] begins with the name it joined under.
+    pub name: String,
+    /// How long ago it last read, by the backend's clock. A backend may not count reads that found nothing.
+    pub idle: Duration,
+    /// Entries that it was given and has not acknowledged.
+    pub pending: u64,
+    /// It joined by [`Bus::consumer`], in this process or another.
+    pub is_consumer: bool,
 }
 
 /// The last entry of a queue at some moment.

@@ -7,7 +7,7 @@ pub mod mesh;
 pub mod router;
 pub mod store;
 
-pub use bus::{Bus, Consumer, Delivery, Entry, Message, Multiplex, QueueEnd, Subscription};
+pub use bus::{Bus, Consumer, Delivery, Entry, GroupReader, Message, Multiplex, QueueEnd, QueueReaders, Subscription};
 pub use clock::Clock;
 pub use leases::Leases;
 pub use mesh::{Membership, MeshInbox, MeshLink};

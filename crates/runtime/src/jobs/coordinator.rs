@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_core::election::{self, BreakerStatus, Metrics, Moment};
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
-use convoke_core::jobs::wire::{self, Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, NodeState, V1};
+use convoke_core::jobs::wire::{Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, NodeState, V1};
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::ports::{Clock, Store};
 use convoke_core::{Epoch, Invalid, NodeId, Result};
@@ -366,13 +366,14 @@ async fn beat(node: &Node) -> Result<()> {
         node_id: node.id.clone(),
         job_count,
         state,
-        role,
+        role: Some(role),
         epoch,
         at: now,
         worker_heartbeat_interval: Some(node.settings.worker.heartbeat_interval),
         worker_stale_after: Some(node.settings.worker.stale_after),
     };
-    let published = node.bus().publish(&node.channels.coordinator_heartbeat(), wire::encode(&message)).await;
+    let body = node.settings.bus_format.encode(&message);
+    let published = node.bus().publish(&node.channels.coordinator_heartbeat(), body).await;
     node.bus_reach.note(published, node.now())?;
     node.outages.succeeded("bus");
     let record = NodeRecord {

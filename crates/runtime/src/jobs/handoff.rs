@@ -1,6 +1,6 @@
 //! Runs looking for another owner, as they are put on `job.handoff`.
 
-use convoke_core::jobs::wire::{self, Handoff, HandoffReason, RunRef, V1};
+use convoke_core::jobs::wire::{Handoff, HandoffReason, RunRef, V1};
 use convoke_core::{NodeId, Result};
 
 use super::node::Node;
@@ -22,7 +22,9 @@ pub async fn publish(node: &Node, offers: Vec<Offer>) -> Result<()> {
     }
     let queue = node.channels.handoff();
     let entries = offers.into_iter().map(|Offer { run: RunRef { job_id, execution_id }, from_node, reason, tries }| {
-        (queue.clone(), wire::encode(&Handoff { v: V1, job_id, execution_id, from_node, reason, tries }))
+        let (execution_id, from_node) = (Some(execution_id), Some(from_node));
+        let offer = Handoff { v: V1, job_id, execution_id, from_node, reason, tries };
+        (queue.clone(), node.settings.bus_format.encode(&offer))
     });
     node.bus().push(entries.collect()).await
 }

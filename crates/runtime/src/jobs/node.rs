@@ -7,6 +7,7 @@ use std::time::Duration;
 use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
+use convoke_core::jobs::rejections::Rejections;
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
@@ -23,7 +24,7 @@ use super::follower::{Claims, Peers};
 use super::gateway::{Pace, Sessions};
 use super::health::Health;
 use super::hints::Hints;
-use super::leader::BusWorkers;
+use super::leader::{BusWorkers, GroupReaders};
 use super::neighbours::Neighbours;
 use super::reach::Backend;
 use super::settings::Settings;
@@ -62,6 +63,7 @@ pub struct Node {
     pub job_channels: Arc<dyn Multiplex>,
     pub sessions: Sessions,
     pub bus_workers: BusWorkers,
+    pub group_readers: GroupReaders,
     pub hints: Hints,
     pub waiters: Waiters,
     pub cache: Cache,
@@ -74,6 +76,8 @@ pub struct Node {
     pub outages: Arc<Outages>,
     /// Lines about single jobs.
     pub job_lines: LineRate,
+    /// Messages that were rejected and logged.
+    pub rejections: Mutex<Rejections>,
     pub store_reach: Backend,
     pub bus_reach: Backend,
     pub health: Health,
@@ -132,6 +136,7 @@ impl Node {
             client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
             outages: Arc::new(outages),
             job_lines: LineRate::new("jobs"),
+            rejections: Mutex::default(),
             job_channels: ports.bus.multiplex().await?.into(),
             channels: Channels::new(settings.bus_prefix.clone()),
             started_at: now,
@@ -139,6 +144,7 @@ impl Node {
             peers: Peers::new(&settings.cluster),
             sessions: Sessions::default(),
             bus_workers: BusWorkers::default(),
+            group_readers: GroupReaders::new(settings.worker.stale_after),
             hints: Hints::default(),
             waiters: Waiters::default(),
             cache: Cache::new(&settings.bus_prefix, &settings.cache),

@@ -7,6 +7,7 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::event::Happening;
 use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
+use convoke_core::limits::CANCELLATIONS_KEPT;
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{JobId, Result};
 use tracing::{debug, warn};
@@ -52,7 +53,9 @@ pub async fn judge(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result
 pub async fn tell_worker(node: &Node, cancel: Cancel) {
     // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
     node.sessions.cancel(cancel.execution_id);
-    if let Err(error) = node.bus().publish(&node.channels.cancel(), wire::encode(&cancel)).await {
+    // On the topic, and on a queue of its name for workers that know queues only.
+    let announced = node.bus().announce(&node.channels.cancel(), wire::encode(&cancel), CANCELLATIONS_KEPT).await;
+    if let Err(error) = announced {
         debug!(%error, job = %cancel.job_id, "announcing a cancellation failed");
     }
 }

@@ -6,12 +6,15 @@ use convoke_core::Invalid;
 use convoke_core::election::{self, certain_for};
 use convoke_core::jobs::JobDefaults;
 use convoke_core::jobs::handoff::HandoffSettings;
+use convoke_core::jobs::wire::seed::Format;
 use convoke_core::limits::RETRIES_MAX;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Before every channel's name.
     pub bus_prefix: String,
+    /// How messages between coordinators are written. Both formats are read.
+    pub bus_format: Format,
     pub cluster: ClusterSettings,
     pub channels: ChannelSettings,
     pub cache: CacheSettings,
@@ -73,6 +76,7 @@ impl Default for Settings {
         let seconds = Duration::from_secs;
         Settings {
             bus_prefix: "convoke".into(),
+            bus_format: Format::default(),
             cluster: ClusterSettings {
                 heartbeat_interval: seconds(10),
                 dead_node_timeout: seconds(30),

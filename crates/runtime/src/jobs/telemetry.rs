@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_core::jobs::Status;
+use convoke_core::jobs::rejections::producer_of;
 use convoke_core::jobs::wire::{self, Poison};
 use convoke_core::ports::store::Change;
 use convoke_core::{Error, JobType, QueueName, Result};
@@ -195,16 +196,22 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
     answer
 }
 
-/// Sets aside a message that cannot be read, with the reason. It is counted and never retried.
+/// Sets aside a message that cannot be read, with the reason. It is counted and never retried, and the first of its
+/// producer, kind and reason is logged.
 pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
-    if node.job_lines.admits() {
-        warn!(channel, %error, "message rejected");
-    }
     let kind = node.channels.kind_of(&channel).to_owned();
+    log_rejection(node, &kind, &producer_of(&body), &error.to_string());
     counter!("convoke_bus_poison_total", "channel" => kind).increment(1);
     let poison = Poison::of(channel, error, &body);
     if let Err(error) = node.bus().push(vec![(node.channels.poison(), wire::encode(&poison))]).await {
         node.outages.failed("poison", &error);
+    }
+}
+
+/// Logs that a message of a producer was rejected, unless that was logged before.
+pub fn log_rejection(node: &Node, kind: &str, producer: &str, error: &str) {
+    if node.rejections.lock().is_first(kind, producer, error) && node.job_lines.admits() {
+        warn!(channel = kind, producer, error, "message rejected: further ones like it are only counted");
     }
 }
 

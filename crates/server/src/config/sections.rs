@@ -58,6 +58,8 @@ sections! {
         url: String = "memory:".into(),
         /// Before every channel's name.
         prefix: String = "convoke".into(),
+        /// Nodes write messages to each other as Orchestrix does.
+        seed_format: bool = false,
     }
     Leases {
         /// Absent: the store's, or the bus's where the store is memory.

@@ -76,6 +76,86 @@ async fn nonsense_is_counted_by_the_kind_of_its_channel() {
     settle("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
 }
 
+/// It sends no heartbeats, announces nothing and writes its keys in PascalCase.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_reads_its_queue_is_given_every_job_and_is_listed() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
+    let reader = fleet.bus_reader("reader-1", "read").await;
+    let jobs = vec![json!({ "type": "plain", "queue": "read" }); JOBS];
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    let shown = eventually("that it is listed", || async {
+        let workers = fleet.any().read("/v1/workers").await;
+        workers["workers"].as_array()?.iter().find(|worker| worker["workerId"] == "reader-1").cloned()
+    })
+    .await;
+    assert_eq!((&shown["name"], &shown["concurrency"]), (&json!("reader-1 (reader)"), &json!(10)), "{shown}");
+    assert_eq!((&shown["queues"], &shown["via"]), (&json!(["read"]), &json!(null)), "{shown}");
+    completed(&fleet, "read", JOBS).await;
+    assert_eq!(reader.completed(), JOBS, "each once");
+    let of_it = fleet.any().read("/v1/jobs?queue=read&limit=100").await;
+    for job in of_it["jobs"].as_array().expect("jobs") {
+        assert_eq!((&job["workerId"], &job["attempt"]), (&json!("reader-1"), &json!(1)), "{job}");
+    }
+}
+
+/// The seed of such workers calls `job.cancel` a queue: one that knows no topics reads it as such.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_is_also_on_a_queue_of_the_topics_name() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let worker = fleet.bus_worker("holder", "held", 1).await;
+    let job = json!({ "type": "plain", "queue": "held" });
+    let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+    let id = job["id"].as_str().expect("an id").to_owned();
+    let execution = eventually("a run", || async { worker.held().keys().next().cloned() }).await;
+    let cancel = format!("/v1/jobs/{id}/cancel");
+    fleet.any().post(&cancel, json!({ "reason": "enough" })).await.expect("an answer").expect(200);
+    let channel = format!("{}.job.cancel", fleet.prefix());
+    let kept: Vec<(String, Vec<String>)> = eventually("the cancellation", || async {
+        let kept: Vec<(String, Vec<String>)> = fleet.ask_bus(&["XRANGE", &channel, "-", "+"]).await;
+        (!kept.is_empty()).then_some(kept)
+    })
+    .await;
+    assert_eq!((kept.len(), kept[0].1[0].as_str()), (1, "data"));
+    let message: serde_json::Value = serde_json::from_str(&kept[0].1[1]).expect("JSON");
+    assert_eq!(message, json!({ "v": 1, "jobId": id, "executionId": execution, "reason": "enough" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_of_messages_that_cannot_be_read_is_logged_once_with_what_is_missing() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
+    let topic = format!("{}.worker.heartbeat", fleet.prefix());
+    for n in 0..20 {
+        let beat = json!({ "workerId": "hasty", "at": "x".repeat(n) }).to_string();
+        fleet.ask_bus::<()>(&["PUBLISH", &topic, &beat.replace("\"at\"", "\"since\"")]).await;
+    }
+    let counted = async || fleet.metric("convoke_bus_poison_total", &["channel=\"worker.heartbeat\""]).await;
+    settle("messages that were set aside", 20.0, counted).await;
+    let lines = fleet.member(0).said();
+    let about: Vec<&String> = lines.iter().filter(|line| line.contains("message rejected")).collect();
+    assert_eq!(about.len(), 1, "{about:?}");
+    assert!(about[0].contains("hasty") && about[0].contains("missing field `queues`"), "{about:?}");
+}
+
+/// Nodes of one cluster need not write alike: each reads both shapes.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_write_as_orchestrix_does_and_nodes_that_do_not_take_runs_over_from_each_other() {
+    let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2);
+    let mut fleet = fleet.set_on("node-1", "bus.seed_format", "true").start().await;
+    for index in [0, 1] {
+        let queue = format!("held-{index}");
+        let worker = fleet.bus_worker(&queue, &queue, 10).await;
+        let jobs = vec![json!({ "type": "plain", "queue": queue }); 10];
+        fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+        eventually("all runs", || async { (worker.held().len() == 10).then_some(()) }).await;
+        assert!(fleet.terminate(index).await.success(), "it hands its runs over");
+        worker.let_go();
+        completed(&fleet, &queue, 10).await;
+        fleet.restart(index).await;
+        fleet.settled().await;
+    }
+    assert_eq!(fleet.metric("convoke_bus_poison_total", &[]).await, 0.0, "every message was read");
+}
+
 /// Has jobs run by a worker that deletes nothing. Their channel.
 async fn acknowledge_all(fleet: &Fleet) -> String {
     let worker = fleet.bus_worker("foreign", "plain", 2).await;

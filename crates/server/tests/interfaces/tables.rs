@@ -118,7 +118,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 69] = [
+pub const KEYS: [(Capability, &str, &str); 70] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
@@ -128,6 +128,7 @@ pub const KEYS: [(Capability, &str, &str); 69] = [
     (Jobs, "store.url", "sqlite:convoke.db"),
     (Jobs, "bus.url", "memory:"),
     (Jobs, "bus.prefix", "convoke"),
+    (Cluster, "bus.seed_format", "false"),
     (Jobs, "leases.url", ""),
     (Jobs, "cluster.heartbeat_interval", "10s"),
     (Jobs, "cluster.dead_node_timeout", "30s"),

@@ -11,6 +11,7 @@ use std::process::ExitStatus;
 
 use serde_json::Value;
 
+use super::bus_reader::BusReader;
 use super::bus_worker::BusWorker;
 use super::chronicler::Chronicler;
 use super::gateway::{GatewayWorker, Plan};
@@ -300,6 +301,11 @@ impl Fleet {
     /// Starts a worker that speaks the bus, past every proxy.
     pub async fn bus_worker(&self, id: &str, queue: &str, concurrency: usize) -> BusWorker {
         BusWorker::start(&self.bus_url(), self.prefix(), id, queue, concurrency).await
+    }
+
+    /// Starts a worker that only reads its queue, past every proxy.
+    pub async fn bus_reader(&self, name: &str, queue: &str) -> BusReader {
+        BusReader::start(&self.bus_url(), self.prefix(), name, queue).await
     }
 
     /// Registers a node that is none and does as `takes` says with what it is offered.

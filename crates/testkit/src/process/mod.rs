@@ -4,6 +4,7 @@
 //! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
 //! test that fails prints what its processes said.
 
+mod bus_reader;
 mod bus_worker;
 mod chronicler;
 mod cli;
@@ -26,6 +27,7 @@ mod s3_worker;
 mod sse;
 mod zmtp;
 
+pub use bus_reader::BusReader;
 pub use bus_worker::BusWorker;
 pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};

@@ -24,10 +24,10 @@ pub(super) struct MemoryConsumer {
 }
 
 impl MemoryConsumer {
-    pub(super) fn join(queues: Arc<Mutex<Queues>>, queue: &str, group: &str) -> Self {
+    pub(super) fn join(queues: Arc<Mutex<Queues>>, queue: &str, group: &str, name: &str) -> Self {
         let mut locked = queues.lock();
         let number = locked.number();
-        let bell = locked.open(queue).join(group, number);
+        let bell = locked.open(queue).join(group, number, name, Instant::now());
         drop(locked);
         let left = AtomicBool::new(false);
         MemoryConsumer { queues, queue: queue.into(), group: group.into(), number, bell, left }
@@ -51,6 +51,7 @@ impl MemoryConsumer {
     fn take_waiting(&self, max: usize) -> Vec<Delivery> {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.by_name.get_mut(self.queue.as_str()) else { return Vec::new() };
+        queue.saw(&self.group, self.number, Instant::now());
         if !queue.group(&self.group).is_some_and(|group| group.has_member(self.number) && group.has_waiting()) {
             return Vec::new();
         }

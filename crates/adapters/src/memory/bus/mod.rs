@@ -18,9 +18,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::Result;
-use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, Subscription};
+use convoke_core::limits::GROUP_READERS_MAX;
+use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use consumer::MemoryConsumer;
 use multiplex::{MemoryMultiplex, Ready};
@@ -103,6 +105,19 @@ impl Bus for MemoryBus {
         Ok(())
     }
 
+    async fn announce(&self, topic: &str, message: Bytes, kept: usize) -> Result<()> {
+        let mut bells = Vec::new();
+        {
+            let mut queues = self.queues.lock();
+            queues.append(topic, std::iter::once(message.clone()), &mut bells);
+            if let Some(queue) = queues.by_name.get_mut(topic) {
+                queue.keep_last(kept);
+            }
+        }
+        bells.iter().for_each(|bell| bell.notify_one());
+        self.publish(topic, message).await
+    }
+
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
         Ok(Box::new(topics::subscribe(&self.topics, topics)))
     }
@@ -122,13 +137,24 @@ impl Bus for MemoryBus {
         Ok(())
     }
 
-    async fn consumer(&self, queue: &str, group: &str, _name: &str) -> Result<Box<dyn Consumer>> {
-        // Names tell consumers apart for those who share a backend; here each call makes one that is like no other.
-        Ok(Box::new(MemoryConsumer::join(self.queues.clone(), queue, group)))
+    async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>> {
+        Ok(Box::new(MemoryConsumer::join(self.queues.clone(), queue, group, name)))
     }
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         Ok(self.queues.lock().by_name.get(queue).map_or(0, |queue| queue.backlog(group)))
+    }
+
+    async fn readers(&self, names: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
+        let (queues, now) = (self.queues.lock(), Instant::now());
+        let readers = |name: &String| {
+            let group = queues.by_name.get(name.as_str())?.group(group)?;
+            let mut readers = group.readers(now);
+            readers.retain(|reader| reader.pending > 0 || reader.idle < idle);
+            readers.truncate(GROUP_READERS_MAX);
+            Some(QueueReaders { readers, is_awaited: false })
+        };
+        Ok(names.iter().map(readers).collect())
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {

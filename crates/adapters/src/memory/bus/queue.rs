@@ -5,14 +5,14 @@
 //! The queue's own number is part of every entry's id: the acknowledgement of an entry that was closed away cannot hit one
 //! that came later.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::ByteBudget;
 use convoke_core::limits::TAKE_BYTES_MAX;
-use convoke_core::ports::{Delivery, Entry};
+use convoke_core::ports::{Delivery, Entry, GroupReader};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -41,8 +41,14 @@ pub(super) struct Group {
     /// How many it has not been given.
     waiting: u64,
     pending: BTreeMap<u64, Pending>,
-    members: BTreeSet<u64>,
+    members: BTreeMap<u64, Member>,
     bell: Arc<Notify>,
+}
+
+struct Member {
+    name: Arc<str>,
+    /// When it last read, or joined.
+    seen: Instant,
 }
 
 /// An entry that was given to a consumer and not acknowledged.
@@ -71,7 +77,21 @@ impl Group {
     }
 
     pub(super) fn has_member(&self, consumer: u64) -> bool {
-        self.members.contains(&consumer)
+        self.members.contains_key(&consumer)
+    }
+
+    pub(super) fn readers(&self, now: Instant) -> Vec<GroupReader> {
+        let mut pending: BTreeMap<u64, u64> = BTreeMap::new();
+        for consumer in self.pending.values().filter_map(|pending| pending.consumer) {
+            *pending.entry(consumer).or_default() += 1;
+        }
+        let reader = |(number, member): (&u64, &Member)| GroupReader {
+            name: member.name.to_string(),
+            idle: now.duration_since(member.seen),
+            pending: pending.get(number).copied().unwrap_or(0),
+            is_consumer: true,
+        };
+        self.members.iter().map(reader).collect()
     }
 }
 
@@ -128,7 +148,7 @@ impl Queue {
     }
 
     /// Joins a group, which begins with everything that is held where it is new.
-    pub(super) fn join(&mut self, group: &str, consumer: u64) -> Arc<Notify> {
+    pub(super) fn join(&mut self, group: &str, consumer: u64, name: &str, now: Instant) -> Arc<Notify> {
         let place = match self.groups.iter().position(|known| &*known.name == group) {
             Some(place) => place,
             None => {
@@ -138,14 +158,31 @@ impl Queue {
                     next: self.first,
                     waiting: self.live,
                     pending: BTreeMap::new(),
-                    members: BTreeSet::new(),
+                    members: BTreeMap::new(),
                     bell: Arc::default(),
                 });
                 self.groups.len() - 1
             }
         };
-        self.groups[place].members.insert(consumer);
+        self.groups[place].members.insert(consumer, Member { name: name.into(), seen: now });
         self.groups[place].bell.clone()
+    }
+
+    /// Notes that a member reads.
+    pub(super) fn saw(&mut self, group: &str, consumer: u64, now: Instant) {
+        let group = self.groups.iter_mut().find(|known| &*known.name == group);
+        if let Some(member) = group.and_then(|group| group.members.get_mut(&consumer)) {
+            member.seen = now;
+        }
+    }
+
+    /// Drops all but the last so many entries, for everybody.
+    pub(super) fn keep_last(&mut self, kept: usize) {
+        let end = self.first + self.slots.len().saturating_sub(kept) as u64;
+        for seq in self.first..end {
+            self.drop_entry(seq);
+        }
+        self.trim();
     }
 
     /// Ends a membership. `left`: what it was given can be taken over at once; else its consumer has vanished, and

@@ -1,7 +1,14 @@
 -- Forgets queues that hold nothing, of which nothing is pending in any group, and that no consumer has been heard at for
 -- long. As one step, so that nothing that comes meanwhile goes with its queue.
--- KEYS: the queues. ARGV: after how long (ms) a consumer counts as gone.
+-- KEYS: the queues. ARGV: after how long (ms) a consumer counts as gone, and whether all are kept while somebody waits in a
+-- blocking call: nobody who uses this bus blocks, and Redis does not say at which key somebody else waits.
 local gone_after = tonumber(ARGV[1])
+if ARGV[2] == '1' then
+  local info = redis.pcall('INFO', 'clients')
+  if type(info) == 'string' and tonumber(string.match(info, 'blocked_clients:(%d+)') or 0) > 0 then
+    return 0
+  end
+end
 
 local function is_read(queue, groups)
   for _, info in ipairs(groups) do

@@ -4,12 +4,15 @@
 //! to the job's channels and only then acknowledges to that node. A run that somebody has already, or that is over, is
 //! acknowledged too: an acknowledgement may have been lost, and the node that waits for it need not wait longer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use convoke_core::jobs::wire::{self, Handoff, HandoffAck, HandoffReason, RunRef, V1};
+use convoke_core::jobs::Job;
+use convoke_core::jobs::handoff::may_take_unnamed;
+use convoke_core::jobs::wire::{Handoff, HandoffAck, HandoffReason, RunRef, V1};
 use convoke_core::ports::Delivery;
 use convoke_core::ports::store::{Handover, Reassign, Reassigned};
-use convoke_core::{NodeId, Result};
+use convoke_core::{JobId, NodeId, Result};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,23 +34,24 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
     let mut offers = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
         match serde_json::from_slice::<Handoff>(&delivery.body) {
-            // Its own, taken in the moment in which it began to offer: it will offer it again.
-            Ok(offer) if offer.from_node == node.id && is_given_away(offer.reason) => {}
             Ok(offer) => offers.push(offer),
             Err(error) => telemetry::poison(&node, node.channels.handoff(), delivery.body, &error).await,
         }
     }
+    let mut offers = complete(&node, offers).await?;
+    // Its own, taken in the moment in which it began to offer: it will offer it again.
+    offers.retain(|offer| offer.from != node.id || !is_given_away(offer.reason));
     let changes = offers.iter().map(|offer| Reassign {
-        job: offer.job_id,
-        execution: offer.execution_id,
-        from: offer.from_node.clone(),
+        job: offer.run.job_id,
+        execution: offer.run.execution_id,
+        from: offer.from.clone(),
         to: Handover::Take(node.id.clone()),
     });
     let answers = node.store().reassign(changes.collect()).await?;
     let mut taken = Vec::with_capacity(offers.len());
     let mut acks = Vec::with_capacity(offers.len());
     for (offer, answer) in offers.into_iter().zip(answers) {
-        let run = RunRef { job_id: offer.job_id, execution_id: offer.execution_id };
+        let Offered { run, from, reason } = offer;
         let new_owner = match answer {
             Reassigned::Done => {
                 taken.push(run);
@@ -62,8 +66,8 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
             }
             Reassigned::OwnedBy(None) | Reassigned::Over => node.id.clone(),
         };
-        debug!(job = %offer.job_id, from = %offer.from_node, reason = offer.reason.as_str(), %new_owner, "handoff accepted");
-        acks.push((offer.from_node, HandoffAck { v: V1, job_id: offer.job_id, new_owner }));
+        debug!(job = %run.job_id, %from, reason = reason.as_str(), %new_owner, "handoff accepted");
+        acks.push((from, HandoffAck { v: V1, job_id: run.job_id, new_owner }));
     }
     if !taken.is_empty() {
         info!(runs = taken.len(), "took over runs of another node");
@@ -74,6 +78,39 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
     Ok(())
 }
 
+/// A run and who gives it away.
+struct Offered {
+    run: RunRef,
+    from: NodeId,
+    reason: HandoffReason,
+}
+
+/// Finds in the store what offers leave out: the job's present run, and its present owner. An offer that does not name the
+/// owner does not take a run from one that lives and did not offer it.
+async fn complete(node: &Node, offers: Vec<Handoff>) -> Result<Vec<Offered>> {
+    let is_short = |offer: &&Handoff| offer.execution_id.is_none() || offer.from_node.is_none();
+    let short: Vec<JobId> = offers.iter().filter(is_short).map(|offer| offer.job_id).collect();
+    let stored = if short.is_empty() { Vec::new() } else { node.store().get(&short).await? };
+    let stored: HashMap<JobId, Job> = stored.into_iter().flatten().map(|job| (job.id, job)).collect();
+    let timeout = node.settings.cluster.dead_node_timeout;
+    let complete = |offer: Handoff| {
+        let Handoff { job_id, execution_id, from_node, reason, .. } = offer;
+        if let (Some(execution_id), Some(from)) = (execution_id, &from_node) {
+            return Some(Offered { run: RunRef { job_id, execution_id }, from: from.clone(), reason });
+        }
+        let job = stored.get(&job_id).filter(|job| job.status.is_in_flight())?;
+        let owner = job.owner_node.as_ref();
+        let is_silent = owner.is_none_or(|owner| node.peers.silent_for(owner) > timeout);
+        if from_node.is_none() && !may_take_unnamed(job.ownership, is_silent) {
+            debug!(job = %job_id, reason = reason.as_str(), "handoff passed over: its owner is alive and did not offer it");
+            return None;
+        }
+        let run = RunRef { job_id, execution_id: execution_id.or(job.execution_id)? };
+        Some(Offered { run, from: from_node.or_else(|| owner.cloned()).unwrap_or_else(|| node.id.clone()), reason })
+    };
+    Ok(offers.into_iter().filter_map(complete).collect())
+}
+
 /// Whether the node that offers a run is there to see it through.
 fn is_given_away(reason: HandoffReason) -> bool {
     matches!(reason, HandoffReason::Shutdown | HandoffReason::Rebalance)
@@ -82,7 +119,7 @@ fn is_given_away(reason: HandoffReason) -> bool {
 async fn acknowledge(node: &Node, acks: Vec<(NodeId, HandoffAck)>) {
     let acks = acks.into_iter().filter(|(from, _)| *from != node.id).map(|(from, ack)| async move {
         let topic = node.channels.handoff_ack(&from);
-        if let Err(error) = node.bus().publish(&topic, wire::encode(&ack)).await {
+        if let Err(error) = node.bus().publish(&topic, node.settings.bus_format.encode(&ack)).await {
             // It will offer the run again, and is told then.
             debug!(%error, %from, "acknowledging a handoff failed");
         }

@@ -186,8 +186,8 @@ async fn hear(node: &Node) -> Result<()> {
         match serde_json::from_slice::<CoordinatorHeartbeat>(&message.body) {
             Ok(beat) if beat.node_id == node.id => {}
             Ok(beat) => {
-                let resigned =
-                    beat.role == NodeRole::Follower && node.leadership.borrow().leader.as_ref() == Some(&beat.node_id);
+                let resigned = beat.role == Some(NodeRole::Follower)
+                    && node.leadership.borrow().leader.as_ref() == Some(&beat.node_id);
                 node.peers.beat(&beat, Instant::now());
                 if resigned {
                     node.peers.vacancy.notify_one();

@@ -5,6 +5,8 @@
 //! heartbeat. Its heartbeats also name what it has in hand: what the store says it has and two of them do not name is lost,
 //! unless the job's channel still holds something that its owner has not read (for a [while](super::unread)).
 //!
+//! Workers that send no heartbeats are entered by [`sight`](BusWorkers::sight) instead.
+//!
 //! Silence is measured only while the leader can hear. It says something to itself all the time; whenever that does not come
 //! back, the bus was away, and every worker's silence begins anew: a bus that was gone for a minute kills nobody.
 
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::readers::BUSY_SILENCE;
 use convoke_core::jobs::wire::{self, Ready, RunRef, V1, WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
@@ -23,14 +26,15 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::group_readers::is_reader;
 use super::unread::Unread;
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
-use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
+use crate::jobs::{recorder, telemetry};
 
 /// Heartbeats of more workers than this are not listened to: ids are free to make up.
 const WORKERS_MAX: usize = 100_000;
@@ -46,15 +50,44 @@ pub struct BusWorkers {
 #[derive(Default)]
 struct Heard {
     workers: HashMap<WorkerId, Known>,
-    /// Those that the store knew when the term began, and since when.
-    registered: HashMap<WorkerId, Timestamp>,
+    /// Those that the store knew when the term began.
+    registered: HashMap<WorkerId, Registered>,
     /// When anything was heard last, and since when hearing has not failed.
     last: Option<Instant>,
     since: Option<Instant>,
+    began: Option<Instant>,
+}
+
+impl Heard {
+    /// The worker that a heartbeat is of, entered if it was not known.
+    fn known(&mut self, beat: &WorkerHeartbeat, now: Timestamp) -> &mut Known {
+        let registered = self.registered.get(&beat.worker_id).copied();
+        self.workers.entry(beat.worker_id.clone()).or_insert_with(|| Known {
+            record: record(beat, registered.map_or(now, |registered| registered.at), now),
+            is_reader: false,
+            beat: beat.clone(),
+            seen: Instant::now(),
+            is_new: registered.is_none(),
+            written: None,
+            urgent: true,
+            named: HashSet::new(),
+            has_named: false,
+            to_compare: false,
+            missing: HashSet::new(),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Registered {
+    at: Timestamp,
+    is_reader: bool,
 }
 
 struct Known {
     record: WorkerRecord,
+    /// It sends no heartbeats.
+    is_reader: bool,
     beat: WorkerHeartbeat,
     seen: Instant,
     is_new: bool,
@@ -75,9 +108,13 @@ impl BusWorkers {
     /// A term begins: what was heard in another is old.
     fn begin(&self, stored: Vec<WorkerRecord>) {
         let registered = stored.into_iter().filter(|worker| worker.via.is_none());
-        let registered = registered.map(|worker| (worker.worker_id, worker.registered_at)).collect();
+        let registered = registered.map(|worker| {
+            let is_reader = is_reader(&worker);
+            (worker.worker_id, Registered { at: worker.registered_at, is_reader })
+        });
+        let registered = registered.collect();
         let now = Some(Instant::now());
-        *self.heard.lock() = Heard { workers: HashMap::new(), registered, last: now, since: now };
+        *self.heard.lock() = Heard { workers: HashMap::new(), registered, last: now, since: now, began: now };
     }
 
     /// Something came; `gap` where it is known that more was lost. Hearing is certain from now on if it was not before.
@@ -97,31 +134,51 @@ impl BusWorkers {
             heard.workers.remove(&beat.worker_id);
             return;
         }
-        if !is_plausible(&beat) {
-            warn!(worker = %beat.worker_id, "worker heartbeat rejected: its values are out of range");
-            return;
-        }
         if !heard.workers.contains_key(&beat.worker_id)
             && (beat.state == WorkerState::Gone || heard.workers.len() >= WORKERS_MAX)
         {
             return;
         }
-        let registered_at = heard.registered.get(&beat.worker_id).copied();
-        let known = heard.workers.entry(beat.worker_id.clone()).or_insert_with(|| Known {
-            record: record(&beat, registered_at.unwrap_or(now), now),
-            beat: beat.clone(),
-            seen: Instant::now(),
-            is_new: registered_at.is_none(),
-            written: None,
-            urgent: true,
-            named: HashSet::new(),
-            has_named: false,
-            to_compare: false,
-            missing: HashSet::new(),
-        });
+        let known = heard.known(&beat, now);
+        known.is_reader = false;
         if known.hear(beat, now) {
             self.changed.notify_one();
         }
+    }
+
+    /// Enters what follows from a look at a worker that sends no heartbeats and read last `silent_for` ago.
+    pub fn sight(&self, beat: WorkerHeartbeat, silent_for: Duration, now: Timestamp) {
+        let mut heard = self.heard.lock();
+        match heard.workers.get(&beat.worker_id) {
+            Some(known) if !known.is_reader => return,
+            None if beat.state == WorkerState::Gone || heard.workers.len() >= WORKERS_MAX => return,
+            _ => {}
+        }
+        let known = heard.known(&beat, now);
+        known.is_reader = true;
+        let is_urgent = known.hear(beat, now - silent_for);
+        known.seen = Instant::now().checked_sub(silent_for).unwrap_or(known.seen);
+        if is_urgent {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Whether a worker sends heartbeats, or did before this term and may not have had the time since.
+    pub fn sends_heartbeats(&self, worker: &WorkerId, stale_after: Duration) -> bool {
+        let heard = self.heard.lock();
+        match heard.workers.get(worker) {
+            Some(known) => !known.is_reader,
+            None => {
+                let is_young = heard.began.is_none_or(|began| began.elapsed() < stale_after);
+                is_young && heard.registered.get(worker).is_some_and(|registered| !registered.is_reader)
+            }
+        }
+    }
+
+    /// Returns for how long a worker may be silent. One that sends no heartbeats may be busy with what it has.
+    pub fn patience(&self, worker: &WorkerId, stale_after: Duration) -> Duration {
+        let is_reader = self.heard.lock().workers.get(worker).is_some_and(|known| known.is_reader);
+        if is_reader { stale_after * BUSY_SILENCE } else { stale_after }
     }
 
     /// The last that was heard of a worker.
@@ -160,12 +217,14 @@ impl BusWorkers {
         heard.registered.remove(worker);
     }
 
-    /// Queues of workers of whom nothing was heard for `silence` or longer.
+    /// Queues of workers of whom nothing was heard for `silence` or longer, of those that send heartbeats.
     pub fn queues_of_the_silent(&self, silence: Duration) -> HashSet<QueueName> {
         let heard = self.heard.lock();
         let (Some(last), Some(since)) = (heard.last, heard.since) else { return HashSet::new() };
-        let silent =
-            heard.workers.values().filter(|known| last.saturating_duration_since(known.seen.max(since)) >= silence);
+        let silent = heard
+            .workers
+            .values()
+            .filter(|known| !known.is_reader && last.saturating_duration_since(known.seen.max(since)) >= silence);
         silent.flat_map(|known| known.record.queues.iter().cloned()).collect()
     }
 
@@ -228,9 +287,7 @@ impl Known {
     /// Answers whether that should be written down at once.
     fn hear(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
         self.seen = Instant::now();
-        // A worker that runs nothing need not list it.
-        let named = beat.executions.take().or_else(|| (beat.running == 0).then(Vec::new));
-        if let Some(executions) = named {
+        if let Some(executions) = beat.executions.take() {
             self.named = executions.into_iter().collect();
             self.has_named = true;
             self.to_compare = true;
@@ -296,9 +353,15 @@ async fn listen(node: &Node, patience: Duration) -> Result<()> {
             continue;
         };
         // One that cannot be read is set aside by the dispatcher, which hears the same.
-        if let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) {
-            node.bus_workers.hear(beat, node.now());
+        let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
+        if beat.via.is_none() && !is_plausible(&beat) {
+            telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), "values out of range");
+            continue;
         }
+        if beat.state == WorkerState::Gone {
+            node.group_readers.leave(&beat.worker_id);
+        }
+        node.bus_workers.hear(beat, node.now());
     }
 }
 
@@ -350,6 +413,7 @@ async fn part(node: &Node, term: &Term) -> Result<()> {
             node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&worker)).await?;
             node.cache.worker_changed(&worker);
             node.bus_workers.forget(&worker);
+            node.group_readers.leave(&worker);
             node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
         }
     }

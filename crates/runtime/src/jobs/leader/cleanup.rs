@@ -66,6 +66,7 @@ async fn walk(node: &Node, term: &Term) -> Result<()> {
 async fn tidy(node: &Node, open: Vec<String>) -> Result<()> {
     let queue_of = |name: &String| node.channels.queue_of(name);
     let mut dispatch: Vec<String> = open.into_iter().filter(|name| queue_of(name).is_some()).collect();
+    dispatch.iter().filter_map(queue_of).for_each(|queue| node.group_readers.watch(&queue));
     node.bus().trim(&dispatch).await?;
     let served = super::served(node).await?;
     dispatch.retain(|name| queue_of(name).is_some_and(|queue| !served.contains(&queue)));

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::bus_workers::last_taken;
+use super::group_readers::is_reader;
 use crate::election::Term;
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
@@ -79,7 +80,7 @@ async fn bury_the_dead(
             Some(silent) => silent.min(written),
             None => written,
         };
-        if silent > stale_after {
+        if silent > node.bus_workers.patience(&worker.worker_id, stale_after) {
             let _barred = node.sessions.bar(&worker.worker_id);
             bury(node, term, worker, now).await?;
         }
@@ -94,6 +95,7 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         runs.extend(own);
     }
     node.bus_workers.forget(&id);
+    node.group_readers.leave(&id);
     if worker.via.is_none() {
         runs.extend(last_taken(node, &worker).await?);
     }
@@ -114,7 +116,8 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         via: worker.via.clone(),
         executions: None,
     });
-    let lost = || Outcome::Lost { error: format!("worker {id} stopped beating") };
+    let silence = if is_reader(&worker) { "reading" } else { "beating" };
+    let lost = || Outcome::Lost { error: format!("worker {id} stopped {silence}") };
     let reports = runs.into_iter().map(|run| {
         let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
         report.worker = Some(id.clone());

@@ -85,8 +85,13 @@ impl Dispatcher {
             while self.dispatch().await? {}
             let term = self.term.clone();
             let pause = self.until_next_look();
+            let node = self.node.clone();
             let hint = tokio::select! {
                 () = term.ended() => return Ok(()),
+                beats = node.group_readers.next_beats() => {
+                    self.see_readers(beats);
+                    continue;
+                }
                 hint = hints.next() => Some(hint?),
                 () = tokio::time::sleep(pause) => None,
             };
@@ -129,12 +134,23 @@ impl Dispatcher {
         for queue in self.node.store().queues().await? {
             self.configure(&queue).await?;
             if queue.counts.get(Status::Pending) > 0 {
+                self.node.group_readers.watch(&queue.name);
                 self.touched.insert(queue.name.clone());
                 self.waiting.insert(queue.name);
             }
         }
         self.looked_at = tokio::time::Instant::now();
         Ok(())
+    }
+
+    /// Takes in what a look at workers without heartbeats found. Queues that nobody serves may be probed.
+    fn see_readers(&mut self, beats: Vec<WorkerHeartbeat>) {
+        let now = self.node.now();
+        for beat in beats {
+            self.windows.on_heartbeat(&beat, now);
+            self.touched.extend(beat.queues);
+        }
+        self.touched.extend(self.waiting.iter().filter(|queue| self.windows.workers(queue) == 0).cloned());
     }
 
     /// Follows a queue's rate limit. What a former leader granted is read back, so that the limit holds across the change.
@@ -198,6 +214,9 @@ impl Dispatcher {
                         self.meters.remove(name);
                     }
                 }
+                for queue in ready.queues.iter().filter(|queue| self.windows.workers(queue) == 0) {
+                    self.node.group_readers.watch(queue);
+                }
                 self.waiting.extend(ready.queues.iter().cloned());
                 self.touched.extend(ready.queues);
             }
@@ -257,7 +276,11 @@ impl Dispatcher {
                 self.touched.insert(queue);
                 break;
             }
-            if !self.waiting.contains(&queue) || self.windows.workers(&queue) == 0 {
+            if !self.waiting.contains(&queue) {
+                continue;
+            }
+            let is_probe = self.windows.workers(&queue) == 0;
+            if is_probe && !self.node.group_readers.probe(&queue) {
                 continue;
             }
             let Some(backlog) = super::untaken(&self.node, &queue).await? else {
@@ -268,7 +291,8 @@ impl Dispatcher {
                 continue;
             };
             self.unusable.remove(&queue);
-            let mut limit = self.windows.limit(&queue, backlog, now).min(BATCH_MAX - total);
+            let open = if is_probe { usize::from(backlog == 0) } else { self.windows.limit(&queue, backlog, now) };
+            let mut limit = open.min(BATCH_MAX - total);
             let meter = self.meters.get_mut(&queue);
             if let Some(meter) = meter {
                 limit = limit.min(meter.available(now) as usize);
@@ -303,7 +327,8 @@ impl Dispatcher {
         for runs in done.runs.chunks(ASSIGNED_MAX) {
             let jobs = runs.iter().map(|run| RunRef { job_id: run.job_id, execution_id: run.execution_id });
             let message = Assigned { v: V1, epoch, jobs: jobs.collect() };
-            entries.push((assigned.clone(), wire::encode(&message)));
+            let bodies = self.node.settings.bus_format.encode_assigned(&message);
+            entries.extend(bodies.into_iter().map(|body| (assigned.clone(), body)));
         }
         let mut channel: Option<(&QueueName, String)> = None;
         for run in &mut done.runs {

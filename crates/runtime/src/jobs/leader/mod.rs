@@ -9,6 +9,7 @@ mod cleanup;
 mod dead_nodes;
 mod dead_workers;
 mod dispatcher;
+mod group_readers;
 mod orphans;
 mod promoter;
 mod recall;
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 pub use bus_workers::BusWorkers;
+pub use group_readers::GroupReaders;
 
 use super::node::{Node, WORKERS};
 use super::telemetry;
@@ -52,6 +54,7 @@ pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     duties.spawn(scheduler::run(node.clone(), term.clone()));
     duties.spawn(timeouts::run(node.clone(), term.clone()));
     duties.spawn(bus_workers::run(node.clone(), term.clone()));
+    duties.spawn(group_readers::run(node.clone(), term.clone()));
     duties.spawn(dead_workers::run(node.clone(), term.clone()));
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
     duties.spawn(orphans::run(node.clone(), term.clone()));

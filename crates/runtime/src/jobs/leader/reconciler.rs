@@ -83,11 +83,13 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
     // What a worker took that speaks the bus and then fell silent is lost with it, should it be dead: not for us to give back.
     let silent = node.bus_workers.queues_of_the_silent(stale_after / 2);
     by_queue.retain(|queue, _| !silent.contains(queue));
+    // A worker that sends no heartbeats may have taken them, and says so when it acknowledges.
+    let held = node.group_readers.queues_held();
     for (queue, runs) in by_queue {
         // Where there is no channel nothing can wait on it.
-        let waiting = super::untaken(node, &queue).await?.unwrap_or(0);
+        let waits = super::untaken(node, &queue).await?.unwrap_or(0) > 0 || held.contains(&queue);
         let hopeless = now - stale_after * PATIENCE;
-        let lost = runs.into_iter().filter(|run| waiting == 0 || run.dispatched_at < hopeless);
+        let lost = runs.into_iter().filter(|run| !waits || run.dispatched_at < hopeless);
         let lost: Vec<InFlight> = lost.collect();
         let named = node.bus_workers.named_among(lost.iter().map(|run| &run.execution));
         let reports: Vec<RunReport> = lost

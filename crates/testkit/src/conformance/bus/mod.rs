@@ -3,6 +3,7 @@
 pub mod close;
 pub mod multiplex;
 pub mod queues;
+pub mod readers;
 pub mod stage;
 pub mod takeover;
 pub mod topics;
@@ -73,6 +74,16 @@ macro_rules! bus_conformance {
                 an_emptied_queue_is_read_on,
                 a_next_that_is_given_up_has_taken_nothing,
                 ten_thousand_queues_are_read_by_one,
+            ]
+        );
+        $crate::conformance_tests!(
+            $make,
+            ($advance),
+            (bus::readers),
+            [
+                members_of_a_group_are_listed_with_what_they_have_not_acknowledged,
+                a_member_is_idle_since_it_last_read,
+                an_announcement_reaches_subscribers_and_a_queue_that_keeps_the_last,
             ]
         );
         $crate::conformance_tests!(

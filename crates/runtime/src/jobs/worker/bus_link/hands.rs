@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
+use convoke_core::jobs::rejections::{Rejections, producer_of};
 use convoke_core::jobs::wire::{self, Dispatch, LogMessage, Poison, StatusKind, StatusMessage, V1};
 use convoke_core::ports::Delivery;
 use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
@@ -23,6 +24,7 @@ pub(super) struct Hands {
     cancelled: HashSet<ExecutionId>,
     over: Over,
     errands: Errands,
+    rejections: Rejections,
 }
 
 /// What is to be done aside, in this order.
@@ -47,6 +49,7 @@ impl Hands {
             cancelled: HashSet::new(),
             over: Over::default(),
             errands: Errands::default(),
+            rejections: Rejections::default(),
         }
     }
 
@@ -92,7 +95,10 @@ impl Hands {
             let dispatch = match serde_json::from_slice::<Dispatch>(&body) {
                 Ok(dispatch) => dispatch,
                 Err(error) => {
-                    tracing::warn!(%queue, %error, "message rejected");
+                    let (producer, reason) = (producer_of(&body), error.to_string());
+                    if self.rejections.is_first("job.dispatch", &producer, &reason) {
+                        tracing::warn!(%queue, producer, %error, "message rejected: further ones like it are only counted");
+                    }
                     counter!("convoke_bus_poison_total", "channel" => "job.dispatch").increment(1);
                     let poison = Poison::of(post.channels.dispatch(queue), error, &body);
                     self.errands.say.push((post.channels.poison(), wire::encode(&poison)));

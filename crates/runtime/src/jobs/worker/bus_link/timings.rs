@@ -39,7 +39,7 @@ impl Timings {
 
     /// Follows a leader's heartbeat.
     pub(super) fn follow(&self, beat: &CoordinatorHeartbeat) {
-        if beat.role != NodeRole::Leader {
+        if beat.role != Some(NodeRole::Leader) {
             return;
         }
         // A leader that does not say has no other wishes.

@@ -1,0 +1,164 @@
+//! Looks for workers that send no heartbeats: whoever reads `job.dispatch.{queue}` in the group of workers is one.
+//!
+//! The rules are the core's [`Readers`]. The bus is asked once a second, a few times a second while such workers have work, and
+//! only about queues that have jobs, that had readers, or that the walk over the bus found. What it says becomes the heartbeats
+//! that these workers do not send: the registry, the dispatcher and the duty that declares workers dead need no other rules.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::election::Moment;
+use convoke_core::jobs::readers::{BUSY_SILENCE, Readers, reader_name};
+use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
+use convoke_core::ports::store::WorkerRecord;
+use convoke_core::{QueueName, Result, WorkerId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::election::Term;
+use crate::jobs::gateway::runs_of;
+use crate::jobs::node::{Node, WORKERS};
+
+/// However often somebody asks for a look.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// What the leader knows of readers. Of no use on a node that does not lead.
+pub struct GroupReaders {
+    rules: Mutex<Readers>,
+    stale_after: Duration,
+    origin: Instant,
+    /// A queue is to be looked at before its time.
+    wanted: Notify,
+    /// The heartbeats that followed from the last look, for the dispatcher.
+    beats: Mutex<Vec<WorkerHeartbeat>>,
+    looked: Notify,
+}
+
+impl GroupReaders {
+    pub fn new(stale_after: Duration) -> Self {
+        GroupReaders {
+            rules: Mutex::new(Readers::new(stale_after, HashSet::new())),
+            stale_after,
+            origin: Instant::now(),
+            wanted: Notify::new(),
+            beats: Mutex::default(),
+            looked: Notify::new(),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.origin.elapsed())
+    }
+
+    /// A queue has jobs, or may have readers.
+    pub fn watch(&self, queue: &QueueName) {
+        if self.rules.lock().watch(queue, self.now()) {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Waits for the next look, and returns the heartbeats that follow from it.
+    pub async fn next_beats(&self) -> Vec<WorkerHeartbeat> {
+        self.looked.notified().await;
+        std::mem::take(&mut *self.beats.lock())
+    }
+
+    /// Returns whether to send one run of a queue that no worker serves.
+    pub fn probe(&self, queue: &QueueName) -> bool {
+        let probes = self.rules.lock().probe(queue, self.now());
+        if probes {
+            // Whoever takes it is to be seen soon.
+            self.wanted.notify_one();
+        }
+        probes
+    }
+
+    /// Returns queues of which readers have entries that they did not acknowledge.
+    pub fn queues_held(&self) -> HashSet<QueueName> {
+        self.rules.lock().queues_held(self.now())
+    }
+
+    /// A worker left or was declared dead.
+    pub fn leave(&self, worker: &WorkerId) {
+        self.rules.lock().leave(worker, self.now());
+    }
+
+    /// A term begins with these workers in the registry.
+    fn begin(&self, registered: Vec<WorkerRecord>) {
+        let readers: Vec<WorkerRecord> = registered.into_iter().filter(is_reader).collect();
+        let expected = readers.iter().map(|reader| reader.worker_id.clone()).collect();
+        *self.rules.lock() = Readers::new(self.stale_after, expected);
+        readers.iter().flat_map(|reader| &reader.queues).for_each(|queue| self.watch(queue));
+    }
+}
+
+/// Whether the registry has a worker that is known by its reads only.
+pub fn is_reader(worker: &WorkerRecord) -> bool {
+    worker.via.is_none() && worker.name == reader_name(&worker.worker_id)
+}
+
+pub async fn run(node: Arc<Node>, term: Term) {
+    // Nobody else can read a bus in this process.
+    if node.bus().is_in_process() {
+        return;
+    }
+    let mut has_begun = false;
+    while !term.is_over() {
+        let looked = async {
+            if !has_begun {
+                node.group_readers.begin(node.store().workers().await?);
+                has_begun = true;
+            }
+            look(&node).await
+        };
+        if let Err(error) = looked.await {
+            super::note(&node, &term, "group readers", &error);
+        }
+        let readers = &node.group_readers;
+        let pause = readers.rules.lock().pause(readers.now());
+        if !term.sleep(PAUSE_MIN).await {
+            return;
+        }
+        tokio::select! {
+            () = term.ended() => return,
+            () = readers.wanted.notified() => {}
+            () = tokio::time::sleep(pause.saturating_sub(PAUSE_MIN)) => {}
+        }
+    }
+}
+
+async fn look(node: &Node) -> Result<()> {
+    let readers = &node.group_readers;
+    let queues = readers.rules.lock().watched(readers.now());
+    if queues.is_empty() {
+        return Ok(());
+    }
+    let asked = readers.now();
+    let names: Vec<String> = queues.iter().map(|queue| node.channels.dispatch(queue)).collect();
+    let seen = node.bus().readers(&names, WORKERS, readers.stale_after * BUSY_SILENCE).await?;
+    let found = {
+        let (mut rules, now) = (readers.rules.lock(), readers.now());
+        for (queue, seen) in queues.iter().zip(&seen) {
+            rules.observe(queue, seen.as_ref(), asked, now);
+        }
+        rules.readers(now)
+    };
+    let mut beats = Vec::new();
+    for reader in found {
+        if node.bus_workers.sends_heartbeats(&reader.worker, readers.stale_after) {
+            continue;
+        }
+        let has_runs = !reader.is_reading && !runs_of(node, &reader.worker).await?.is_empty();
+        let beat = reader.heartbeat(has_runs, node.now());
+        node.bus_workers.sight(beat.clone(), reader.silent_for, node.now());
+        if beat.state == WorkerState::Gone {
+            readers.leave(&reader.worker);
+        }
+        beats.push(beat);
+    }
+    *readers.beats.lock() = beats;
+    readers.looked.notify_one();
+    Ok(())
+}

@@ -26,6 +26,8 @@ pub const READER_SLOTS: u32 = 10;
 pub const BUSY_SILENCE: u32 = 10;
 /// How many queues are looked at.
 const WATCHED_MAX: usize = 1_000;
+/// How many workers that left are remembered. One that is not may be given a run once more before its silence shows.
+const LEFT_MAX: usize = 10_000;
 /// For how long a queue without readers is looked at after it was last asked for.
 const WATCHED_FOR: Duration = Duration::from_secs(90);
 /// A bus measures idle times by its own clock, and rounds them.
@@ -142,9 +144,14 @@ impl Readers {
     /// Returns the queues to look at, and forgets those that nobody reads or asks for.
     pub fn watched(&mut self, now: Moment) -> Vec<QueueName> {
         self.queues.retain(|_, watched| !watched.readers.is_empty() || now - watched.wanted_at < WATCHED_FOR);
+        self.forget_left(now);
+        self.queues.keys().cloned().collect()
+    }
+
+    /// Whoever left so long ago is silent for that long as well.
+    fn forget_left(&mut self, now: Moment) {
         let stale_after = self.stale_after;
         self.left.retain(|_, at| now - *at < stale_after);
-        self.queues.keys().cloned().collect()
     }
 
     /// Returns how long to wait before the next look.
@@ -220,7 +227,12 @@ impl Readers {
     /// A worker left, or was declared dead: what it read before does not bring it back.
     pub fn leave(&mut self, worker: &WorkerId, now: Moment) {
         self.expected.remove(worker);
-        self.left.insert(worker.clone(), now);
+        if self.left.len() >= LEFT_MAX {
+            self.forget_left(now);
+        }
+        if self.left.len() < LEFT_MAX {
+            self.left.insert(worker.clone(), now);
+        }
         for reading in self.queues.values_mut().filter_map(|watched| watched.readers.get_mut(worker)) {
             (reading.after, reading.is_proven) = (now, false);
         }

@@ -94,7 +94,7 @@ async fn list_all(remote: &Remote) -> Result<()> {
             format!("{running}/{}", text(worker, "concurrency")),
             text(worker, "state"),
             age(worker, "lastHeartbeatAt"),
-            text(worker, "via"),
+            worker["via"].as_str().unwrap_or("bus").to_owned(),
         ]
     });
     Ok(table(&["worker", "name", "queues", "running", "state", "last beat", "via"], rows.collect())?)

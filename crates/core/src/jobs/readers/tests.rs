@@ -147,6 +147,12 @@ fn queues_that_nobody_reads_or_asks_for_are_forgotten_and_their_number_is_bounde
         readers.watch(&queue(&format!("q{n}")), at(100_000));
     }
     assert_eq!(readers.watched(at(100_000)).len(), WATCHED_MAX);
+    for n in 0..LEFT_MAX as u64 + 10 {
+        readers.leave(&worker(&format!("w{n}")), at(100_000 + n));
+    }
+    assert_eq!(readers.left.len(), LEFT_MAX, "nor are more remembered that left");
+    readers.leave(&worker("late"), at(200_000));
+    assert_eq!(readers.left.len(), 1);
 }
 
 #[test]

@@ -358,7 +358,7 @@ async fn listen(node: &Node, patience: Duration) -> Result<()> {
             telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), "values out of range");
             continue;
         }
-        if beat.state == WorkerState::Gone {
+        if beat.via.is_none() && beat.state == WorkerState::Gone {
             node.group_readers.leave(&beat.worker_id);
         }
         node.bus_workers.hear(beat, node.now());

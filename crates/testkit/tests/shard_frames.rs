@@ -14,7 +14,7 @@ const REMEMBERED: usize = 50;
 fn play_hostile(seed: usize, messages: usize) -> (usize, usize) {
     let mut dice = Dice::new(seed as u64 + 1);
     let strategy = [Strategy::Contiguous, Strategy::Sticky, Strategy::Rendezvous][seed % 3];
-    let start = [Start::Fresh, Start::Takeover][seed / 3 % 2];
+    let start = [Start::Fresh, Start::Takeover, Start::Listed(Vec::new())][seed / 3 % 3].clone();
     let mut session = Session::new(strategy, start);
     let mut before = Vec::new();
     for message in 0..messages {

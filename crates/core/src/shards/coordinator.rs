@@ -5,9 +5,16 @@
 //! for one rebalance after a short delay, so that a burst of changes costs one, and only workers whose part changed are
 //! told. A heartbeat is answered at once with what is granted now.
 //!
-//! A predecessor is not asked: its workers are. After a takeover nothing is granted anew for one heartbeat timeout. What
-//! workers report in that time is theirs if nobody else has it; whoever says nothing has fenced itself by the end. A
-//! first term has no predecessor, unless a worker that nobody knows reports shards: then the same wait begins for its service.
+//! A predecessor is not asked: its workers are. After a takeover a service grants nothing anew until each worker that may
+//! hold shards has reported, or one heartbeat timeout has passed. What workers report in that time is theirs if nobody else
+//! has it; a worker that reports nothing has fenced itself by the end. Which workers may hold shards is known from the
+//! [`Roster`]; without one, a service waits for the whole timeout. A worker that nobody knows and that reports shards is
+//! evidence of a predecessor: then its service waits for the whole timeout too.
+//!
+//! A two-phase worker has reported once it reports a version of this term: a report that was sent earlier may be followed by
+//! a grant of the predecessor that is still on its way. After it has seen a version of this term it ignores such a grant.
+//!
+//! With a roster, a worker takes part once the store lists it. Until then it is granted nothing, and its register waits.
 //!
 //! All that peers can make it remember is bounded by [`Limits`]; what is over them is refused with an error.
 
@@ -25,7 +32,7 @@ use bytes::Bytes;
 pub use view::{ServiceFigures, ServiceView, WorkerView};
 
 use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report};
-use super::{Strategy, Version};
+use super::{Roster, RosterChange, ShardMember, Strategy, Version};
 use crate::ids::{ServiceName, WorkerId};
 use crate::limits::{SHARD_SERVICES_MAX, SHARD_WORKERS_MAX, SHARDS_TOTAL_MAX};
 use crate::ports::router::Peer;
@@ -78,13 +85,15 @@ impl Default for Limits {
     }
 }
 
-/// Whether there was a coordinator before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is known of the terms before.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// The first term there ever was, as far as is known.
     Fresh,
-    /// Workers may hold what a predecessor granted.
+    /// Any worker may hold what a predecessor granted.
     Takeover,
+    /// Only these workers may: the store lists them. The term keeps the list.
+    Listed(Vec<ShardMember>),
 }
 
 /// What a step of the coordinator leads to.
@@ -123,13 +132,18 @@ pub enum ShardEvent {
 
 pub struct Coordinator {
     settings: Settings,
-    start: Start,
+    /// Any worker may hold what a predecessor granted.
+    takes_over: bool,
     first: Version,
     /// No service begins at or below it: one that was forgotten may come back.
     floor: Version,
     services: BTreeMap<ServiceName, Service>,
     /// Those that are due for a rebalance.
     dirty: BTreeSet<ServiceName>,
+    roster: Option<Roster>,
+    /// Workers of a predecessor that have not reported yet, by service.
+    awaited: BTreeMap<ServiceName, BTreeSet<WorkerId>>,
+    awaited_count: usize,
     workers: usize,
     shards: usize,
     next_check: Duration,
@@ -145,17 +159,34 @@ fn replaced(report: &Report) -> Bytes {
     Answer::Error(Refusal::new(Refusal::REPLACED, message)).encode()
 }
 
+fn key(service: &ServiceName, worker: &WorkerId) -> ShardMember {
+    ShardMember { service: service.clone(), worker: worker.clone() }
+}
+
 impl Coordinator {
     /// A coordinator for one term, whose versions are all above `first`. Time is counted from here.
     pub fn new(settings: Settings, start: Start, first: Version) -> Self {
+        let mut awaited = BTreeMap::<ServiceName, BTreeSet<WorkerId>>::new();
+        let takes_over = start == Start::Takeover;
+        let roster = if let Start::Listed(members) = start {
+            for ShardMember { service, worker } in &members {
+                awaited.entry(service.clone()).or_default().insert(worker.clone());
+            }
+            Some(Roster::new(members))
+        } else {
+            None
+        };
         Coordinator {
             next_check: settings.check_interval,
             settings,
-            start,
+            takes_over,
             first,
             floor: first,
             services: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            roster,
+            awaited_count: awaited.values().map(BTreeSet::len).sum(),
+            awaited,
             workers: 0,
             shards: 0,
             is_exhausted: false,
@@ -203,7 +234,10 @@ impl Coordinator {
         }
         let (floor, terms) = (self.floor, self.terms());
         let name = report.service_name.clone();
-        let service = self.services.entry(name.clone()).or_insert_with(|| Service::new(floor, terms.hold_until(now)));
+        let awaited = self.awaited.get(&name);
+        let is_awaited = awaited.is_some_and(|awaited| awaited.contains(&report.worker_id));
+        let hold_until = terms.hold_until(awaited.is_some(), now);
+        let service = self.services.entry(name.clone()).or_insert_with(|| Service::new(floor, hold_until));
         if service.shard_count != report.max_shard_count {
             self.shards = self.shards - service.shard_count as usize + report.max_shard_count as usize;
             service.shard_count = report.max_shard_count;
@@ -231,20 +265,67 @@ impl Coordinator {
         let is_latest = member.heard(from, &report, now);
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
-            service.disturb(now, &terms);
+            member.is_listed = self.roster.as_mut().is_none_or(|roster| roster.add(&key(&name, &worker)));
+            // One that is not listed yet takes part once it is.
+            if member.is_listed {
+                service.disturb(now, &terms);
+            }
             output.events.push(ShardEvent::Joined { service: name.clone(), worker: worker.clone() });
         }
         service.lift(report.version);
         if let Some(shards) = report.assigned_shards.as_ref().filter(|_| is_latest) {
-            if is_new && !shards.is_empty() && now < terms.heartbeat_timeout {
-                service.hold(terms.heartbeat_timeout);
+            if is_new && !is_awaited && !shards.is_empty() && now < terms.heartbeat_timeout {
+                service.hold(terms.heartbeat_timeout, true);
             }
             service.adopt(&worker, shards, report.version.unwrap_or_default());
         }
+        if is_awaited && service.has_reported(&report) {
+            self.stop_awaiting(&name, &worker, now);
+        }
+        self.answer(&report, registers, output);
+    }
+
+    /// Sends a worker its assignment, now or with the next rebalance.
+    fn answer(&mut self, report: &Report, registers: bool, output: &mut Output) {
+        let terms = self.terms();
+        let (name, worker) = (&report.service_name, &report.worker_id);
+        let Some(service) = self.services.get_mut(name) else { return };
         // The original worker takes the first answer to its register for good: it waits for one that is worth it.
-        let waits = registers && service.due_at().is_some() && (report.beat.is_none() || !service.is_held());
-        service.answer(&worker, waits, report.beat, &terms, output);
+        let is_listed = service.members.get(worker).is_some_and(|member| member.is_listed);
+        let is_due = service.due_at().is_some() && (report.beat.is_none() || !service.is_held());
+        service.answer(worker, registers && (is_due || !is_listed), report.beat, &terms, output);
         if service.due_at().is_some() {
+            self.dirty.insert(name.clone());
+        }
+    }
+
+    /// A worker of a predecessor has reported. If it was the last of its service, nothing is disputed any more.
+    fn stop_awaiting(&mut self, name: &ServiceName, worker: &WorkerId, now: Duration) {
+        let Some(awaited) = self.awaited.get_mut(name) else { return };
+        self.awaited_count -= usize::from(awaited.remove(worker));
+        if awaited.is_empty() {
+            self.awaited.remove(name);
+            if let Some(service) = self.services.get_mut(name) {
+                service.release(now);
+            }
+        }
+    }
+
+    /// Returns the next change of the roster to write to the store. The caller repeats the write until the store confirms
+    /// it, then calls [`roster_written`](Self::roster_written).
+    pub fn roster_change(&mut self) -> Option<RosterChange> {
+        self.roster.as_mut()?.next_change()
+    }
+
+    /// Lets the workers that the store lists now take part.
+    pub fn roster_written(&mut self, change: RosterChange, now: Duration) {
+        let terms = self.terms();
+        let listed = self.roster.as_mut().map(|roster| roster.confirm(change)).unwrap_or_default();
+        for ShardMember { service: name, worker } in listed {
+            let Some(service) = self.services.get_mut(&name) else { continue };
+            let Some(member) = service.members.get_mut(&worker).filter(|member| member.is_active) else { continue };
+            member.is_listed = true;
+            service.disturb(now, &terms);
             self.dirty.insert(name);
         }
     }
@@ -267,7 +348,9 @@ impl Coordinator {
             return refuse("services", services_max);
         }
         let is_known = service.is_some_and(|service| service.members.contains_key(&report.worker_id));
-        if !is_known && self.workers >= workers_max {
+        // Those that are awaited have a place: what the store lists is bounded by the same number.
+        let is_awaited = || self.awaited.get(&report.service_name).is_some_and(|it| it.contains(&report.worker_id));
+        if !is_known && self.workers + self.awaited_count >= workers_max && !is_awaited() {
             return refuse("workers", workers_max);
         }
         let count = service.map_or(0, |service| service.shard_count);
@@ -296,8 +379,12 @@ impl Coordinator {
                 }
                 service.members.remove(&leave.worker_id);
                 self.workers -= 1;
+                if let Some(roster) = &mut self.roster {
+                    roster.remove(&key(&leave.service_name, &leave.worker_id));
+                }
                 service.disturb(now, &terms);
                 self.dirty.insert(leave.service_name.clone());
+                self.stop_awaiting(&leave.service_name, &leave.worker_id, now);
                 output.events.push(ShardEvent::Left { service: leave.service_name, worker: leave.worker_id });
             }
         }
@@ -338,7 +425,27 @@ impl Coordinator {
         }
     }
 
+    /// Workers of a predecessor that did not report in time have fenced themselves.
+    fn give_up_awaited(&mut self, output: &mut Output) {
+        self.awaited_count = 0;
+        for (service, workers) in std::mem::take(&mut self.awaited) {
+            for worker in workers {
+                // One that did report, but no version of this term, is a member by now.
+                if self.services.get(&service).is_some_and(|it| it.members.contains_key(&worker)) {
+                    continue;
+                }
+                if let Some(roster) = &mut self.roster {
+                    roster.remove(&key(&service, &worker));
+                }
+                output.events.push(ShardEvent::Dead { service: service.clone(), worker });
+            }
+        }
+    }
+
     fn look_for_the_dead(&mut self, now: Duration, output: &mut Output) {
+        if now >= self.settings.heartbeat_timeout {
+            self.give_up_awaited(output);
+        }
         let forgotten_after = self.settings.heartbeat_timeout * FORGOTTEN_AFTER_TIMEOUTS;
         for (name, service) in &mut self.services {
             let before = service.members.len();
@@ -348,6 +455,9 @@ impl Coordinator {
                 if member.is_active && silent_for >= self.settings.heartbeat_timeout {
                     member.die();
                     died = true;
+                    if let Some(roster) = &mut self.roster {
+                        roster.remove(&key(name, worker));
+                    }
                     output.events.push(ShardEvent::Dead { service: name.clone(), worker: worker.clone() });
                 }
                 silent_for < forgotten_after
@@ -375,7 +485,7 @@ impl Coordinator {
             heartbeat_timeout: self.settings.heartbeat_timeout,
             settle: self.settings.settle,
             settle_max: self.settings.settle_max,
-            takes_over: self.start == Start::Takeover,
+            takes_over: self.takes_over,
             versions_end: Version(self.first.0.saturating_add(Version::PER_TERM - 1)).min(Version::MAX),
         }
     }

@@ -10,12 +10,14 @@
 
 pub mod coordinator;
 pub mod relay;
+pub mod roster;
 pub mod strategy;
 mod version;
 pub mod wire;
 pub mod worker;
 
 pub use coordinator::{Coordinator, Limits, Settings, Start};
+pub use roster::{Roster, RosterChange, ShardMember};
 pub use strategy::Strategy;
 pub use version::Version;
 pub use worker::Worker;

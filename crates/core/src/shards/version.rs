@@ -34,6 +34,11 @@ impl Version {
         Self::of_term(Epoch(seconds))
     }
 
+    /// The term that it is of, as far as versions tell.
+    pub fn term(self) -> u64 {
+        self.0 / Self::PER_TERM
+    }
+
     pub fn next(self) -> Version {
         Version(self.0 + 1)
     }

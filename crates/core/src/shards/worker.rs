@@ -221,6 +221,7 @@ impl Worker {
             return;
         }
         self.last_heard = now;
+        let is_of_successor = self.version != Version::default() && assignment.version.term() != self.version.term();
         self.note(assignment.version, now);
         if let Some(timeout) = assignment.heartbeat_timeout.filter(|timeout| !timeout.is_zero()) {
             self.heartbeat_timeout = timeout;
@@ -242,6 +243,10 @@ impl Worker {
             None => {}
         }
         self.next_send = self.next_send.min(now + self.interval());
+        if is_of_successor {
+            // A successor waits for a report that is later than all that its predecessor granted.
+            self.next_send = now;
+        }
     }
 
     fn take_revocation(&mut self, mut revoke: Revoke, now: Duration, says: &mut Vec<Message>) {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::ports::router::Peer;
 use convoke_core::shards::coordinator::{Output, ServiceView};
+use convoke_core::shards::roster::ROSTER_CHANGE_MAX;
 use convoke_core::shards::wire::{self, Answer};
 use convoke_core::shards::{Coordinator, Limits, Settings, Start, Strategy, Version};
 
@@ -72,6 +73,11 @@ impl Session {
 
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
+        // What a store would do meanwhile.
+        while let Some(change) = self.coordinator.roster_change() {
+            assert!(change.len() <= ROSTER_CHANGE_MAX, "{} rows in one write", change.len());
+            self.coordinator.roster_written(change, self.now);
+        }
         let mut output = Output::default();
         self.coordinator.tick(self.now, &mut output);
         let told = output.sends.len();

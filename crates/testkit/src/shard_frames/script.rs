@@ -32,13 +32,14 @@ impl Tape<'_> {
 /// Plays the story that the bytes tell, from the first message to the silence after the last.
 pub fn play(story: &[u8]) {
     let mut tape = Tape(story);
-    let (strategy, start) = match tape.byte() % 6 {
+    let (strategy, start) = match tape.byte() % 7 {
         0 => (Strategy::Contiguous, Start::Fresh),
         1 => (Strategy::Sticky, Start::Fresh),
         2 => (Strategy::Rendezvous, Start::Fresh),
         3 => (Strategy::Contiguous, Start::Takeover),
         4 => (Strategy::Sticky, Start::Takeover),
-        _ => (Strategy::Rendezvous, Start::Takeover),
+        5 => (Strategy::Rendezvous, Start::Takeover),
+        _ => (Strategy::Contiguous, Start::Listed(Vec::new())),
     };
     let mut session = Session::new(strategy, start);
     let mut last = Vec::new();

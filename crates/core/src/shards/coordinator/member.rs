@@ -19,6 +19,10 @@ pub struct Member {
     /// Those that had its id before, the latest last. They may still speak.
     former: VecDeque<Speaker>,
     pub is_active: bool,
+    /// The store lists it, or there is no list.
+    pub is_listed: bool,
+    /// A worker of a predecessor: the version from which on a report of it shows that it has heard of this term.
+    pub confirmed_from: Option<Version>,
     pub last_beat: Duration,
     /// The highest number of its beats.
     pub beat: u64,
@@ -74,6 +78,8 @@ impl Member {
             instance: None,
             former: VecDeque::new(),
             is_active: false,
+            is_listed: false,
+            confirmed_from: None,
             last_beat: Duration::ZERO,
             beat: 0,
             handoff: false,
@@ -85,6 +91,11 @@ impl Member {
             owed: None,
             encoded: None,
         }
+    }
+
+    /// Whether shards are spread over it. One that is not listed is left out, unless it holds some already.
+    pub fn takes_part(&self) -> bool {
+        self.is_active && (self.is_listed || !self.granted.is_empty() || !self.revoking.is_empty())
     }
 
     /// Whether it is alive and another has its id since: this one must not be heard.
@@ -153,6 +164,7 @@ impl Member {
     /// It has fenced itself by now, or never will: it holds nothing.
     pub fn die(&mut self) {
         self.is_active = false;
+        self.is_listed = false;
         self.target = Arc::default();
         self.granted = Arc::default();
         self.revoking = Vec::new();

@@ -11,7 +11,8 @@ use super::member::{Member, Revoking};
 use super::{Output, ShardEvent};
 use crate::ids::{ServiceName, WorkerId};
 use crate::shards::strategy::NOBODY;
-use crate::shards::{Shard, Strategy, Version, wire};
+use crate::shards::wire::{self, Report};
+use crate::shards::{Shard, Strategy, Version};
 
 /// What holds for all services, at one moment.
 pub struct Terms {
@@ -25,9 +26,9 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Until when a service that first shows itself now waits for the workers of a predecessor.
-    pub fn hold_until(&self, now: Duration) -> Option<Duration> {
-        (self.takes_over && now < self.heartbeat_timeout).then_some(self.heartbeat_timeout)
+    /// Until when a service that first shows itself now waits for the workers of a predecessor, if any is awaited.
+    pub fn hold_until(&self, is_awaiting: bool, now: Duration) -> Option<Duration> {
+        ((self.takes_over || is_awaiting) && now < self.heartbeat_timeout).then_some(self.heartbeat_timeout)
     }
 }
 
@@ -51,6 +52,8 @@ struct Disturbed {
 /// Nothing is granted anew: workers say what they have from a predecessor.
 struct Held {
     until: Duration,
+    /// Workers that nobody knows of may report: it lasts for the whole time.
+    is_for_strangers: bool,
     /// Who has what so far, and by which version.
     claims: BTreeMap<Shard, (WorkerId, Version)>,
 }
@@ -66,7 +69,7 @@ impl Service {
             held: None,
         };
         if let Some(until) = hold_until {
-            service.hold(until);
+            service.hold(until, false);
         }
         service
     }
@@ -93,8 +96,10 @@ impl Service {
     }
 
     /// Waits for what workers report. What was granted before counts as if it had been reported with the highest version.
-    pub fn hold(&mut self, until: Duration) {
-        if self.held.is_some() {
+    pub fn hold(&mut self, until: Duration, is_for_strangers: bool) {
+        if let Some(held) = &mut self.held {
+            held.until = held.until.max(until);
+            held.is_for_strangers |= is_for_strangers;
             return;
         }
         let mut claims = BTreeMap::new();
@@ -102,7 +107,30 @@ impl Service {
             let held = member.granted.iter().copied().chain(member.revoking.iter().map(|it| it.shard));
             claims.extend(held.map(|shard| (shard, (worker.clone(), Version::MAX))));
         }
-        self.held = Some(Held { until, claims });
+        self.held = Some(Held { until, is_for_strangers, claims });
+    }
+
+    /// All workers that were awaited have reported: waits no longer, unless others may have shards.
+    pub fn release(&mut self, now: Duration) {
+        if let Some(held) = self.held.as_mut().filter(|held| !held.is_for_strangers) {
+            held.until = held.until.min(now);
+        }
+    }
+
+    /// Whether a report of an awaited worker is its last word: it will take nothing more that a predecessor granted. Where it
+    /// is not, remembers from which version on one is.
+    pub fn has_reported(&mut self, report: &Report) -> bool {
+        let Some(member) = self.members.get_mut(&report.worker_id) else { return false };
+        if !member.handoff {
+            return true;
+        }
+        if let Some(confirmed_from) = member.confirmed_from {
+            return report.version.is_some_and(|seen| seen >= confirmed_from);
+        }
+        // Every answer from now on has this version or a higher one, and the worker has seen none of them yet.
+        let unseen = report.version.map_or(0, |seen| seen.0.saturating_add(1));
+        member.confirmed_from = Some(self.version.max(Version(unseen)));
+        false
     }
 
     /// Begins above a version that a worker has seen, unless it is absurd.
@@ -169,7 +197,8 @@ impl Service {
     /// Tells a worker what it has and what it is still asked for; or, where it waits, with the next rebalance.
     pub fn answer(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
         let Some(member) = self.members.get_mut(worker) else { return };
-        if waits {
+        // One that is not listed must not be sent shards, be they its own: a successor would not wait for it.
+        if waits || (!member.is_listed && !member.granted.is_empty()) {
             member.owed = Some(beat);
             return;
         }
@@ -189,7 +218,7 @@ impl Service {
         let next = self.version.next();
         let mut ids = Vec::new();
         let mut members = Vec::new();
-        for (id, member) in self.members.iter_mut().filter(|(_, member)| member.is_active) {
+        for (id, member) in self.members.iter_mut().filter(|(_, member)| member.takes_part()) {
             ids.push(id);
             members.push(member);
         }
@@ -207,7 +236,9 @@ impl Service {
                 member.grant(part.granted.into(), next);
                 changed = true;
             }
-            if is_changed || (member.owed.is_some() && !member.waits_for_its_part()) {
+            if !member.is_listed {
+                member.owed.get_or_insert(None);
+            } else if is_changed || (member.owed.is_some() && !member.waits_for_its_part()) {
                 told.push((!loses, is_changed, member));
             }
         }

@@ -1,2 +1,3 @@
 mod history;
+mod listed;
 mod rules;

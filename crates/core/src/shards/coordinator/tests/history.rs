@@ -48,9 +48,15 @@ struct World {
     is_healed: bool,
     /// A coordinator that does not wait: it takes a revocation for its answer.
     is_broken: bool,
+    /// A store that lists nobody.
+    forgets: bool,
     settings: Settings,
     epoch: u64,
     coordinator: Option<(Coordinator, Duration)>,
+    /// What the store lists, if it lasts.
+    store: Option<BTreeSet<ShardMember>>,
+    /// A change on its way into the store, and when it is there.
+    writing: Option<(Duration, RosterChange)>,
     processes: Vec<Option<Process>>,
     lives: u64,
     to_coordinator: Vec<(Duration, usize, Message)>,
@@ -81,9 +87,12 @@ impl World {
             now: Duration::ZERO,
             is_healed: false,
             is_broken: false,
+            forgets: false,
             settings,
             epoch: 0,
             coordinator: None,
+            store: None,
+            writing: None,
             processes: (0..WORKERS).map(|_| None).collect(),
             lives: 0,
             to_coordinator: Vec::new(),
@@ -91,6 +100,11 @@ impl World {
             grants: BTreeMap::new(),
             violations: Vec::new(),
         }
+    }
+
+    /// With a store that lasts.
+    fn listing(seed: u64, strategy: Strategy) -> World {
+        World { store: Some(BTreeSet::new()), ..World::new(seed, strategy) }
     }
 
     /// When copies of a message arrive.
@@ -108,7 +122,11 @@ impl World {
 
     fn lead(&mut self) {
         self.epoch += 1;
-        let start = if self.epoch == 1 { Start::Fresh } else { Start::Takeover };
+        let start = match &self.store {
+            Some(listed) => Start::Listed(listed.iter().cloned().collect()),
+            None if self.epoch == 1 => Start::Fresh,
+            None => Start::Takeover,
+        };
         let coordinator = Coordinator::new(self.settings.clone(), start, Version::of_term(Epoch(self.epoch)));
         self.coordinator = Some((coordinator, self.now));
     }
@@ -132,10 +150,39 @@ impl World {
         match self.dice.roll(400) {
             0 => self.processes[place] = None,
             1 => self.processes[place].iter_mut().for_each(|process| process.worker.leave()),
-            2 => self.coordinator = None,
+            2 => self.crash(),
             3..20 if self.processes[place].is_none() => self.spawn(place),
             20..30 if self.coordinator.is_none() => self.lead(),
             _ => {}
+        }
+    }
+
+    /// What was being written is in the store, or never will be.
+    fn crash(&mut self) {
+        self.coordinator = None;
+        if let Some((_, change)) = self.writing.take().filter(|_| self.dice.roll(2) == 0) {
+            self.write(&change);
+        }
+    }
+
+    fn write(&mut self, change: &RosterChange) {
+        let store = self.store.get_or_insert_default();
+        store.retain(|member| !change.remove.contains(member));
+        if !self.forgets {
+            store.extend(change.add.iter().cloned());
+        }
+    }
+
+    fn run_store(&mut self, coordinator: &mut Coordinator, now: Duration) {
+        if let Some((_, change)) = self.writing.take_if(|(at, _)| *at <= self.now) {
+            self.write(&change);
+            coordinator.roster_written(change, now);
+        }
+        if self.writing.is_none()
+            && let Some(change) = coordinator.roster_change()
+        {
+            let takes = if self.is_healed { 0 } else { self.dice.roll(200) };
+            self.writing = Some((self.now + Duration::from_millis(takes), change));
         }
     }
 
@@ -187,6 +234,7 @@ impl World {
         for (_, place, message) in due {
             coordinator.hear(&peer(place), message, self.now - began, &mut output);
         }
+        self.run_store(&mut coordinator, self.now - began);
         coordinator.tick(self.now - began, &mut output);
         for (to, text) in output.sends {
             self.sent(to.0[0] as usize, &text);
@@ -289,6 +337,26 @@ proptest! {
         let violations = World::new(seed, strategy).live(1_500);
         prop_assert!(violations.is_empty(), "{violations:#?}");
     }
+
+    #[test]
+    fn nor_does_one_whose_coordinators_list_their_workers(
+        seed: u64,
+        strategy in prop::sample::select(Strategy::ALL.to_vec()),
+    ) {
+        let violations = World::listing(seed, strategy).live(1_500);
+        prop_assert!(violations.is_empty(), "{violations:#?}");
+    }
+}
+
+/// A store that forgets is one that the roster must not be trusted in: the checker sees the difference.
+#[test]
+fn a_list_that_lacks_workers_is_caught() {
+    let caught = (0..40).any(|seed| {
+        let mut world = World::listing(seed, Strategy::Contiguous);
+        world.forgets = true;
+        world.live(1_500).iter().any(|violation| violation.starts_with("S2"))
+    });
+    assert!(caught, "the checker would not see it");
 }
 
 #[test]

@@ -4,17 +4,17 @@ use super::super::*;
 use crate::shards::Shard;
 use crate::shards::wire::{self, Revoke};
 
-const TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
-fn name(text: &str) -> ServiceName {
+pub(super) fn name(text: &str) -> ServiceName {
     ServiceName::new(text).expect("a name")
 }
 
-fn peer(worker: &str) -> Peer {
+pub(super) fn peer(worker: &str) -> Peer {
     Peer(Bytes::copy_from_slice(worker.as_bytes()))
 }
 
-fn report(worker: &str, max: u32) -> Report {
+pub(super) fn report(worker: &str, max: u32) -> Report {
     Report {
         service_name: name("s"),
         worker_id: WorkerId::new(worker).expect("a name"),
@@ -28,24 +28,24 @@ fn report(worker: &str, max: u32) -> Report {
 }
 
 /// A coordinator, the time, and what it said so far.
-struct Stage {
-    coordinator: Coordinator,
-    now: Duration,
-    said: Vec<(String, Answer)>,
-    events: Vec<ShardEvent>,
+pub(super) struct Stage {
+    pub(super) coordinator: Coordinator,
+    pub(super) now: Duration,
+    pub(super) said: Vec<(String, Answer)>,
+    pub(super) events: Vec<ShardEvent>,
 }
 
 impl Stage {
-    fn new() -> Stage {
+    pub(super) fn new() -> Stage {
         Stage::with(Settings::default(), Start::Fresh)
     }
 
-    fn with(settings: Settings, start: Start) -> Stage {
+    pub(super) fn with(settings: Settings, start: Start) -> Stage {
         let coordinator = Coordinator::new(settings, start, Version(100));
         Stage { coordinator, now: Duration::ZERO, said: Vec::new(), events: Vec::new() }
     }
 
-    fn take(&mut self, output: Output) {
+    pub(super) fn take(&mut self, output: Output) {
         self.events.extend(output.events);
         for (peer, text) in output.sends {
             let answer = wire::answer(&[text]).expect("it can be read");
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    fn hear(&mut self, message: Message) {
+    pub(super) fn hear(&mut self, message: Message) {
         let (Message::Register(Report { worker_id, .. })
         | Message::Heartbeat(Report { worker_id, .. })
         | Message::Leave(Leave { worker_id, .. })
@@ -64,25 +64,25 @@ impl Stage {
         self.take(output);
     }
 
-    fn register(&mut self, worker: &str, max: u32) {
+    pub(super) fn register(&mut self, worker: &str, max: u32) {
         self.hear(Message::Register(report(worker, max)));
     }
 
-    fn join(&mut self, worker: &str, max: u32, handoff: bool) {
+    pub(super) fn join(&mut self, worker: &str, max: u32, handoff: bool) {
         self.hear(Message::Register(Report { handoff: Some(handoff), ..report(worker, max) }));
     }
 
-    fn beat(&mut self, worker: &str, max: u32, shards: &[Shard]) {
+    pub(super) fn beat(&mut self, worker: &str, max: u32, shards: &[Shard]) {
         self.hear(Message::Heartbeat(Report { assigned_shards: Some(shards.to_vec()), ..report(worker, max) }));
     }
 
-    fn released(&mut self, worker: &str, shards: &[Shard], version: Version) {
+    pub(super) fn released(&mut self, worker: &str, shards: &[Shard], version: Version) {
         let Report { service_name, worker_id, .. } = report(worker, 0);
         self.hear(Message::Released(Released { service_name, worker_id, shards: shards.to_vec(), version }));
     }
 
     /// Lets time pass, with everything that is due in it.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while self.coordinator.next_deadline() <= until {
             self.now = self.now.max(self.coordinator.next_deadline());
@@ -93,12 +93,12 @@ impl Stage {
         self.now = until;
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.pass(Duration::from_millis(100));
     }
 
     /// What was said since the last time: of assignments who got what, of revocations what is asked of whom.
-    fn said(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
+    pub(super) fn said(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
         let said = std::mem::take(&mut self.said);
         let plain = |(worker, answer)| match answer {
             Answer::Assignment(assignment) => (worker, "has", assignment.assigned_shards),
@@ -108,22 +108,22 @@ impl Stage {
         said.into_iter().map(plain).collect()
     }
 
-    fn granted(&self, worker: &str) -> Vec<Shard> {
+    pub(super) fn granted(&self, worker: &str) -> Vec<Shard> {
         let view = self.coordinator.view(&name("s")).expect("the service is known");
         let worker = view.workers.iter().find(|it| it.worker_id.as_str() == worker).expect("the worker is known");
         worker.shards.to_vec()
     }
 
-    fn version(&self) -> Version {
+    pub(super) fn version(&self) -> Version {
         self.coordinator.view(&name("s")).expect("the service is known").version
     }
 }
 
-fn has(worker: &str, shards: &[Shard]) -> (String, &'static str, Vec<Shard>) {
+pub(super) fn has(worker: &str, shards: &[Shard]) -> (String, &'static str, Vec<Shard>) {
     (worker.to_owned(), "has", shards.to_vec())
 }
 
-fn loses(worker: &str, shards: &[Shard]) -> (String, &'static str, Vec<Shard>) {
+pub(super) fn loses(worker: &str, shards: &[Shard]) -> (String, &'static str, Vec<Shard>) {
     (worker.to_owned(), "loses", shards.to_vec())
 }
 

@@ -35,6 +35,7 @@ mod outcome;
 mod queues;
 mod record;
 mod retention;
+mod roster;
 mod rows;
 mod runs;
 mod schedules;

@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use convoke_core::jobs::{ExecutionStatus, Jitter, Job, Ownership, Priority, Progress, RetryPolicy, Status};
-use convoke_core::{ExecutionId, Invalid, JobId, JobType, Json, NodeId, QueueName, ScheduleName, WorkerId};
+use convoke_core::{
+    ExecutionId, Invalid, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId,
+};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -111,6 +113,7 @@ name!(job_type, job_type_option, JobType);
 name!(worker_id, worker_id_option, WorkerId);
 name!(node_id, node_id_option, NodeId);
 name!(schedule_name, schedule_name_option, ScheduleName);
+name!(service_name, service_name_option, ServiceName);
 
 pub(super) fn json(row: &Row, column: usize) -> Result<Json> {
     Json::parse(get(row, column)?).map_err(|error| unreadable(column, error))

@@ -9,6 +9,7 @@ use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
+use convoke_core::shards::{RosterChange, ShardMember};
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
@@ -19,7 +20,7 @@ use super::leases::PostgresLeases;
 use super::names::Names;
 use super::record::{JudgeWork, Judgement, RecordWork, readable_reports};
 use super::server::{Ways, lent};
-use super::{PostgresStore, cancel, epoch, fleet, history, list, only, queues, retention, runs, schedules};
+use super::{PostgresStore, cancel, epoch, fleet, history, list, only, queues, retention, roster, runs, schedules};
 
 /// All connections.
 pub(super) struct Engine {
@@ -258,5 +259,16 @@ impl NodeStore for PostgresStore {
 
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
         lent!(Write, self.writes(), |db| fleet::forget_nodes(db, fence, ids))
+    }
+}
+
+#[async_trait]
+impl RosterStore for PostgresStore {
+    async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()> {
+        lent!(Write, self.writes(), |db| roster::change(db, fence, change))
+    }
+
+    async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
+        lent!(Read, self.reads(), |db| roster::all(db))
     }
 }

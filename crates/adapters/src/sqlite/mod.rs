@@ -24,6 +24,7 @@ mod queues;
 mod readers;
 mod record;
 mod retention;
+mod roster;
 mod rows;
 mod runs;
 mod schedules;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::{Jitter, job};
 use convoke_core::jobs::{Job, Ownership, Priority, Progress, RetryPolicy, Status};
-use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, WorkerId};
+use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -92,6 +92,7 @@ name!(job_type, job_type_option, JobType);
 name!(worker_id, worker_id_option, WorkerId);
 name!(node_id, node_id_option, NodeId);
 name!(schedule_name, schedule_name_option, ScheduleName);
+name!(service_name, service_name_option, ServiceName);
 
 pub(super) fn json(row: &Row<'_>, column: usize) -> Read<Json> {
     let text: String = row.get(column)?;

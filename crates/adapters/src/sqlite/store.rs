@@ -9,13 +9,14 @@ use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::store::*;
+use convoke_core::shards::{RosterChange, ShardMember};
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
 use super::readers::{Purposes, Readers};
 use super::writer::Writer;
 use super::{
-    SqliteStore, archive, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, runs,
+    SqliteStore, archive, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, roster, runs,
     schedules,
 };
 
@@ -270,5 +271,17 @@ impl NodeStore for SqliteStore {
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
         let ids = ids.to_vec();
         self.engine.writer.call(ids.len(), move |ledger| fleet::forget_nodes(ledger, fence, &ids)).await
+    }
+}
+
+#[async_trait]
+impl RosterStore for SqliteStore {
+    async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()> {
+        let change = change.clone();
+        self.engine.writer.call(change.len(), move |ledger| roster::change(ledger, fence, &change)).await
+    }
+
+    async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
+        self.reads().call(roster::all).await
     }
 }

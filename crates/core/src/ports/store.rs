@@ -1,4 +1,4 @@
-//! The truth: jobs, runs, schedules, queues, workers, nodes and the sealed epoch.
+//! The truth: jobs, runs, schedules, queues, workers, nodes, the roster of shard workers and the sealed epoch.
 //!
 //! Every verb is one transaction. What somebody is told of as done (an enqueue, a report, a cancellation, a seal) is durable
 //! when the verb answers. What is only bookkeeping of the coordinator's own (promotions, dispatches, heartbeats, cleaning
@@ -23,10 +23,17 @@ use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
 use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch, RunReport, Status};
 use crate::limits::PAGE_BYTES_MAX;
+use crate::shards::{RosterChange, ShardMember};
 
-pub trait Store: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore {}
+pub trait Store:
+    EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
+{
+}
 
-impl<T: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore> Store for T {}
+impl<T> Store for T where
+    T: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
+{
+}
 
 #[async_trait]
 pub trait EpochStore: Send + Sync {
@@ -469,4 +476,14 @@ pub struct NodeRecord {
     pub started_at: Timestamp,
     pub last_heartbeat_at: Timestamp,
     pub version: String,
+}
+
+/// The workers that may hold shards. See [`Roster`](crate::shards::Roster).
+#[async_trait]
+pub trait RosterStore: Send + Sync {
+    /// Adds rows that are missing and removes rows that are there. Durable when it returns: a coordinator that was told so
+    /// sends shards to the workers it added.
+    async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()>;
+    /// Returns all rows, by service, then by worker.
+    async fn shard_roster(&self) -> Result<Vec<ShardMember>>;
 }

@@ -1,7 +1,7 @@
 //! A store that counts how often it is read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
@@ -11,7 +11,8 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::*;
-use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
+use convoke_core::shards::{RosterChange, ShardMember};
+use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
 pub struct CountingStore {
@@ -20,6 +21,9 @@ pub struct CountingStore {
     pub workers: AtomicUsize,
     pub nodes: AtomicUsize,
     pub pings: AtomicUsize,
+    pub roster_writes: AtomicUsize,
+    /// While it is set, the roster of shard workers cannot be written.
+    pub roster_fails: AtomicBool,
     /// While it is written to, pings wait.
     pub gate: tokio::sync::RwLock<()>,
 }
@@ -33,6 +37,8 @@ impl CountingStore {
             workers: zero(),
             nodes: zero(),
             pings: zero(),
+            roster_writes: zero(),
+            roster_fails: AtomicBool::new(false),
             gate: Default::default(),
         })
     }
@@ -221,6 +227,21 @@ impl WorkerStore for CountingStore {
 
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
         self.inner.remove_workers(fence, ids).await
+    }
+}
+
+#[async_trait]
+impl RosterStore for CountingStore {
+    async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()> {
+        count(&self.roster_writes);
+        if self.roster_fails.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("store", "it is away"));
+        }
+        self.inner.change_shard_roster(fence, change).await
+    }
+
+    async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
+        self.inner.shard_roster().await
     }
 }
 

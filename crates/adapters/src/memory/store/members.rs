@@ -1,9 +1,10 @@
-//! Workers and nodes that were heard of.
+//! Workers and nodes that were heard of, and the roster of shard workers.
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{NodeRole, NodeState};
-use convoke_core::ports::store::{NodeRecord, NodeStore, WorkerRecord, WorkerStore};
+use convoke_core::ports::store::{NodeRecord, NodeStore, RosterStore, WorkerRecord, WorkerStore};
+use convoke_core::shards::{RosterChange, ShardMember};
 use convoke_core::{NodeId, Result, WorkerId};
 use jiff::Timestamp;
 
@@ -56,5 +57,21 @@ impl NodeStore for MemoryStore {
         let mut state = self.fenced_if(Some(fence), "forget_nodes")?;
         state.nodes.retain(|id, node| !(node.state.is_gone() && ids.contains(id)));
         Ok(())
+    }
+}
+
+#[async_trait]
+impl RosterStore for MemoryStore {
+    async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()> {
+        let mut state = self.fenced(fence, "change_shard_roster")?;
+        for member in &change.remove {
+            state.shard_roster.remove(member);
+        }
+        state.shard_roster.extend(change.add.iter().cloned());
+        Ok(())
+    }
+
+    async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
+        Ok(self.state().shard_roster.iter().cloned().collect())
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::{Job, NewJob, Priority, QueueCounts, RateLimit, Status};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
+use convoke_core::shards::ShardMember;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
@@ -29,6 +30,7 @@ pub(super) struct State {
     pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     pub(super) nodes: BTreeMap<NodeId, NodeRecord>,
+    pub(super) shard_roster: BTreeSet<ShardMember>,
     last_seq: u64,
 }
 

@@ -234,6 +234,13 @@ create table convoke_workers (
     via               text
 ) with (fillfactor = 50);
 
+-- Workers that may hold shards: listed before they are granted any, until they left or were declared dead.
+create table convoke_shard_roster (
+    service text collate "C" not null,
+    worker  text collate "C" not null,
+    primary key (service, worker)
+);
+
 create table convoke_nodes (
     id                text     collate "C" primary key,
     role              smallint not null,

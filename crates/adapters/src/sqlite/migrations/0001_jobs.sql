@@ -170,6 +170,13 @@ create table nodes (
     since             integer not null
 ) without rowid;
 
+-- Workers that may hold shards: listed before they are granted any, until they left or were declared dead.
+create table shard_roster (
+    service text not null,
+    worker  text not null,
+    primary key (service, worker)
+) without rowid;
+
 -- An expired or resigned lease stays, so that its epoch is never given out again.
 create table leases (
     namespace  text primary key,

@@ -6,7 +6,7 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cutoffs, Tick};
 
-use super::members::{node_record, worker_record};
+use super::members::{node_record, roster_change, worker_record};
 use super::schedules::{schedule, schedule_name, tick_job};
 use super::stage::*;
 
@@ -116,4 +116,15 @@ pub async fn a_former_leader_cannot_retire_or_forget_a_node(store: &dyn Store) {
     assert_eq!(store.nodes().await.expect("nodes").len(), 1);
     store.forget_nodes(fence, &[node("n")]).await.expect("the leader's own");
     assert!(store.nodes().await.expect("nodes").is_empty());
+}
+
+pub async fn a_former_leader_cannot_change_the_roster_of_shard_workers(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let listed = roster_change(&[("s", "a")], &[]);
+    store.change_shard_roster(stage.fence, &listed).await.expect("change");
+    let fence = stage.depose().await;
+    assert_fenced(store.change_shard_roster(stage.fence, &roster_change(&[("s", "b")], &[("s", "a")])).await);
+    assert_eq!(store.shard_roster().await.expect("roster"), listed.add);
+    store.change_shard_roster(fence, &roster_change(&[], &[("s", "a")])).await.expect("the leader's own");
+    assert!(store.shard_roster().await.expect("roster").is_empty());
 }

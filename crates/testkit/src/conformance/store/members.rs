@@ -1,8 +1,10 @@
-//! Workers and nodes.
+//! Workers and nodes, and the roster of shard workers.
 
+use convoke_core::ServiceName;
 use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
+use convoke_core::shards::{RosterChange, ShardMember};
 
 use super::stage::*;
 
@@ -31,6 +33,15 @@ pub fn node_record(name: &str) -> NodeRecord {
         last_heartbeat_at: at(2),
         version: "0.1.0".into(),
     }
+}
+
+/// Adds and removes workers, by service and worker.
+pub fn roster_change(add: &[(&str, &str)], remove: &[(&str, &str)]) -> RosterChange {
+    let member = |(service, worker_name): &(&str, &str)| ShardMember {
+        service: ServiceName::new(service).expect("a name"),
+        worker: worker(worker_name),
+    };
+    RosterChange { add: add.iter().map(member).collect(), remove: remove.iter().map(member).collect() }
 }
 
 pub async fn workers_are_kept_by_id(store: &dyn Store) {
@@ -86,4 +97,18 @@ pub async fn a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back(s
     store.beat_node(node_record("c")).await.expect("it comes back");
     store.forget_nodes(fence, &["a", "b", "c", "d", "e"].map(node)).await.expect("forget");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("c"), node_record("d")]);
+}
+
+pub async fn the_roster_of_shard_workers_is_a_set_of_rows(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    assert!(store.shard_roster().await.expect("roster").is_empty());
+    let change = roster_change(&[("t", "a"), ("s", "b"), ("s", "ä 1"), ("s", "B")], &[]);
+    store.change_shard_roster(stage.fence, &change).await.expect("change");
+    // A row that is there is not added again, one that is not there need not be removed.
+    let again = roster_change(&[("s", "b"), ("s", "a")], &[("t", "a"), ("t", "b")]);
+    store.change_shard_roster(stage.fence, &again).await.expect("change");
+    let expected = roster_change(&[("s", "B"), ("s", "a"), ("s", "b"), ("s", "ä 1")], &[]);
+    assert_eq!(store.shard_roster().await.expect("roster"), expected.add);
+    store.change_shard_roster(stage.fence, &roster_change(&[], &[])).await.expect("nothing is a change too");
+    assert_eq!(store.shard_roster().await.expect("roster").len(), 4);
 }

@@ -39,6 +39,7 @@ macro_rules! store_conformance {
                 a_former_leader_cannot_tick,
                 a_former_leader_cannot_remove_workers,
                 a_former_leader_cannot_retire_or_forget_a_node,
+                a_former_leader_cannot_change_the_roster_of_shard_workers,
             ]
         );
         $crate::conformance_tests!(
@@ -255,6 +256,7 @@ macro_rules! store_conformance {
                 workers_are_kept_by_id,
                 nodes_are_kept_by_id,
                 a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back,
+                the_roster_of_shard_workers_is_a_set_of_rows,
             ]
         );
         $crate::conformance_tests!($make, (), (store::counters), [counters_equal_counts_through_a_random_workload,]);

@@ -1,0 +1,35 @@
+//! The workers that may hold shards.
+
+use convoke_core::election::Fence;
+use convoke_core::shards::{RosterChange, ShardMember};
+use deadpool_postgres::Client;
+use tokio_postgres::Row;
+
+use super::epoch::{commit, hold};
+use super::failure::Result;
+use super::rows::{service_name, worker_id};
+
+pub(super) async fn change(db: &mut Client, fence: Fence, change: &RosterChange) -> Result<()> {
+    let transaction = db.transaction().await?;
+    hold(&transaction, fence, "change_shard_roster").await?;
+    for (members, statement) in [
+        (&change.remove, include_str!("sql/remove_shard_workers.sql")),
+        (&change.add, include_str!("sql/add_shard_workers.sql")),
+    ] {
+        if members.is_empty() {
+            continue;
+        }
+        let services: Vec<&str> = members.iter().map(|member| member.service.as_str()).collect();
+        let workers: Vec<&str> = members.iter().map(|member| member.worker.as_str()).collect();
+        let statement = transaction.prepare_cached(statement).await?;
+        transaction.execute(&statement, &[&services, &workers]).await?;
+    }
+    commit(transaction).await
+}
+
+pub(super) async fn all(db: &Client) -> Result<Vec<ShardMember>> {
+    let select = "select service, worker from convoke_shard_roster order by service, worker";
+    let statement = db.prepare_cached(select).await?;
+    let read = |row: &Row| Ok(ShardMember { service: service_name(row, 0)?, worker: worker_id(row, 1)? });
+    db.query(&statement, &[]).await?.iter().map(read).collect()
+}

@@ -2,16 +2,17 @@
 //!
 //! Messages come in batches and their answers go out in batches; between them the rules are asked, under a lock that
 //! whoever looks at the coordinator takes too. The socket is opened when the term begins and closed when it ends, or when
-//! the lease is no longer certain: a process that was paused finds out before it answers anybody. Nothing is written
-//! down: the next leader learns from the workers what they have.
+//! the lease is no longer certain: a process that was paused finds out before it answers anybody. Who has what is not
+//! written: the next leader learns it from the workers. With a store that lasts, a [roster](super::roster) tells it which
+//! workers to wait for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::jobs::event::{Happening, WorkerChange};
-use convoke_core::ports::Clock;
 use convoke_core::ports::router::{Received, Router, RouterBinding};
+use convoke_core::ports::{Clock, Store};
 use convoke_core::shards::Version;
 use convoke_core::shards::coordinator::{Coordinator, Output, Settings, ShardEvent, Start};
 use convoke_core::shards::wire::{self, Answer};
@@ -19,6 +20,7 @@ use convoke_core::{Epoch, Error};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::roster::RosterWriter;
 use super::telemetry::{self, Tally};
 use super::view::{Running, ShardsState, ShardsView};
 use crate::election::{Duty, Tell, Term};
@@ -39,6 +41,8 @@ pub struct ShardsDuty {
     binding: Arc<dyn RouterBinding>,
     settings: Settings,
     epochs_last: bool,
+    /// Keeps the roster, if it outlives the process.
+    roster: Option<Arc<dyn Store>>,
     view: ShardsView,
     outages: Outages,
     lines: LineRate,
@@ -49,7 +53,14 @@ impl ShardsDuty {
     pub fn new(binding: Arc<dyn RouterBinding>, settings: Settings, epochs_last: bool, clock: Arc<dyn Clock>) -> Self {
         telemetry::describe();
         let (outages, lines) = (Outages::new([]), LineRate::new("shards"));
-        ShardsDuty { binding, settings, epochs_last, view: ShardsView::new(clock), outages, lines }
+        ShardsDuty { binding, settings, epochs_last, roster: None, view: ShardsView::new(clock), outages, lines }
+    }
+
+    /// Lists the workers that may hold shards in a store that every later leader reads. Without it a successor waits for one
+    /// heartbeat timeout in each service.
+    pub fn listing_workers(mut self, store: Arc<dyn Store>) -> Self {
+        self.roster = Some(store);
+        self
     }
 
     /// What it does, for whoever asks.
@@ -76,6 +87,31 @@ impl ShardsDuty {
                 return None;
             }
             pause = (pause * 2).min(BIND_AGAIN_MAX);
+        }
+        None
+    }
+
+    /// Reads which workers may hold shards; tries again until it can, or the term is over.
+    async fn start(&self, term: &Term) -> Option<Start> {
+        let Some(store) = &self.roster else {
+            return Some(if term.epoch() > Epoch(1) { Start::Takeover } else { Start::Fresh });
+        };
+        while !term.is_over() {
+            match store.shard_roster().await {
+                Ok(listed) => {
+                    if !listed.is_empty() {
+                        info!(workers = listed.len(), "shard workers of the former term are waited for");
+                    }
+                    return Some(Start::Listed(listed));
+                }
+                Err(error) => {
+                    self.outages.failed("shard roster", &error);
+                    self.view.show(ShardsState::Refused(error.to_string()));
+                }
+            }
+            if !term.sleep(BROKEN_PAUSE).await {
+                return None;
+            }
         }
         None
     }
@@ -107,8 +143,7 @@ impl ShardsDuty {
         }
     }
 
-    fn coordinator(&self, epoch: Epoch) -> Coordinator {
-        let start = if epoch > Epoch(1) { Start::Takeover } else { Start::Fresh };
+    fn coordinator(&self, start: Start, epoch: Epoch) -> Coordinator {
         let first = if self.epochs_last { Version::of_term(epoch) } else { Version::of_moment(self.view.now()) };
         Coordinator::new(self.settings.clone(), start, first)
     }
@@ -118,13 +153,16 @@ impl ShardsDuty {
 impl Duty for ShardsDuty {
     async fn lead(&self, term: Term, tell: Tell) {
         let mut tally = Tally::default();
-        if let Some(router) = self.bind(&term).await {
+        if let Some(router) = self.bind(&term).await
+            && let Some(start) = self.start(&term).await
+        {
             let address = router.address().to_owned();
             info!(address, epoch = term.fence().epoch().0, "shard coordinator is listening");
             // Also after a failure of the socket the books are kept: workers find them as they left them.
-            self.view.begin(self.coordinator(term.fence().epoch()));
+            self.view.begin(self.coordinator(start, term.fence().epoch()));
             self.view.show(ShardsState::Listening(address));
-            Sitting { duty: self, term: &term, tell: &tell, tally: &mut tally }.run(router).await;
+            let writer = RosterWriter::new(self.roster.clone(), &self.outages, &term);
+            Sitting { duty: self, term: &term, tell: &tell, tally: &mut tally, writer }.run(router).await;
         }
         self.view.end();
         tally.clear();
@@ -137,18 +175,29 @@ struct Sitting<'a> {
     term: &'a Term,
     tell: &'a Tell,
     tally: &'a mut Tally,
+    writer: RosterWriter<'a>,
 }
 
 impl Sitting<'_> {
     async fn run(mut self, mut router: Box<dyn Router>) {
         while !self.term.is_over() {
-            let Some(deadline) = self.duty.view.with(|running| running.began + running.coordinator.next_deadline())
-            else {
+            let writer = &mut self.writer;
+            let Some(deadline) = self.duty.view.with(|running| {
+                writer.begin(&mut running.coordinator);
+                running.began + running.coordinator.next_deadline()
+            }) else {
                 return;
             };
             let received = tokio::select! {
                 biased;
                 () = self.term.ended() => return,
+                written = writer.written() => {
+                    let listed = |running: &mut Running| {
+                        running.coordinator.roster_written(written, running.began.elapsed());
+                    };
+                    self.duty.view.with(listed);
+                    continue;
+                }
                 received = router.receive(BATCH_MAX) => received,
                 () = tokio::time::sleep_until(deadline) => Ok(Vec::new()),
             };

@@ -7,6 +7,7 @@
 mod changes;
 mod duty;
 mod relay;
+mod roster;
 mod telemetry;
 mod view;
 mod worker;

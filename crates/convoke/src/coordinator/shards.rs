@@ -79,7 +79,10 @@ pub(super) async fn prepare(
         convoke_core::Error::Invalid(invalid) => Invalid::new("shards.bind", invalid.to_string()).into(),
         error => error,
     })?;
-    let duty = ShardsDuty::new(binding, settings, epochs_last(addresses), ports.clock.clone());
+    let mut duty = ShardsDuty::new(binding, settings, epochs_last(addresses), ports.clock.clone());
+    if ports.store.is_lasting() {
+        duty = duty.listing_workers(ports.store.clone());
+    }
     let relay = ShardsRelay::new(node.clone(), ports.bus.clone(), addresses.bus_prefix, duty.view());
     Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: required }, Arc::new(duty)))
 }

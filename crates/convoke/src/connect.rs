@@ -235,7 +235,7 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
         Address::Memory => Ok(Arc::new(MemoryMesh::shared(key))),
         #[cfg(feature = "redis")]
         Address::Redis => {
-            address.warn_of_another_lock();
+            address.warn();
             let MeshAddress { url, prefix, lock_prefix, .. } = address;
             let connecting = RedisMesh::connect(url, prefix, lock_prefix, key);
             Ok(Arc::new(reach("mesh.url", url, connecting).await?))

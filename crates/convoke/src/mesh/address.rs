@@ -3,14 +3,23 @@
 //! The environment says both as the existing system reads it: `MESH_REDIS_HOST`, `_PORT`, `_PREFIX`, `_SENTINEL_HOST`,
 //! `_SENTINEL_PORT` and `_SENTINEL_NAME`, each falling back to the same with `REDIS_` in place of `MESH_REDIS_`; where that
 //! gives a Sentinel, it is asked, whatever hosts are named besides. The leader's lock has a prefix of its own,
-//! `MUTEX_REDIS_PREFIX`, which falls back to `REDIS_PREFIX` and then to the mesh's. A variable that is empty is none.
+//! `MUTEX_REDIS_PREFIX`, which falls back to `REDIS_PREFIX`. A variable that is empty is none.
+//!
+//! Without these variables both prefixes are the `name` in the `package.json` of the working directory, if there is one, as in
+//! the existing system. Without a name the mesh's prefix is `app`, and the lock's is the mesh's.
 //!
 //! That system has the lock where `MUTEX_REDIS_…` says, we have it where the mesh is. Where the two differ, its instances and
 //! ours would each have a leader: we say so in the log.
 
+use std::io::{ErrorKind, Read as _};
+
 use convoke_core::Invalid;
+use convoke_core::ids::check_name;
 
 const PREFIX: &str = "app";
+const PACKAGE: &str = "package.json";
+/// More than this is not read of it.
+const PACKAGE_BYTES_MAX: u64 = 1 << 20;
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -23,18 +32,21 @@ pub struct MeshAddress {
     pub(crate) lock_prefix: String,
     /// Where the existing system would have the lock, if not here.
     lock_elsewhere: Option<String>,
+    /// Why the name in `package.json` is not used, if there is such a file.
+    package_problem: Option<String>,
 }
 
 impl MeshAddress {
     /// An address, with names that begin with `app`.
     pub fn new(url: impl Into<String>) -> Self {
-        MeshAddress { url: url.into(), prefix: PREFIX.into(), lock_prefix: PREFIX.into(), lock_elsewhere: None }
+        let (url, prefix, lock_prefix) = (url.into(), PREFIX.into(), PREFIX.into());
+        MeshAddress { url, prefix, lock_prefix, lock_elsewhere: None, package_problem: None }
     }
 
     /// What all names begin with, the lock's included.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
-        MeshAddress { lock_prefix: prefix.clone(), prefix, ..self }
+        MeshAddress { lock_prefix: prefix.clone(), prefix, package_problem: None, ..self }
     }
 
     /// What the lock's name begins with.
@@ -42,17 +54,25 @@ impl MeshAddress {
         MeshAddress { lock_prefix: prefix.into(), ..self }
     }
 
-    /// An address, with the prefixes that the environment has.
+    /// An address, with the prefixes that the environment or the `package.json` of the working directory has.
     pub fn with_env(url: impl Into<String>) -> Self {
-        prefixed(url.into(), &from_process)
+        prefixed(url.into(), &from_process, &package_name)
     }
 
-    /// All from the environment.
+    /// All from the environment, the prefixes perhaps from `package.json`.
     pub fn from_env() -> Result<Self, Invalid> {
-        from_lookup(&from_process)
+        from_lookup(&from_process, &package_name)
     }
 
-    pub(crate) fn warn_of_another_lock(&self) {
+    /// Why the name in `package.json` is not the prefix, if it would be one but for an error in the file.
+    pub fn package_problem(&self) -> Option<&str> {
+        self.package_problem.as_deref()
+    }
+
+    pub(crate) fn warn(&self) {
+        if let Some(problem) = &self.package_problem {
+            tracing::warn!(prefix = self.prefix, "{problem}");
+        }
         if let Some(lock) = &self.lock_elsewhere {
             tracing::warn!(
                 mesh = self.url,
@@ -69,19 +89,58 @@ fn from_process(name: &str) -> Option<String> {
 }
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Finds the name of the package.
+type Package<'a> = &'a dyn Fn() -> Result<Option<String>, String>;
 
-fn prefixed(url: String, lookup: Lookup<'_>) -> MeshAddress {
-    let common = value(lookup, "REDIS_PREFIX");
-    let prefix = value(lookup, "MESH_REDIS_PREFIX").or_else(|| common.clone()).unwrap_or_else(|| PREFIX.into());
-    let lock_prefix = value(lookup, "MUTEX_REDIS_PREFIX").or(common).unwrap_or_else(|| prefix.clone());
-    MeshAddress { url, prefix, lock_prefix, lock_elsewhere: None }
+/// Returns the name in the `package.json` of the working directory. `None` without a file or a name.
+fn package_name() -> Result<Option<String>, String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(PACKAGE);
+    match file.and_then(|file| file.take(PACKAGE_BYTES_MAX + 1).read_to_string(&mut text)) {
+        Ok(_) => name_in(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{PACKAGE} cannot be read, its name is not used as the prefix: {error}")),
+    }
 }
 
-fn from_lookup(lookup: Lookup<'_>) -> Result<MeshAddress, Invalid> {
+fn name_in(text: &str) -> Result<Option<String>, String> {
+    let refused = |why: String| Err(format!("{PACKAGE}: {why}; its name is not used as the prefix"));
+    if text.len() as u64 > PACKAGE_BYTES_MAX {
+        return refused(format!("expected at most {PACKAGE_BYTES_MAX} bytes"));
+    }
+    let package = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(serde_json::Value::Object(package)) => package,
+        Ok(_) => return refused("expected an object".into()),
+        Err(error) => return refused(format!("expected JSON: {error}")),
+    };
+    match package.get("name") {
+        None => Ok(None),
+        Some(serde_json::Value::String(name)) if name.is_empty() => Ok(None),
+        Some(serde_json::Value::String(name)) => match check_name("name", name) {
+            Ok(()) => Ok(Some(name.clone())),
+            Err(invalid) => refused(invalid.to_string()),
+        },
+        Some(other) => refused(format!("name: expected a string, got {other}")),
+    }
+}
+
+fn prefixed(url: String, lookup: Lookup<'_>, package: Package<'_>) -> MeshAddress {
+    let [mesh, lock, common] = ["MESH_REDIS_PREFIX", "MUTEX_REDIS_PREFIX", "REDIS_PREFIX"].map(|it| value(lookup, it));
+    let is_named = common.is_some() || (mesh.is_some() && lock.is_some());
+    let (common, package_problem) = match if is_named { Ok(None) } else { package() } {
+        Ok(name) => (common.or(name), None),
+        Err(problem) => (None, Some(problem)),
+    };
+    let prefix = mesh.or_else(|| common.clone()).unwrap_or_else(|| PREFIX.into());
+    let lock_prefix = lock.or(common).unwrap_or_else(|| prefix.clone());
+    MeshAddress { url, prefix, lock_prefix, lock_elsewhere: None, package_problem }
+}
+
+fn from_lookup(lookup: Lookup<'_>, package: Package<'_>) -> Result<MeshAddress, Invalid> {
     let url = url_of("MESH_", lookup)?;
     // A port of the lock's that is none is for those to mend who use it.
     let lock_elsewhere = url_of("MUTEX_", lookup).ok().filter(|lock| *lock != url);
-    Ok(MeshAddress { lock_elsewhere, ..prefixed(url, lookup) })
+    Ok(MeshAddress { lock_elsewhere, ..prefixed(url, lookup, package) })
 }
 
 /// What the variables say that begin so, over those that do not.
@@ -130,9 +189,14 @@ mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<MeshAddress, Invalid> {
+        read_in(variables, Ok(None))
+    }
+
+    /// In a directory with such a package.
+    fn read_in(variables: &[(&str, &str)], package: Result<Option<String>, String>) -> Result<MeshAddress, Invalid> {
         let find =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        from_lookup(&find)
+        from_lookup(&find, &|| package.clone())
     }
 
     fn url(variables: &[(&str, &str)]) -> String {
@@ -174,6 +238,34 @@ mod tests {
         let told = MeshAddress::new("memory:").prefix("p");
         assert_eq!((told.prefix.as_str(), told.lock_prefix.as_str()), ("p", "p"));
         assert_eq!(told.lock_prefix("l").lock_prefix, "l");
+    }
+
+    #[test]
+    fn without_variables_the_name_of_the_package_is_the_prefix() {
+        let prefixes = |variables: &[(&str, &str)]| {
+            let address = read_in(variables, name_in(r#"{"name":"@acme/web","version":"1"}"#)).expect("an address");
+            (address.prefix, address.lock_prefix)
+        };
+        let pair = |prefix: &str, lock: &str| (prefix.to_owned(), lock.to_owned());
+        assert_eq!(prefixes(&[]), pair("@acme/web", "@acme/web"));
+        assert_eq!(prefixes(&[("REDIS_PREFIX", "r")]), pair("r", "r"));
+        assert_eq!(prefixes(&[("MESH_REDIS_PREFIX", "m")]), pair("m", "@acme/web"), "as in the existing system");
+        assert_eq!(prefixes(&[("MUTEX_REDIS_PREFIX", "x")]), pair("@acme/web", "x"));
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_used_is_a_warning_and_no_prefix() {
+        for text in ["", "{", "[]", r#"{"name":7}"#, r#"{"name":"a\u0000"}"#, &"x".repeat(2 << 20)] {
+            let address = read_in(&[], name_in(text)).expect("an address");
+            assert_eq!((address.prefix.as_str(), address.lock_prefix.as_str()), ("app", "app"));
+            let problem = address.package_problem().expect("a problem");
+            assert!(problem.starts_with("package.json") && problem.len() < 300, "{problem}");
+            assert_eq!(read_in(&[("REDIS_PREFIX", "r")], name_in(text)).expect("it").package_problem(), None);
+            assert_eq!(address.prefix("p").package_problem(), None, "nobody looked for it");
+        }
+        for text in ["{}", r#"{"name":""}"#] {
+            assert_eq!(name_in(text), Ok(None));
+        }
     }
 
     #[test]

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::supervise::{Commands, Ending, RunningCommand};
 
 /// From SIGTERM to SIGKILL. Shorter than the time that the worker gives a cancelled handler.
-const TERM_GRACE: Duration = Duration::from_secs(4);
+pub(super) const TERM_GRACE: Duration = Duration::from_secs(4);
 /// How long to read what is still in the pipes when the command has ended.
-const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub struct Exec {
     commands: Commands,
@@ -82,7 +82,7 @@ fn variables(cx: &Context) -> Vec<(String, String)> {
 }
 
 /// Returns how an ending ends the attempt.
-fn result(ending: Ending, last_error_line: &str) -> Result<(), Failure> {
+pub(super) fn result(ending: Ending, last_error_line: &str) -> Result<(), Failure> {
     let how = match ending {
         Ending::Code(0) => return Ok(()),
         Ending::Code(code) => format!("exit code {code}"),
@@ -101,7 +101,7 @@ async fn until_end(cx: &Context, command: &mut RunningCommand) -> std::io::Resul
 }
 
 /// Writes the arguments. A command need not read them.
-async fn feed(stdin: Option<impl AsyncWrite + Unpin>, args: &Json) {
+pub(super) async fn feed(stdin: Option<impl AsyncWrite + Unpin>, args: &Json) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(args.as_str().as_bytes()).await;
         let _ = stdin.write_all(b"\n").await;
@@ -123,7 +123,7 @@ async fn logged(cx: &Context, level: LogLevel, pipe: Option<impl AsyncRead + Unp
 
 /// The next line without its end. One that is longer than a log line may be comes in parts, so that a command which never
 /// ends its line costs no more memory than that.
-async fn next_line(pipe: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
+pub(super) async fn next_line(pipe: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = Vec::new();
     while let Ok(buffer) = pipe.fill_buf().await {
         if buffer.is_empty() {

@@ -2,8 +2,11 @@
 //!
 //! There is no server in between: a command speaks to the mesh's own Redis, which a flag names, or else the variables by which
 //! applications are told. `nodes` only reads. `call` has to be an instance itself, since an answer needs a channel to come
-//! by: it joins, calls, and leaves, also when it is interrupted. `serve` stays, and answers two types of request to try. All
-//! go by the keys of the section `mesh`.
+//! by: it joins, calls, and leaves, also when it is interrupted. `broadcast` does too, since a broadcast names its sender.
+//! `serve` stays and runs commands for requests, or replies to two types of request to try. All go by the keys of the section
+//! `mesh`.
+
+mod serve;
 
 use std::time::Duration;
 
@@ -12,42 +15,40 @@ use clap::{Args, Subcommand};
 use convoke::Unreachable;
 use convoke::mesh::{CallOptions, MeshAddress, MeshSettings};
 use convoke::{InstanceId, MeshError, MeshNode, connect};
-use convoke_core::mesh::Fault;
 use convoke_core::mesh::envelope::DATA_BYTES_MAX;
 use convoke_core::{Epoch, Error, Json, duration};
-use convoke_http::{recorder, serve_pages};
-use convoke_runtime::mesh::{Context, Demand, HandlerFuture, Instance, check_type};
+use convoke_runtime::mesh::{Instance, check_type};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::configured;
 use super::enqueue::read_json;
 use super::output::{age, line, list, printable, table, text};
 use super::remote::Usage;
-use crate::config::{self, Config, Surroundings};
+use crate::config::{self, Surroundings};
 use crate::logs;
-use crate::serve::GuardedListener;
 use crate::stop::Stop;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --redis the address comes from MESH_REDIS_HOST, _PORT, _SENTINEL_HOST, _SENTINEL_PORT and
 _SENTINEL_NAME, and without --prefix that from MESH_REDIS_PREFIX; each falls back to the same name with REDIS_ in place
-of MESH_REDIS_. The leader's lock has its own, MUTEX_REDIS_PREFIX.
+of MESH_REDIS_. The leader's lock has its own, MUTEX_REDIS_PREFIX. Without these variables the prefix is the name in the
+package.json of the working directory, if there is one.
 
 Examples:
   convoke mesh serve my-app --redis redis://127.0.0.1
+  convoke mesh serve my-app --on getStatus --exec ./status.sh
   convoke mesh nodes my-app --redis redis://127.0.0.1
   convoke mesh call my-app 1 echo '{\"hello\":\"world\"}' --redis redis://127.0.0.1
-  convoke mesh call my-app 1 sleep '{\"ms\":3000}' --timeout 1s"
+  convoke mesh call my-app 1 sleep '{\"ms\":3000}' --timeout 1s
+  convoke mesh broadcast my-app clearCache '{\"keys\":[\"a\"]}'"
 )]
 pub struct MeshArgs {
     /// Address of the mesh's Redis: redis://…, rediss://… or redis+sentinel://…
     #[arg(long, global = true, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
-    /// What all names in Redis begin with, the leader's lock included [default: app]
+    /// What all names in Redis begin with, the leader's lock included [default: the name in package.json, else app]
     #[arg(long, global = true, value_name = "PREFIX")]
     prefix: Option<String>,
     #[command(subcommand)]
@@ -70,20 +71,36 @@ enum Verb {
 RequestTimeout, StaleEpoch, Stopped or Unavailable; 2 where the command line is wrong."
     )]
     Call(CallArgs),
-    /// Join, and answer echo and sleep until told to stop
+    /// Send a broadcast to every instance, and print how many received it
     #[command(
-        after_help = "echo answers its data; sleep takes {\"ms\":N} and answers after as long. SIGTERM or SIGINT: it leaves."
+        after_help = "Nobody replies to a broadcast. Exit code 0 when it was published, also if no instance received it; 1 with the
+name of what went wrong: Unavailable, RequestTimeout or Stopped; 2 if the command line is wrong.
+
+Examples:
+  convoke mesh broadcast my-app clearCache '{\"keys\":[\"a\"]}'
+  convoke mesh broadcast my-app clearCache @keys.json --json"
     )]
-    Serve {
-        /// Name of the mesh
-        key: String,
-        /// Where to show /metrics; port 0 takes a free one [default: nowhere]
-        #[arg(long, value_name = "HOST:PORT")]
-        http: Option<String>,
-        /// Show them beyond loopback without tokens
-        #[arg(long, requires = "http")]
-        insecure: bool,
-    },
+    Broadcast(BroadcastArgs),
+    /// Join, and run a command for each request until told to stop
+    Serve(serve::ServeArgs),
+}
+
+#[derive(Debug, Args)]
+struct BroadcastArgs {
+    /// Name of the mesh
+    key: String,
+    /// Type of the broadcast
+    #[arg(value_name = "TYPE", value_parser = type_name)]
+    broadcast_type: String,
+    /// Its data: JSON, from a file (@FILE) or from standard input (-)
+    #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    data: String,
+    /// How long joining and publishing may take [default: mesh.request_timeout, 10s]
+    #[arg(long, value_parser = timeout, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -128,8 +145,12 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
     let is_asked = verbose > 0;
-    let mut config = configured()?;
+    let config = configured()?;
+    let is_logged = is_asked || matches!(args.verb, Verb::Serve(_));
     let place = Place { address: args.address()?, is_named: args.redis.is_some(), settings: config.mesh_settings() };
+    if let Some(problem) = place.address.package_problem().filter(|_| !is_logged) {
+        eprintln!("warning: {problem}");
+    }
     match args.verb {
         Verb::Nodes { key, json } => {
             start_logs(&key, is_asked)?;
@@ -139,10 +160,13 @@ pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
             start_logs(&call.key, is_asked)?;
             call.run(&place).await
         }
-        Verb::Serve { key, http, insecure } => {
-            start_logs(&key, true)?;
-            config.http.insecure |= insecure;
-            serve(&place, &key, http, config).await
+        Verb::Broadcast(broadcast) => {
+            start_logs(&broadcast.key, is_asked)?;
+            broadcast.run(&place).await
+        }
+        Verb::Serve(serve) => {
+            start_logs(serve.key(), true)?;
+            serve.run(place, config).await
         }
     }
 }
@@ -240,53 +264,31 @@ impl CallArgs {
     }
 }
 
-async fn serve(place: &Place, key: &str, http: Option<String>, config: Config) -> Result<()> {
-    let mut stop = Stop::listen()?;
-    // First: what is counted before there is a recorder is lost.
-    let _metrics = match http {
-        Some(bind) => Some(show_metrics(bind, config).await?),
-        None => None,
-    };
-    let instance = place.instance(key).await?;
-    instance.handlers().on("echo", Demand::default(), |_, data| Box::pin(async move { read(data) }));
-    instance.handlers().on("sleep", Demand::default(), sleep);
-    let started = tokio::select! {
-        started = instance.start() => started.map_err(named),
-        () = stop.asked() => return Ok(()),
-    };
-    let id = started?;
-    logs::identify("instance", &id.to_string());
-    line(format!("instance {id} of {} is ready: it answers echo and sleep", printable(key)))?;
-    stop.asked().await;
-    tracing::info!("leaving the mesh");
-    instance.stop().await;
-    Ok(())
-}
-
-async fn show_metrics(bind: String, config: Config) -> Result<AbortOnDropHandle<()>> {
-    let GuardedListener { listener, access } = GuardedListener::bind("--http", bind, config).await?;
-    line(format!("metrics at http://{}/metrics", listener.local_addr()?))?;
-    let serving = serve_pages(listener, access, recorder::shared(), |_| None, std::future::pending());
-    Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
-}
-
-fn read(data: String) -> Result<Json, Fault> {
-    Json::parse(data).map_err(|error| Fault::Handler(format!("the data is not JSON: {error}")))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sleep {
-    ms: u64,
-}
-
-fn sleep(context: Context, data: String) -> HandlerFuture {
-    Box::pin(async move {
-        let expected = |error| Fault::Handler(format!("expected {{\"ms\":N}}: {error}"));
-        let Sleep { ms } = serde_json::from_str(&data).map_err(expected)?;
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(ms)) => read(data),
-            () = context.cancelled() => Err(Fault::Stopped),
+impl BroadcastArgs {
+    async fn run(self, place: &Place) -> Result<()> {
+        let data = read_json("JSON", &self.data, DATA_BYTES_MAX)?;
+        let mut stop = Stop::listen()?;
+        let instance = place.instance(&self.key).await?;
+        let patience = self.timeout.unwrap_or(place.settings.request_timeout);
+        let sent = tokio::select! {
+            sent = self.send(&instance, &data) => sent.map_err(named),
+            () = tokio::time::sleep(patience) => {
+                Err(anyhow!("RequestTimeout: the broadcast took longer than {}", duration::format(patience)))
+            }
+            () = stop.asked() => Err(anyhow!("Stopped: interrupted before the broadcast was published")),
+        };
+        instance.stop().await;
+        let received = sent?;
+        if self.json {
+            return Ok(line(json!({ "instances": received }).to_string())?);
         }
-    })
+        let instances = if received == 1 { "instance" } else { "instances" };
+        Ok(line(format!("received by {received} {instances}"))?)
+    }
+
+    /// Returns how many other instances received it.
+    async fn send(&self, instance: &Instance, data: &Json) -> Result<u64, MeshError> {
+        instance.start().await?;
+        instance.broadcast(&self.broadcast_type, data, true).await
+    }
 }

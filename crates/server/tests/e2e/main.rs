@@ -17,6 +17,7 @@ mod jobs;
 mod large_jobs;
 mod logs;
 mod mesh;
+mod mesh_serve;
 mod queues;
 mod schedules;
 mod streams;

@@ -10,38 +10,38 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A Redis, and what is run against it.
-struct Stage {
-    redis: RedisServer,
-    directory: TempDir,
+pub struct Stage {
+    pub redis: RedisServer,
+    pub directory: TempDir,
 }
 
 impl Stage {
-    async fn new() -> Stage {
+    pub async fn new() -> Stage {
         let directory = TempDir::with_prefix("convoke-mesh-").expect("a temporary directory");
         Stage { redis: RedisServer::start().await, directory }
     }
 
-    fn cli(&self) -> Cli {
+    pub fn cli(&self) -> Cli {
         let binary = env!("CARGO_BIN_EXE_convoke").into();
         Cli { binary, directory: self.directory.path().to_owned(), server: None, env: Vec::new() }
     }
 
     /// `convoke mesh … --redis` of this stage.
-    fn words(&self, words: &[&str]) -> Vec<OsString> {
+    pub fn words(&self, words: &[&str]) -> Vec<OsString> {
         let url = self.redis.url();
         ["mesh"].iter().chain(words).chain(&["--redis", &url]).map(OsString::from).collect()
     }
 
-    async fn run(&self, words: &[&str]) -> Output {
+    pub async fn run(&self, words: &[&str]) -> Output {
         self.cli().run(self.words(words)).await
     }
 
     /// One that goes on until it is told to stop.
-    fn start(&self, words: &[&str]) -> Program {
+    pub fn start(&self, words: &[&str]) -> Program {
         self.launch(self.words(words), Vec::new())
     }
 
-    fn launch(&self, args: Vec<OsString>, env: Vec<(String, String)>) -> Program {
+    pub fn launch(&self, args: Vec<OsString>, env: Vec<(String, String)>) -> Program {
         Program::start(&Launch {
             name: format!("convoke {args:?}"),
             binary: env!("CARGO_BIN_EXE_convoke").into(),
@@ -52,27 +52,27 @@ impl Stage {
     }
 
     /// An instance of the mesh `k`, and its number.
-    async fn serve(&self) -> (Program, String) {
+    pub async fn serve(&self) -> (Program, String) {
         let mut program = self.start(&["serve", "k"]);
         let number = program.line("that it is ready", ready).await.expect("it gets ready");
         (program, number)
     }
 
-    async fn instances(&self) -> Vec<u64> {
+    pub async fn instances(&self) -> Vec<u64> {
         let page = self.run(&["nodes", "k", "--json"]).await.json();
         let nodes = page["nodes"].as_array().expect("nodes").clone();
         nodes.iter().map(|node| node["instanceId"].as_u64().expect("a number")).collect()
     }
 
     #[track_caller]
-    fn refused(output: &Output, name: &str) {
+    pub fn refused(output: &Output, name: &str) {
         assert_eq!(output.code, Some(1), "stdout: {}\nstderr: {}", output.stdout, output.stderr);
         assert!(output.stderr.starts_with(&format!("error: {name}: ")), "{}", output.stderr);
         assert_eq!(output.stdout, "");
     }
 }
 
-fn set(name: &str, value: &str) -> (String, String) {
+pub fn set(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
@@ -163,7 +163,8 @@ async fn a_handler_may_take_longer_than_the_timeout() {
 async fn an_instance_leaves_on_a_signal_and_tells_who_waits_for_it() {
     let stage = Stage::new().await;
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut instance, number) = stage.serve().await;
+        let mut instance = stage.start(&["serve", "k", "--shutdown-grace", "500ms"]);
+        let number = instance.line("that it is ready", ready).await.expect("it gets ready");
         let mut caller = stage.start(&["call", "k", &number, "sleep", r#"{"ms":600000}"#]);
         settle("the caller has joined", 2, || async { stage.instances().await.len() }).await;
         instance.signal(signal);

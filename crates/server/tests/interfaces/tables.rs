@@ -14,7 +14,7 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 47] = [
+pub const COMMANDS: [(Capability, &str, &str); 48] = [
     (Jobs, "", "serve enqueue job schedule queue dead worker cluster events bench"),
     (Jobs, "serve", "--config --node-id --http --store --bus --bus-prefix --leases --insecure --demo --print-config"),
     (Shards, "serve", "--shards"),
@@ -65,7 +65,8 @@ pub const COMMANDS: [(Capability, &str, &str); 47] = [
     (Election, "elect", "--leases --id --ttl --policy --namespace --http --json --watch"),
     (Mesh, "mesh nodes", "--redis --prefix"),
     (Mesh, "mesh call", "--redis --prefix"),
-    (Mesh, "mesh serve", "--redis --prefix"),
+    (Mesh, "mesh broadcast", "--redis --prefix --timeout --json"),
+    (Mesh, "mesh serve", "--redis --prefix --on --exec --concurrency --pass-token --shutdown-grace --http"),
 ];
 
 /// A method, a path and its query's parameters.

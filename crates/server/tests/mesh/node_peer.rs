@@ -116,7 +116,8 @@ impl Stage {
         let mut program = Program::start(&Launch {
             name: "convoke mesh serve".into(),
             binary: env!("CARGO_BIN_EXE_convoke").into(),
-            args: ["mesh", "serve", KEY, "--redis", &self.redis.url()].map(Into::into).into(),
+            // The directory has a package.json, whose name would be the prefix.
+            args: ["mesh", "serve", KEY, "--prefix", "app", "--redis", &self.redis.url()].map(Into::into).into(),
             env: vec![set("HEARTBEAT_INTERVAL", times.heartbeat_interval), set("NODE_TTL", times.node_ttl)],
             directory: self.directory.clone(),
         });

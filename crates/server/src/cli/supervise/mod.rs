@@ -12,7 +12,7 @@
 //! | user | supervises by |
 //! | --- | --- |
 //! | `convoke elect` | one [`GuardLink`] for each term, with the deadline of its lease and a bound command |
-//! | `convoke worker run` | [`Commands`]: guards that are reused from run to run |
+//! | `convoke worker run`, `convoke mesh serve` | [`Commands`]: guards that are reused from run to run |
 
 mod child_tree;
 mod commands;

@@ -8,6 +8,7 @@ mod hostile;
 mod interface;
 mod node_crowd;
 mod node_worker;
+mod restart;
 mod stage;
 mod takeover;
 mod ten_thousand;

@@ -9,7 +9,7 @@ use super::stage::{Stage, javascript};
 
 const SERVICE: &str = "prices";
 
-fn start(scripts: &Javascript, stage: &Stage, worker: &str, read: &str) -> Program {
+pub fn start(scripts: &Javascript, stage: &Stage, worker: &str, read: &str) -> Program {
     let env = [
         ("COORDINATOR", stage.address().to_owned()),
         ("SERVICE", SERVICE.to_owned()),
@@ -29,7 +29,7 @@ fn told(program: &Program, event: &str) -> Vec<Value> {
 }
 
 /// The shards of each assignment it was told.
-async fn assigned(program: &mut Program, wanted: &[u32]) {
+pub async fn assigned(program: &mut Program, wanted: &[u32]) {
     let wanted = Value::from(wanted);
     let is_it = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;

@@ -34,6 +34,29 @@ impl Stage {
         Stage { node, address }
     }
 
+    /// On a store that lasts, at an address that stays the same when it is restarted.
+    pub async fn lasting(heartbeat_timeout: Duration) -> Stage {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = format!("tcp://{}", listener.local_addr().expect("it is bound"));
+        drop(listener);
+        let builder = Node::builder(env!("CARGO_BIN_EXE_convoke"))
+            .args(["--shards", &address])
+            .set("shards.strategy", "sticky")
+            .set("shards.heartbeat_timeout", &format!("{}ms", heartbeat_timeout.as_millis()))
+            .set("shards.check_interval", "100ms");
+        Stage { node: builder.start().await, address }
+    }
+
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Kills the coordinator and starts it again, on the same store.
+    pub async fn crash(&mut self) {
+        self.node.kill().await;
+        self.node.restart().await;
+    }
+
     pub fn address(&self) -> &str {
         &self.address
     }

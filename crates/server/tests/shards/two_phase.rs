@@ -67,11 +67,26 @@ async fn employ(address: &str, worker: String, ledger: Ledger) -> Employed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_shard_is_worked_on_by_two_while_workers_come_and_go() {
-    let stage = Stage::start("sticky", Duration::from_millis(600), Duration::from_millis(50)).await;
+    let mut stage = Stage::start("sticky", Duration::from_millis(600), Duration::from_millis(50)).await;
+    come_and_go(&mut stage, None).await;
+}
+
+/// The workers are listed in a store that lasts: nobody waits for a whole timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_while_their_coordinator_is_killed_and_restarted() {
+    let mut stage = Stage::lasting(Duration::from_secs(3)).await;
+    come_and_go(&mut stage, Some(10)).await;
+}
+
+/// Lets workers come, leave and fall silent, and the coordinator crash every so many rounds, and judges what they did.
+async fn come_and_go(stage: &mut Stage, crash_every: Option<usize>) {
     let ledger = Ledger::default();
     let mut employed = HashMap::new();
     let mut lives = 0;
     for round in 0..ROUNDS {
+        if crash_every.is_some_and(|every| round % every == every - 1) {
+            stage.crash().await;
+        }
         let place = (round * 7 + round / 3) % WORKERS;
         match employed.remove(&place) {
             // In turn: a farewell, and silence.

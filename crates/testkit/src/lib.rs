@@ -4,6 +4,7 @@
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
 //! - [`shard_frames`] plays what strangers send to the coordinator of shards; tests and a fuzzer share it.
 //! - [`shared_bus`] lets several nodes of one process use one bus.
+//! - [`sim_bucket`] is a bucket in memory whose time is tokio's.
 //! - [`linear`] says whether what several clients saw of a lease could have happened one after the other.
 //! - [`invariants`] has one file for each promise, checked against a [`Ledger`](invariants::Ledger) of what the outside saw.
 
@@ -13,3 +14,4 @@ pub mod linear;
 pub mod process;
 pub mod shard_frames;
 pub mod shared_bus;
+pub mod sim_bucket;

@@ -34,7 +34,7 @@ struct Term {
 
 impl Term {
     fn lease(&self, now: Instant) -> Lease {
-        Lease { holder: self.holder.clone(), epoch: self.epoch, remaining: self.expires - now }
+        Lease { holder: self.holder.clone(), epoch: self.epoch, remaining: self.expires - now, is_foreign: false }
     }
 }
 

@@ -64,7 +64,7 @@ fn check(names: [&str; 2]) -> failure::Result<()> {
 fn read_lease(row: &Row) -> failure::Result<Lease> {
     let left_ms: i64 = get(row, 2)?;
     let remaining = Duration::from_millis(left_ms.max(0) as u64);
-    Ok(Lease { holder: get(row, 0)?, epoch: Epoch(number(row, 1)?), remaining })
+    Ok(Lease { holder: get(row, 0)?, epoch: Epoch(number(row, 1)?), remaining, is_foreign: false })
 }
 
 async fn enroll(db: &Client, namespace: &str, member: &str, ttl: Duration) -> failure::Result<()> {

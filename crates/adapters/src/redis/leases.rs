@@ -59,7 +59,12 @@ fn ms(ttl: Duration) -> String {
 fn lease(holder: Value, epoch: &Value, remaining: &Value) -> Option<Lease> {
     let epoch = number(epoch).and_then(|epoch| u64::try_from(epoch).ok())?;
     let remaining = number(remaining).and_then(|ms| u64::try_from(ms).ok())?;
-    Some(Lease { holder: text(holder)?, epoch: Epoch(epoch), remaining: Duration::from_millis(remaining) })
+    Some(Lease {
+        holder: text(holder)?,
+        epoch: Epoch(epoch),
+        remaining: Duration::from_millis(remaining),
+        is_foreign: false,
+    })
 }
 
 #[async_trait]
@@ -147,9 +152,12 @@ impl Leases for RedisLeases {
         let args = [holder, &number_of_term, &ttl].map(str::as_bytes);
         let answer = self.line.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
         match number(&answer).map(u64::try_from) {
-            Some(Ok(remaining)) => {
-                Ok(Lease { holder: holder.to_owned(), epoch, remaining: Duration::from_millis(remaining) })
-            }
+            Some(Ok(remaining)) => Ok(Lease {
+                holder: holder.to_owned(),
+                epoch,
+                remaining: Duration::from_millis(remaining),
+                is_foreign: false,
+            }),
             Some(Err(_)) => Err(Error::Fenced { what: "renew" }),
             None => Err(senseless(WHAT, &answer)),
         }

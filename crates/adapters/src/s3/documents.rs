@@ -76,6 +76,11 @@ impl State {
         self.resigned_at.is_some() || self.lease_end <= self.lease_start || self.leader_id.is_empty()
     }
 
+    /// Whether the published system wrote it: its writes have no id.
+    pub fn is_foreign(&self) -> bool {
+        self.write_id.is_none()
+    }
+
     /// How long it holds. Both ends are of one clock, so that this is right even where the clock is not.
     pub fn ttl(&self) -> Duration {
         let ms = u64::try_from(self.lease_end.saturating_sub(self.lease_start)).unwrap_or(0);

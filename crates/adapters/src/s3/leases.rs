@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::error::Invalid;
-use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
+use convoke_core::ports::leases::{EPOCH_GAP, Floor, Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Error, Result};
+use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::documents::{self, EPOCH_MAX, Metadata, State, Worker, ms};
-use super::names::Folder;
+use super::names::{self, Folder};
 use super::objects::{Condition, Found, Objects, REQUEST_WAIT, WHAT, Written};
 use super::roster::Attendance;
 use super::sighting::Knowledge;
@@ -81,20 +82,23 @@ impl S3Leases {
     ) -> Result<Self> {
         let meter = Arc::<Meter>::default();
         let address = Address::parse(url)?;
-        let objects = Objects::new(address.open(variables, meter.clone())?);
-        let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let shown = address.to_string();
-        let leases = S3Leases {
-            objects,
-            meter,
-            address: shown,
-            prefix: address.prefix,
-            pod,
-            clock,
-            namespaces: Mutex::default(),
-        };
+        let store = Arc::new(address.open(variables, meter.clone())?);
+        let leases = S3Leases { meter, address: address.to_string(), ..Self::over(store, &address.prefix, clock) };
         leases.ping().await?;
         Ok(leases)
+    }
+
+    /// Leases in any store that has conditional writes. Its requests are not counted, and it tells no time.
+    pub fn over(store: Arc<dyn ObjectStore>, prefix: &str, clock: Arc<dyn Clock>) -> Self {
+        S3Leases {
+            objects: Objects::new(store),
+            meter: Arc::default(),
+            address: String::new(),
+            prefix: prefix.to_owned(),
+            pod: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            clock,
+            namespaces: Mutex::default(),
+        }
     }
 
     /// How many requests were made since it was connected.
@@ -233,7 +237,9 @@ impl S3Leases {
         if known.sighting.is_none() {
             known.highest = known.highest.max(self.lost_epoch(namespace).await?);
         }
-        let epoch = known.highest.max(floor.0) + 1;
+        let is_foreign = known.sighting.as_ref().is_some_and(|sighting| sighting.state.is_foreign());
+        let gap = if is_foreign { EPOCH_GAP } else { 1 };
+        let epoch = known.highest.saturating_add(gap).max(floor.0.saturating_add(1));
         if epoch > EPOCH_MAX {
             return Err(Error::unavailable(WHAT, format!("{} has the highest epoch that there is", namespace.name)));
         }
@@ -358,7 +364,7 @@ impl Leases for S3Leases {
                         tracing::debug!(%error, "metadata.json could not be written");
                     }
                     let remaining = ttl.saturating_sub(anchor.elapsed());
-                    return Ok(Lease { holder: candidate.to_owned(), epoch, remaining });
+                    return Ok(Lease { holder: candidate.to_owned(), epoch, remaining, is_foreign: false });
                 }
                 // What was replaced since need not be by one that leads now: it may have resigned, or only resigned what
                 // had run out.
@@ -386,7 +392,7 @@ impl Leases for S3Leases {
                 Ok(anchor) => {
                     known.has_request_left = allowance.0 > 0;
                     let remaining = ttl.saturating_sub(anchor.elapsed());
-                    return Ok(Lease { holder: holder.to_owned(), epoch, remaining });
+                    return Ok(Lease { holder: holder.to_owned(), epoch, remaining, is_foreign: false });
                 }
                 // An earlier renewal that was given up may have arrived after all: then the term is still its own.
                 Err(Error::Conflict(_)) if allowance.take() => self.look(&path, &mut known, patience(ttl)).await?,
@@ -416,6 +422,10 @@ impl Leases for S3Leases {
             }
         }
         Ok(())
+    }
+
+    fn foreign(&self) -> Option<fn(&str) -> bool> {
+        Some(names::is_foreign)
     }
 
     /// Every request is paid for.

@@ -58,6 +58,11 @@ impl Folder {
     }
 }
 
+/// Whether a member is one of s3db.js: each of its processes is on the roster by such an id, beside those of its plugins.
+pub(super) fn is_foreign(member: &str) -> bool {
+    member.starts_with("gcs-")
+}
+
 /// Whose file this is, where it is a member's.
 pub(super) fn member(path: &Path) -> Option<String> {
     let name = path.filename()?.strip_prefix(WORKER)?.strip_suffix(SUFFIX)?;

@@ -2,12 +2,12 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{Error, Result};
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::aws::AmazonS3;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
@@ -55,11 +55,11 @@ pub(super) enum Written {
 
 #[derive(Debug)]
 pub(super) struct Objects {
-    store: AmazonS3,
+    store: Arc<dyn ObjectStore>,
 }
 
 impl Objects {
-    pub fn new(store: AmazonS3) -> Self {
+    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
         Objects { store }
     }
 

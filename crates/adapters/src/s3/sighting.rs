@@ -34,7 +34,12 @@ impl Sighting {
     }
 
     pub fn lease(&self, now: Instant) -> Lease {
-        Lease { holder: self.state.leader_id.clone(), epoch: Epoch(self.state.epoch), remaining: self.remaining(now) }
+        Lease {
+            holder: self.state.leader_id.clone(),
+            epoch: Epoch(self.state.epoch),
+            remaining: self.remaining(now),
+            is_foreign: self.state.is_foreign(),
+        }
     }
 
     fn remaining(&self, now: Instant) -> Duration {

@@ -21,7 +21,7 @@ fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
     let epoch: i64 = row.get(1)?;
     let left_ms: i64 = row.get(2)?;
     let remaining = Duration::from_millis(left_ms.max(0) as u64);
-    Ok(Lease { holder: row.get(0)?, epoch: Epoch(epoch.max(0) as u64), remaining })
+    Ok(Lease { holder: row.get(0)?, epoch: Epoch(epoch.max(0) as u64), remaining, is_foreign: false })
 }
 
 pub(super) fn enroll(db: &Connection, namespace: &str, member: &str, ttl: Duration) -> Result<()> {

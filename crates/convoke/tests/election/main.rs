@@ -8,6 +8,7 @@ mod mixed;
 mod record;
 mod referee;
 mod s3;
+mod takeovers;
 mod wiped;
 
 use std::time::Duration;

@@ -43,6 +43,7 @@ fn theirs(server: &S3Server, id: &str) -> Member {
         folder: "elect/plugin=coordinator/namespace=default".to_owned(),
         worker_id: id.to_owned(),
         heartbeat: BEAT,
+        jitter: BEAT / 5,
         lease: LEASE,
         worker_timeout: WORKER_TIMEOUT,
         skew: SignedDuration::ZERO,

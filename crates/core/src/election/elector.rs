@@ -16,16 +16,18 @@ use std::time::Duration;
 use super::event::Happening;
 use super::gate::EpochGate;
 use super::moment::Moment;
-use super::policy::Policy;
 use super::pulse::{Metrics, Now, Pulse};
 use super::roster::Roster;
 use super::settings::Settings;
 use crate::election::{BreakerState, BreakerStatus};
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
+use foreign::Foreign;
 use usurper::Highest;
 
+mod foreign;
 mod holding;
+mod standing;
 mod timing;
 mod usurper;
 
@@ -116,6 +118,7 @@ pub struct Elector {
     shown: (Option<String>, Epoch),
     last_leader: Option<String>,
     highest: Highest,
+    foreign: Foreign,
     /// From when a term may be acted on, where another may believe to lead until then.
     office_at: Option<Moment>,
     abstains_until: Option<Moment>,
@@ -156,6 +159,8 @@ struct Talk {
     asked: Ask,
     queue: VecDeque<Ask>,
     has_stood: bool,
+    /// Everybody present, if this round has listed them.
+    listed: Option<Vec<String>>,
     has_read_back: bool,
     /// For how long one whose term was ended may not know it.
     usurped_for: Option<Duration>,
@@ -180,6 +185,7 @@ impl Elector {
             shown: (None, Epoch(0)),
             last_leader: None,
             highest: Highest::default(),
+            foreign: Foreign::default(),
             office_at: None,
             abstains_until: None,
             unsure_above: None,
@@ -208,6 +214,10 @@ impl Elector {
                 queue.push_back(Ask::Renew { epoch: held.epoch });
                 queue.extend(self.attendance());
             }
+            // Whether it may be on the roster is known from the list.
+            None if round == Round::Beat && self.beats == 0 && self.is_shared() => {
+                queue.extend([Ask::Roster, Ask::Read]);
+            }
             // A newcomer is on the roster before it may be elected.
             None if round == Round::Beat && self.beats == 0 => {
                 queue.extend([Ask::Enroll, Ask::Read]);
@@ -216,9 +226,18 @@ impl Elector {
             None => queue.push_back(Ask::Read),
         }
         let asked = queue.pop_front()?;
-        let (started, has_stood, has_read_back, usurped_for) = (now.at, false, false, None);
-        let (is_secured, failed) = (false, false);
-        let talk = Talk { round, started, asked, queue, has_stood, has_read_back, usurped_for, is_secured, failed };
+        let talk = Talk {
+            round,
+            started: now.at,
+            asked,
+            queue,
+            has_stood: false,
+            listed: None,
+            has_read_back: false,
+            usurped_for: None,
+            is_secured: false,
+            failed: false,
+        };
         Some(self.talk.insert(talk).asked.clone())
     }
 
@@ -234,7 +253,9 @@ impl Elector {
         match (&talk.asked, answer) {
             (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
             (Ask::Read, Answer::Read(None)) => self.read_vacancy(now, &mut talk),
-            (Ask::Roster, Answer::Roster(names)) => self.read_roster(&names, now, &mut talk),
+            (Ask::Roster, Answer::Roster(names)) => self.read_roster(names, now, &mut talk),
+            (Ask::Enroll, Answer::Done) => self.foreign.is_enrolled = true,
+            (Ask::Withdraw, Answer::Done) => self.foreign.is_enrolled = false,
             (Ask::Elect { .. }, Answer::Granted(lease)) => self.win(&lease, asked, now, &mut talk),
             (Ask::Elect { .. }, Answer::Refused) => talk.queue.push_front(Ask::Read),
             (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked, now, &mut talk),
@@ -293,11 +314,10 @@ impl Elector {
         if !is_ours {
             self.abstains_until = None;
         }
-        let should_not_be = self.highest.is_above(&lease);
-        self.highest.hear(&lease);
+        let should_not_be = self.judge_number(&lease);
         if should_not_be {
             self.depose(&lease, now.at, talk);
-        } else if is_ours && !talk.has_stood && !self.abstains(now.at) {
+        } else if is_ours && !self.declines(&lease, talk) && !talk.has_stood && !self.abstains(now.at) {
             // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
             self.stand(talk);
         }
@@ -323,64 +343,8 @@ impl Elector {
     /// beats.
     fn attendance(&self) -> impl Iterator<Item = Ask> + use<> {
         let roll_call = self.is_roll_call();
-        let enrols = !(self.is_thrifty() && roll_call);
+        let enrols = !(self.is_thrifty() && roll_call) && !self.yields();
         enrols.then_some(Ask::Enroll).into_iter().chain(roll_call.then_some(Ask::Roster))
-    }
-
-    fn read_vacancy(&mut self, now: Now, talk: &mut Talk) {
-        let former = self.seen.take().map(|seen| seen.holder);
-        let vacancy = self.vacancy.get_or_insert(Vacancy { since: now.at, former: None, stand_at: None });
-        if former.is_some() {
-            vacancy.former = former;
-        }
-        let epoch = self.shown.1;
-        self.show(None, epoch, now.at);
-        if talk.round == Round::Beat && self.beats > 0 {
-            self.attend(talk, now.at);
-        }
-        if self.abstains(now.at) || talk.has_stood {
-            return;
-        }
-        match self.settings.policy {
-            Policy::FirstCome => self.stand(talk),
-            Policy::LowestId => {
-                talk.queue.retain(|ask| *ask != Ask::Roster);
-                talk.queue.push_front(Ask::Roster);
-            }
-        }
-    }
-
-    fn read_roster(&mut self, names: &[String], now: Now, talk: &mut Talk) {
-        let before = self.roster.live(now.at);
-        let turnover = self.roster.hear(names, now.at, self.roster_timeout());
-        self.pulse.members_changed(turnover);
-        let workers = self.roster.live(now.at);
-        if workers != before {
-            self.pulse.tell(Happening::WorkersUpdated { workers });
-        }
-        let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
-        let Some(vacancy) = &mut self.vacancy else { return };
-        if self.settings.policy != Policy::LowestId || talk.has_stood || self.term.is_some() {
-            return;
-        }
-        let rank = self.settings.policy.rank(&self.me, names, vacancy.former.as_deref());
-        // Each that should stand before us has a heartbeat to do so; then it is as good as dead.
-        let turn = vacancy.since + patience.saturating_mul(rank.min(1_000));
-        vacancy.stand_at = Some(turn);
-        if now.at >= turn && !self.abstains(now.at) {
-            self.stand(talk);
-        }
-    }
-
-    /// Whether it takes a list to know whose turn it is.
-    fn stands_by_list(&self) -> bool {
-        self.settings.policy == Policy::LowestId && self.vacancy.is_some()
-    }
-
-    fn stand(&mut self, talk: &mut Talk) {
-        talk.has_stood = true;
-        self.pulse.stood();
-        talk.queue.push_front(Ask::Elect { floor: self.highest.epoch });
     }
 
     /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
@@ -425,7 +389,9 @@ impl Elector {
     /// so that they need not wait for the lease to run out.
     pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
         let mut asks = vec![Ask::Withdraw];
-        asks.extend(self.term().map(|held| Ask::Resign { holder: self.me.clone(), epoch: held.epoch }));
+        let held = self.term.filter(|_| !self.is_caretaker());
+        asks.extend(held.map(|held| Ask::Resign { holder: self.me.clone(), epoch: held.epoch }));
+        self.foreign.is_enrolled = false;
         self.abstains_until = Some(now.at + self.settings.lease_timeout);
         self.lose();
         asks
@@ -445,7 +411,7 @@ impl Elector {
 
     /// The term that may be acted on.
     pub fn term(&self) -> Option<Held> {
-        self.term.filter(|_| !self.is_caretaker())
+        self.term.filter(|_| self.may_act())
     }
 
     /// Who leads, as far as is known at `now`, and until when that is certain.

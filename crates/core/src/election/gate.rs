@@ -21,13 +21,15 @@ pub struct EpochGate {
     enabled: bool,
     grace: Duration,
     current: Epoch,
+    /// The term before it, as far as is known. Numbers may be left out between the two.
+    before: Option<Epoch>,
     changed: Option<Moment>,
     refused: u64,
 }
 
 impl EpochGate {
     pub fn new(grace: Duration) -> Self {
-        EpochGate { enabled: true, grace, current: Epoch(0), changed: None, refused: 0 }
+        EpochGate { enabled: true, grace, current: Epoch(0), before: None, changed: None, refused: 0 }
     }
 
     /// Admits everything: fencing was switched off.
@@ -38,6 +40,7 @@ impl EpochGate {
     /// A term is known to have begun. An older one changes nothing.
     pub fn advance(&mut self, epoch: Epoch, now: Moment) {
         if epoch > self.current {
+            self.before = Some(self.current).filter(|before| *before > Epoch(0));
             self.current = epoch;
             self.changed = Some(now);
         }
@@ -60,7 +63,7 @@ impl EpochGate {
         if !self.enabled {
             return true;
         }
-        let is_before = epoch.0.checked_add(1) == Some(self.current.0);
+        let is_before = self.before == Some(epoch) || epoch.0.checked_add(1) == Some(self.current.0);
         let is_later = epoch > self.current && epoch <= EPOCH_MAX;
         if is_later {
             self.advance(epoch, now);

@@ -46,6 +46,11 @@ impl Roster {
         any
     }
 
+    /// Whether one of those listed is such a one. Call [`expire`](Self::expire) first.
+    pub fn any(&self, is_such: impl Fn(&str) -> bool) -> bool {
+        self.members.keys().any(|name| is_such(name))
+    }
+
     /// In order of their ids.
     pub fn live(&self, now: Moment) -> Vec<String> {
         self.members.iter().filter(|(_, expires)| **expires > now).map(|(name, _)| name.clone()).collect()

@@ -28,6 +28,9 @@ pub struct Settings {
     pub epoch_grace_period: Duration,
     /// How many heartbeats the percentiles are of.
     pub metrics_buffer_size: usize,
+    /// Whether the place is left to members of another system while there are any: on S3 those of s3db.js. Nothing changes if there are
+    /// none.
+    pub yield_to_foreign: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,6 +64,7 @@ impl Default for Settings {
             epoch_fencing: true,
             epoch_grace_period: Duration::from_secs(5),
             metrics_buffer_size: 100,
+            yield_to_foreign: true,
         }
     }
 }

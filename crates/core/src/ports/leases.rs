@@ -14,6 +14,10 @@ use crate::ids::Epoch;
 /// Longer than any lease that is meant, short enough to be added to any instant. A backend takes a longer one for this.
 pub const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
 
+/// How far above the last epoch a new one is if another system wrote the last, or may: such a system decides late, for the last one
+/// plus one.
+pub const EPOCH_GAP: u64 = 2;
+
 #[async_trait]
 pub trait Leases: Send + Sync {
     /// Adds a member to the roster, or refreshes it.
@@ -35,6 +39,10 @@ pub trait Leases: Send + Sync {
     /// paid for: there a follower reads with its heartbeats, and when a lease should have run out.
     fn glance_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(500))
+    }
+    /// Tells a member of another system that shares the namespaces by its id. None if no other system does.
+    fn foreign(&self) -> Option<fn(&str) -> bool> {
+        None
     }
     /// Whether what a leader publishes of itself is kept for others to read. Not where every request is paid for.
     fn carries_reports(&self) -> bool {
@@ -82,4 +90,6 @@ pub struct Lease {
     pub epoch: Epoch,
     /// What is left of it, by the backend's time.
     pub remaining: Duration,
+    /// Whether another system that shares the namespace wrote it. It may name a member of ours.
+    pub is_foreign: bool,
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Happening, Metrics, Moment, Now, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::{Clock, Leases};
-use convoke_core::{Epoch, Result, duration};
+use convoke_core::{Epoch, Invalid, Result, duration};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -83,14 +83,19 @@ impl Elector {
         check_name("id", &id)?;
         check_name("namespace", &namespace)?;
         settings.check()?;
+        if leases.foreign().is_some_and(|is_foreign| is_foreign(&id)) {
+            let message = format!("expected an id that is not of another system that shares the namespace, got {id:?}");
+            return Err(Invalid::senseless("id", message).into());
+        }
         telemetry::describe();
         let (least, most) = (settings.startup_jitter_min, settings.startup_jitter_max);
         let origin = Mark::now();
         let now = Now { at: Moment::default(), wall: clock.now() };
         let first_beat = now.at + least + most.saturating_sub(least).mul_f64(rand::random());
         let glance_interval = leases.glance_interval();
+        let rules = Rules::new(&id, settings, glance_interval, now, first_beat).sharing_with(leases.foreign());
         let shared = Arc::new(Shared {
-            rules: Mutex::new(Rules::new(&id, settings, glance_interval, now, first_beat)),
+            rules: Mutex::new(rules),
             namespace,
             outages: Outages::new([("leases", leases.address())]),
             leases,
@@ -158,6 +163,11 @@ impl Elector {
     /// Everybody present, as of the last heartbeat that asked.
     pub fn known_members(&self) -> Vec<String> {
         self.shared().rules.lock().members(self.shared().moment())
+    }
+
+    /// Whether the place is left to members of another system that were listed last.
+    pub fn is_yielding(&self) -> bool {
+        self.shared().rules.lock().yields()
     }
 
     pub fn metrics(&self) -> Metrics {

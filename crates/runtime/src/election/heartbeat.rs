@@ -10,7 +10,7 @@ use convoke_core::election::{Answer, Ask, Report, Round};
 use convoke_core::ports::leases::Floor;
 use convoke_core::{Error, Result, duration};
 use tokio_util::sync::DropGuard;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::elector::Shared;
 use super::telemetry;
@@ -41,6 +41,10 @@ pub(super) async fn beat(shared: Arc<Shared>, _left: DropGuard) {
             () = tokio::time::sleep_until(shared.instant(due)) => {}
         }
         converse(&shared, round).await;
+        if shared.rules.lock().should_yield() {
+            info!(namespace = shared.namespace, "resigning: members of another system are present");
+            leave(&shared).await;
+        }
     }
     leave(&shared).await;
     shared.fall_silent();

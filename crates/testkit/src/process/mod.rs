@@ -46,6 +46,6 @@ pub use proxy::{Proxy, Way};
 pub use puppet::{Mood, Puppet};
 pub use redis::{RedisBuilder, RedisSentinel, RedisServer};
 pub use s3::{IfMatch, S3Bucket, S3Server};
-pub use s3_worker::{S3Worker, S3WorkerSettings};
+pub use s3_worker::{Bucket, S3Worker, S3WorkerSettings};
 pub use sse::{Sse, SseEvent};
 pub use zmtp::HandDealer;

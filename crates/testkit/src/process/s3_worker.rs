@@ -1,12 +1,18 @@
-//! A worker of the published system (s3db.js) in the same bucket, by our own hand: what it writes, what it reads, and how it
-//! elects, faults included.
+//! A process of the published system (s3db.js) in the same bucket: the files that it writes, what it reads, and how it elects, faults
+//! included.
 //!
-//! It never renews: when a lease is over by its wall clock, it elects whoever of the listed started first, which may be
-//! another, or the dead. Ids that begin with `gcs-` are elected only where there is no other. A state whose `_expiresAt` has
-//! passed it deletes. A race that it lost it takes for won, until its next beat.
+//! - Each process is listed by an id that begins with `gcs-`, beside that of its plugin. Such ids are elected only if there is no other.
+//! - It decides at the beginning of a heartbeat, on the state that it read there. Some requests later it reads the state again, only for
+//!   its tag, and replaces it, live or not, at the epoch of the state that it decided on plus one.
+//! - It never renews: when a lease is over by its wall clock, it elects whoever of the listed started first, which may be another
+//!   process, or a dead one.
+//! - It takes a race that it lost for won, and believes what it decided until the end of its next heartbeat.
+//! - It deletes a state whose `_expiresAt` has passed.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -14,12 +20,48 @@ use tokio::task::AbortHandle;
 
 use super::s3::{IfMatch, S3Bucket};
 
+/// What such a process asks of a bucket.
+#[async_trait]
+pub trait Bucket: Clone + Send + Sync + 'static {
+    async fn get(&self, key: &str) -> Option<(Value, String)>;
+    async fn put(&self, key: &str, body: &[u8], condition: IfMatch<'_>) -> bool;
+    async fn delete(&self, key: &str);
+    async fn list(&self, prefix: &str) -> Vec<(String, Timestamp)>;
+    /// Wall time, where the process runs.
+    fn now(&self) -> Timestamp;
+}
+
+#[async_trait]
+impl Bucket for S3Bucket {
+    async fn get(&self, key: &str) -> Option<(Value, String)> {
+        S3Bucket::get(self, key).await
+    }
+
+    async fn put(&self, key: &str, body: &[u8], condition: IfMatch<'_>) -> bool {
+        S3Bucket::put(self, key, body, condition).await
+    }
+
+    async fn delete(&self, key: &str) {
+        S3Bucket::delete(self, key).await;
+    }
+
+    async fn list(&self, prefix: &str) -> Vec<(String, Timestamp)> {
+        S3Bucket::list(self, prefix).await
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct S3WorkerSettings {
     /// `{prefix}/plugin=coordinator/namespace={namespace}`.
     pub folder: String,
+    /// Its plugin's id, or that of the process itself if it begins with `gcs-`.
     pub worker_id: String,
     pub heartbeat: Duration,
+    pub jitter: Duration,
     pub lease: Duration,
     pub worker_timeout: Duration,
     /// How wrong its clock is.
@@ -29,6 +71,7 @@ pub struct S3WorkerSettings {
 /// Gone when it is dropped, as by SIGKILL: nothing of it is taken back.
 pub struct S3Worker {
     view: watch::Receiver<Option<(String, u64)>>,
+    id: String,
     beating: AbortHandle,
 }
 
@@ -36,22 +79,30 @@ pub struct S3Worker {
 const GRACE: Duration = Duration::from_secs(5);
 
 impl S3Worker {
-    pub fn start(bucket: S3Bucket, settings: S3WorkerSettings) -> S3Worker {
+    pub fn start(bucket: impl Bucket, settings: S3WorkerSettings) -> S3Worker {
         let (seen, view) = watch::channel(None);
-        let start_time = now_ms(&settings);
+        let id = settings.worker_id.clone();
+        let mut process = Process { start_time: 0, epoch: 0, bucket, settings };
+        process.start_time = process.now_ms();
         let beating = tokio::spawn(async move {
-            loop {
-                let leader = beat(&bucket, &settings, start_time).await;
+            for beat in 0_u64.. {
+                let leader = process.beat().await;
+                process.epoch = leader.as_ref().map_or(process.epoch, |(_, epoch)| *epoch);
                 let _ = seen.send(leader);
-                tokio::time::sleep(settings.heartbeat).await;
+                tokio::time::sleep(process.settings.heartbeat + process.jitter(beat)).await;
             }
         });
-        S3Worker { view, beating: beating.abort_handle() }
+        S3Worker { view, id, beating: beating.abort_handle() }
     }
 
     /// Who leads, and in which epoch, as it sees it.
     pub fn leader(&self) -> Option<(String, u64)> {
         self.view.borrow().clone()
+    }
+
+    /// The epoch in which it believes to lead itself.
+    pub fn leads(&self) -> Option<u64> {
+        self.leader().filter(|(leader, _)| *leader == self.id).map(|(_, epoch)| epoch)
     }
 }
 
@@ -61,96 +112,129 @@ impl Drop for S3Worker {
     }
 }
 
-fn now_ms(settings: &S3WorkerSettings) -> i64 {
-    (Timestamp::now() + settings.skew).as_millisecond()
-}
-
 fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).expect("a short time")
-}
-
-fn key(settings: &S3WorkerSettings, name: &str) -> String {
-    format!("{}/{name}", settings.folder)
-}
-
-async fn beat(bucket: &S3Bucket, settings: &S3WorkerSettings, start_time: i64) -> Option<(String, u64)> {
-    let now = now_ms(settings);
-    let id = &settings.worker_id;
-    let own = json!({
-        "workerId": id, "pluginName": "coordinator", "pod": "pod", "lastHeartbeat": now, "startTime": start_time,
-        "namespace": "ns", "_expiresAt": now + ms(settings.worker_timeout),
-    });
-    bucket.put(&key(settings, &format!("workers/worker={id}.json")), own.to_string().as_bytes(), IfMatch::Any).await;
-    let (state, _) = state(bucket, settings).await.unzip();
-    let leader = state.as_ref().and_then(named);
-    let is_over =
-        state.as_ref().is_none_or(|state| state["leaseEnd"].as_i64().is_some_and(|end| end != 0 && now >= end));
-    let is_service = leader.as_ref().is_some_and(|(leader, _)| leader.starts_with("gcs-"));
-    if is_over || (is_service && candidates(bucket, settings).await.iter().any(|id| !id.starts_with("gcs-"))) {
-        return elect(bucket, settings, leader.map_or(0, |(_, epoch)| epoch)).await;
-    }
-    leader
 }
 
 fn named(state: &Value) -> Option<(String, u64)> {
     Some((state["leaderId"].as_str()?.to_owned(), state["epoch"].as_u64()?))
 }
 
-async fn state(bucket: &S3Bucket, settings: &S3WorkerSettings) -> Option<(Value, String)> {
-    let path = key(settings, "state.json");
-    let (state, etag) = bucket.get(&path).await?;
-    if state["_expiresAt"].as_i64().is_some_and(|end| now_ms(settings) > end) {
-        bucket.delete(&path).await;
-        return None;
+fn is_service(id: &str) -> bool {
+    id.starts_with("gcs-")
+}
+
+struct Process<B> {
+    bucket: B,
+    settings: S3WorkerSettings,
+    start_time: i64,
+    /// The last epoch that it saw.
+    epoch: u64,
+}
+
+impl<B: Bucket> Process<B> {
+    fn now_ms(&self) -> i64 {
+        (self.bucket.now() + self.settings.skew).as_millisecond()
     }
-    Some((state, etag))
-}
 
-/// The ids of all that were written lately, by its own clock.
-async fn candidates(bucket: &S3Bucket, settings: &S3WorkerSettings) -> Vec<String> {
-    let listed = bucket.list(&key(settings, "workers/")).await;
-    let oldest = now_ms(settings) - ms(settings.worker_timeout + GRACE);
-    let recent = listed.into_iter().filter(|(_, modified)| modified.as_millisecond() > oldest);
-    let ids = recent.filter_map(|(key, _)| {
-        let name = key.rsplit('/').next()?.strip_prefix("worker=")?;
-        Some(name.strip_suffix(".json")?.to_owned())
-    });
-    ids.collect()
-}
-
-/// Whom it would elect: of those that are no services, where there are any, who started first.
-async fn favourite(bucket: &S3Bucket, settings: &S3WorkerSettings) -> String {
-    let all = candidates(bucket, settings).await;
-    let has_others = all.iter().any(|id| !id.starts_with("gcs-"));
-    let mut ranked = Vec::new();
-    for id in all.into_iter().filter(|id| !has_others || !id.starts_with("gcs-")) {
-        let file = bucket.get(&key(settings, &format!("workers/worker={id}.json"))).await;
-        let started = file.and_then(|(worker, _)| worker["startTime"].as_i64()).unwrap_or(i64::MAX);
-        ranked.push((started, id));
+    fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.settings.folder)
     }
-    ranked.sort();
-    ranked.into_iter().next().map_or_else(|| settings.worker_id.clone(), |(_, id)| id)
-}
 
-async fn elect(bucket: &S3Bucket, settings: &S3WorkerSettings, previous: u64) -> Option<(String, u64)> {
-    let elected = favourite(bucket, settings).await;
-    let found = state(bucket, settings).await;
-    let now = now_ms(settings);
-    let lease_end = now + ms(settings.lease);
-    let known = found.as_ref().and_then(|(state, _)| named(state));
-    let epoch = known.map_or(previous, |(_, epoch)| epoch.max(previous)) + 1;
-    let next = json!({
-        "leaderId": elected, "leaderPod": "pod", "epoch": epoch, "leaseStart": now, "leaseEnd": lease_end,
-        "electedBy": settings.worker_id, "electedAt": now, "_expiresAt": lease_end + 60_000,
-    });
-    let condition = match &found {
-        None => IfMatch::None,
-        Some((state, _)) if state["leaderId"] == elected && state["leaseEnd"].as_i64() > Some(now) => {
-            return named(state);
+    /// As if at random, and the same in each run.
+    fn jitter(&self, beat: u64) -> Duration {
+        let seed: u64 = self.settings.worker_id.bytes().map(u64::from).sum();
+        let part = (beat.wrapping_add(seed)).wrapping_mul(2_654_435_761) % 1_000;
+        self.settings.jitter * u32::try_from(part).unwrap_or(0) / 1_000
+    }
+
+    async fn beat(&self) -> Option<(String, u64)> {
+        self.register().await;
+        let (state, _) = self.state().await.unzip();
+        let leader = state.as_ref().and_then(named);
+        let now = self.now_ms();
+        let is_over =
+            state.as_ref().is_none_or(|state| state["leaseEnd"].as_i64().is_some_and(|end| end != 0 && now >= end));
+        let gives_way = || async {
+            leader.as_ref().is_some_and(|(leader, _)| is_service(leader))
+                && self.candidates().await.iter().any(|id| !is_service(id))
+        };
+        if is_over || gives_way().await {
+            return Some(self.elect(leader.map_or(self.epoch, |(_, epoch)| epoch)).await);
         }
-        Some((_, etag)) => IfMatch::Tag(etag),
-    };
-    // Whether it was written makes no difference to it.
-    bucket.put(&key(settings, "state.json"), next.to_string().as_bytes(), condition).await;
-    Some((elected, epoch))
+        leader
+    }
+
+    /// All at once.
+    async fn register(&self) {
+        let (now, id) = (self.now_ms(), &self.settings.worker_id);
+        let service = if is_service(id) { None } else { Some(format!("gcs-{id}")) };
+        let files = service.iter().chain([id]).map(|id| async move {
+            let plugin = if is_service(id) { "coordinator" } else { "plugin" };
+            let file = json!({
+                "workerId": id, "pluginName": plugin, "pod": "pod", "lastHeartbeat": now, "startTime": self.start_time,
+                "namespace": "ns", "_expiresAt": now + ms(self.settings.worker_timeout),
+            });
+            let key = self.key(&format!("workers/worker={id}.json"));
+            self.bucket.put(&key, file.to_string().as_bytes(), IfMatch::Any).await
+        });
+        join_all(files).await;
+    }
+
+    async fn state(&self) -> Option<(Value, String)> {
+        let path = self.key("state.json");
+        let (state, etag) = self.bucket.get(&path).await?;
+        if state["_expiresAt"].as_i64().is_some_and(|end| self.now_ms() > end) {
+            self.bucket.delete(&path).await;
+            return None;
+        }
+        Some((state, etag))
+    }
+
+    /// The ids of all that were written lately, by its own clock.
+    async fn candidates(&self) -> Vec<String> {
+        let listed = self.bucket.list(&self.key("workers/")).await;
+        let oldest = self.now_ms() - ms(self.settings.worker_timeout + GRACE);
+        let recent = listed.into_iter().filter(|(_, modified)| modified.as_millisecond() > oldest);
+        let ids = recent.filter_map(|(key, _)| {
+            let name = key.rsplit('/').next()?.strip_prefix("worker=")?;
+            Some(name.strip_suffix(".json")?.to_owned())
+        });
+        ids.collect()
+    }
+
+    /// Whom it would elect: of those that are no services, if there are any, who started first.
+    async fn favourite(&self) -> String {
+        let all = self.candidates().await;
+        let has_others = all.iter().any(|id| !is_service(id));
+        let eligible = all.into_iter().filter(|id| !has_others || !is_service(id));
+        let ranked = join_all(eligible.map(|id| async move {
+            let file = self.bucket.get(&self.key(&format!("workers/worker={id}.json"))).await;
+            (file.and_then(|(worker, _)| worker["startTime"].as_i64()).unwrap_or(i64::MAX), id)
+        }));
+        ranked.await.into_iter().min().map_or_else(|| self.settings.worker_id.clone(), |(_, id)| id)
+    }
+
+    /// `decided_on` is the epoch of the state that was read before.
+    async fn elect(&self, decided_on: u64) -> (String, u64) {
+        let elected = self.favourite().await;
+        let epoch = decided_on + 1;
+        let now = self.now_ms();
+        let lease_end = now + ms(self.settings.lease);
+        let next = json!({
+            "leaderId": elected, "leaderPod": "pod", "epoch": epoch, "leaseStart": now, "leaseEnd": lease_end,
+            "electedBy": self.settings.worker_id, "electedAt": now, "_expiresAt": lease_end + 60_000,
+        });
+        let found = self.state().await;
+        let condition = match &found {
+            None => IfMatch::None,
+            Some((state, _)) if state["leaderId"] == elected && state["leaseEnd"].as_i64() > Some(now) => {
+                return named(state).unwrap_or((elected, epoch));
+            }
+            Some((_, etag)) => IfMatch::Tag(etag),
+        };
+        // Whether it was written makes no difference to it.
+        self.bucket.put(&self.key("state.json"), next.to_string().as_bytes(), condition).await;
+        (elected, epoch)
+    }
 }

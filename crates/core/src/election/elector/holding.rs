@@ -13,8 +13,8 @@ impl Elector {
         self.unsure_above = None;
         self.highest.hear(lease);
         let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
-        if certain_until <= now.at || self.abstains(now.at) {
-            // Too late to act on it: let another try.
+        if certain_until <= now.at || self.abstains(now.at) || self.yields() {
+            // Too late to act on it, or not ours to act on: let another try.
             return self.give_back(lease.epoch, talk);
         }
         if let Some(vacancy) = self.vacancy.take() {
@@ -23,19 +23,18 @@ impl Elector {
         let held = Held { epoch: lease.epoch, certain_until };
         self.term = Some(held);
         talk.is_secured = true;
+        self.await_confirmation(asked);
         self.seen_leading(held);
-        if !self.is_caretaker() {
-            self.show(Some(self.me.clone()), lease.epoch, now.at);
-        }
+        self.act_on_term(now.at);
     }
 
     pub(super) fn seen_leading(&mut self, Held { epoch, certain_until: expires }: Held) {
-        self.seen = Some(Seen { holder: self.me.clone(), epoch, expires, leads: !self.is_caretaker() });
+        self.seen = Some(Seen { holder: self.me.clone(), epoch, expires, leads: self.may_act() });
     }
 
     fn give_back(&self, epoch: Epoch, talk: &mut Talk) {
-        // A caretaker's lease runs out by itself: nobody may lead before that.
-        if !self.is_caretaker() {
+        // A caretaker's lease runs out by itself: nobody may lead before that. Foreign members to whom we yield do not wait for it.
+        if !self.is_caretaker() || self.yields() {
             talk.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
         }
     }
@@ -52,10 +51,12 @@ impl Elector {
             let held = *held;
             talk.is_secured = true;
             self.seen_leading(held);
+            self.confirm(asked, now.at);
         }
     }
 
     pub(super) fn lose(&mut self) {
+        self.foreign.confirm_at = None;
         if self.term.take().is_some() {
             self.seen = None;
             let epoch = self.shown.1;

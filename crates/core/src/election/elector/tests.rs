@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::*;
+use crate::election::Policy;
 
 mod beats;
 mod world;
@@ -42,7 +43,7 @@ impl Desk {
 
     fn present(&self) -> Option<Lease> {
         let (holder, epoch, expires) = self.lease.as_ref().filter(|(.., expires)| *expires > self.now)?;
-        Some(Lease { holder: holder.clone(), epoch: *epoch, remaining: *expires - self.now })
+        Some(Lease { holder: holder.clone(), epoch: *epoch, remaining: *expires - self.now, is_foreign: false })
     }
 
     fn answer(&mut self, elector: &Elector, ask: Ask) -> Answer {

@@ -29,7 +29,11 @@ impl Elector {
                 let left = held.certain_until - now;
                 now + (interval / 3).min(left / 2).max(interval / 30)
             }
-            None => (started + interval + jitter).max(now),
+            // A term that waits for its confirmation is renewed as soon as that counts.
+            None => {
+                let next = started + interval + jitter;
+                self.foreign.confirm_at.map_or(next, |at| at.min(next)).max(now)
+            }
         };
     }
 

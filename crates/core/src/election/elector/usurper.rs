@@ -56,11 +56,8 @@ impl Elector {
 
     /// Begins to act on what was held so far, once nobody else can believe to lead.
     pub(super) fn take_office(&mut self, now: Moment) {
-        if self.office_at.take_if(|at| now >= *at).is_some()
-            && let Some(held) = self.term
-        {
-            self.seen_leading(held);
-            self.show(Some(self.me.clone()), held.epoch, now);
+        if self.office_at.take_if(|at| now >= *at).is_some() {
+            self.act_on_term(now);
         }
     }
 }

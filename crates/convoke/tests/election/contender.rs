@@ -162,6 +162,10 @@ impl Leases for Witnessed {
         self.leases.glance_interval()
     }
 
+    fn foreign(&self) -> Option<fn(&str) -> bool> {
+        self.leases.foreign()
+    }
+
     async fn ping(&self) -> Result<()> {
         self.leases.ping().await
     }

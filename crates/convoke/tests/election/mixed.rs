@@ -51,9 +51,10 @@ fn theirs(server: &S3Server, id: &str) -> Member {
     Member::Theirs(S3Worker::start(server.bucket().clone(), settings))
 }
 
-async fn ours(server: &S3Server, id: &str, policy: Policy) -> Member {
+async fn ours(server: &S3Server, id: &str, policy: Policy, yield_to_foreign: bool) -> Member {
     let settings = Settings {
         policy,
+        yield_to_foreign,
         heartbeat_interval: BEAT,
         heartbeat_jitter: BEAT / 5,
         lease_timeout: LEASE,
@@ -79,8 +80,8 @@ async fn elects_one_after_another(policy: Policy) {
     let mut fleet = BTreeMap::from([
         ("b-theirs", theirs(&server, "b-theirs")),
         ("d-theirs", theirs(&server, "d-theirs")),
-        ("a-ours", ours(&server, "a-ours", policy).await),
-        ("c-ours", ours(&server, "c-ours", policy).await),
+        ("a-ours", ours(&server, "a-ours", policy, false).await),
+        ("c-ours", ours(&server, "c-ours", policy, false).await),
     ]);
     let mut last = 0;
     while !fleet.is_empty() {
@@ -106,11 +107,31 @@ async fn a_mixed_fleet_has_one_leader_after_another_where_ours_go_by_their_ids()
 }
 
 #[tokio::test]
-async fn a_service_of_theirs_gives_way_to_ours() {
+async fn a_service_of_theirs_gives_way_to_ours_that_do_not_yield() {
     let server = S3Server::start().await;
     let mut fleet = BTreeMap::from([("gcs-1", theirs(&server, "gcs-1"))]);
     assert_eq!(agreed(&fleet).await.0, "gcs-1", "where there is no other");
-    fleet.insert("z-ours", ours(&server, "z-ours", Policy::LowestId).await);
+    fleet.insert("z-ours", ours(&server, "z-ours", Policy::LowestId, false).await);
     let leader = eventually("ours", || async { Some(agreed(&fleet).await).filter(|(id, _)| id == "z-ours") }).await;
     assert!(leader.1 > 1);
+}
+
+#[tokio::test]
+async fn ours_lead_until_one_of_theirs_comes_and_again_when_it_is_gone() {
+    let server = S3Server::start().await;
+    let ours = ours(&server, "a-ours", Policy::FirstCome, Settings::default().yield_to_foreign).await;
+    let Member::Ours(seat) = &ours else { unreachable!("it is ours") };
+    let leads = || async { seat.elector.is_leader().then_some(()) };
+    eventually("that ours leads", leads).await;
+    let theirs = theirs(&server, "z-theirs");
+    eventually("that theirs leads", || async { theirs.leader().filter(|(leader, _)| leader == "z-theirs") }).await;
+    let follows = || async { seat.elector.is_leader_of("z-theirs").then_some(()) };
+    eventually("that ours follows", follows).await;
+    assert!(seat.elector.is_yielding() && !seat.elector.is_leader());
+    let members = seat.elector.members().await.expect("they are listed");
+    assert!(!members.contains(&"a-ours".to_owned()), "theirs would elect it: {members:?}");
+    drop(theirs);
+    eventually("that ours leads again", leads).await;
+    let members = seat.elector.members().await.expect("they are listed");
+    assert!(members.contains(&"a-ours".to_owned()), "{members:?}");
 }

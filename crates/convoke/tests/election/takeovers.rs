@@ -18,6 +18,10 @@ use tokio_util::task::AbortOnDropHandle;
 const LOOK: Duration = Duration::from_millis(10);
 /// Everything happens within this time.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// For how long a leader is left alone: whoever else believes to lead has done so by then.
+const DWELL: Duration = Duration::from_secs(20);
+/// Processes of theirs.
+const THEIRS: usize = 3;
 /// Takeovers where ours contend with theirs, and where ours yield: fifty together.
 const CONTENDED: usize = 30;
 const YIELDED: usize = 20;
@@ -122,6 +126,7 @@ impl Field {
         };
         tokio::time::timeout(PATIENCE, so).await.unwrap_or_else(|_| panic!("{what} did not happen"));
         self.takeovers += 1;
+        tokio::time::sleep(DWELL).await;
     }
 
     async fn until_ours_lead(&mut self) {
@@ -175,16 +180,14 @@ async fn look(present: Arc<Mutex<Present>>, record: Arc<Mutex<Record>>) {
 /// Ours do not yield: they take over from living processes of theirs, are elected by them, leave and crash.
 async fn contend(latency_ms: u64) {
     let mut field = Field::open(latency_ms, false);
-    field.start_theirs();
-    field.start_theirs();
+    (0..THEIRS).for_each(|_| drop(field.start_theirs()));
     field.until_theirs_lead().await;
     for round in 0..CONTENDED / 2 {
         let ours = field.start_ours().await;
         if round % 3 == 2 {
             // Theirs elect who started first: then that is ours.
             field.kill_theirs();
-            field.start_theirs();
-            field.start_theirs();
+            (0..THEIRS).for_each(|_| drop(field.start_theirs()));
         }
         field.until_ours_lead().await;
         field.end_ours(&ours, round % 2 == 1).await;
@@ -240,9 +243,9 @@ async fn a_member_that_yields_lets_theirs_lead_on_and_is_not_elected_by_them() {
         assert!(present.theirs.values().all(|(worker, _)| worker.leads().is_some()), "theirs leads on");
         assert!(present.ours.values().all(|(elector, _)| !elector.is_leader()));
     }
-    let present = field.present.lock();
-    for (elector, _) in present.ours.values() {
-        assert!(elector.is_yielding());
-        assert_eq!(elector.leader().as_deref(), Some("theirs-1"), "they follow");
-    }
+    let follow = |present: &Present| {
+        let mut ours = present.ours.values().map(|(elector, _)| elector);
+        ours.all(|elector| elector.is_yielding() && elector.is_leader_of("theirs-1"))
+    };
+    field.until("that they yield and follow", follow).await;
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::election::Policy;
 
 mod beats;
+mod foreign;
 mod world;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +20,8 @@ struct Desk {
     roster: BTreeMap<String, Moment>,
     lease: Option<(String, Epoch, Moment)>,
     highest: Epoch,
+    /// Whether another system wrote the lease.
+    is_foreign: bool,
     down: bool,
     /// Does as asked, but the answer is lost.
     mute: bool,
@@ -29,7 +32,7 @@ impl Desk {
     fn new() -> Self {
         let start = Moment::default();
         let (roster, lease, asked) = (BTreeMap::new(), None, Vec::new());
-        Desk { start, now: start, roster, lease, highest: Epoch(0), down: false, mute: false, asked }
+        Desk { start, now: start, roster, lease, highest: Epoch(0), is_foreign: false, down: false, mute: false, asked }
     }
 
     fn time(&self) -> Now {
@@ -43,7 +46,12 @@ impl Desk {
 
     fn present(&self) -> Option<Lease> {
         let (holder, epoch, expires) = self.lease.as_ref().filter(|(.., expires)| *expires > self.now)?;
-        Some(Lease { holder: holder.clone(), epoch: *epoch, remaining: *expires - self.now, is_foreign: false })
+        Some(Lease {
+            holder: holder.clone(),
+            epoch: *epoch,
+            remaining: *expires - self.now,
+            is_foreign: self.is_foreign,
+        })
     }
 
     fn answer(&mut self, elector: &Elector, ask: Ask) -> Answer {
@@ -69,6 +77,7 @@ impl Desk {
             Ask::Elect { floor } if self.present().is_none() => {
                 self.highest = self.highest.max(floor).next();
                 self.lease = Some((me, self.highest, self.now + ttl));
+                self.is_foreign = false;
                 Answer::Granted(self.present().expect("just made"))
             }
             Ask::Renew { epoch } if self.present().is_some_and(|lease| lease.holder == me && lease.epoch == epoch) => {

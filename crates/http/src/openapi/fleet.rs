@@ -136,6 +136,8 @@ pub struct Breaker {
     pub failure_threshold: u32,
     #[schema(example = "30s")]
     pub reset_timeout: String,
+    #[schema(example = 30_000)]
+    pub reset_timeout_ms: u64,
     /// How often it opened
     pub trips: u64,
 }

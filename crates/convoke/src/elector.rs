@@ -96,6 +96,13 @@ impl Candidate {
         self
     }
 
+    /// Whether the lead is left to members of another system while there are any in the namespace: on S3 those of s3db.js. By default it
+    /// is.
+    pub fn yield_to_foreign(mut self, yields: bool) -> Self {
+        self.settings.yield_to_foreign = yields;
+        self
+    }
+
     /// All that can be set.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -269,8 +276,12 @@ mod tests {
     #[tokio::test]
     async fn a_ttl_moves_the_times_and_nothing_else() {
         let candidate = Elector::connect("memory:").await.expect("connects").policy(Policy::LowestId);
-        let expected = Settings { policy: Policy::LowestId, ..Settings::default().with_ttl(Duration::from_secs(3)) };
-        assert_eq!(candidate.ttl(Duration::from_secs(3)).settings, expected);
+        let expected = Settings {
+            policy: Policy::LowestId,
+            yield_to_foreign: false,
+            ..Settings::default().with_ttl(Duration::from_secs(3))
+        };
+        assert_eq!(candidate.yield_to_foreign(false).ttl(Duration::from_secs(3)).settings, expected);
     }
 
     #[tokio::test]

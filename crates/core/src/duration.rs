@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 
 /// The shortest text that [`parse`] reads back as the same number of milliseconds.
 pub fn format(duration: Duration) -> String {
-    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut rest = ms(duration);
     if rest == 0 {
         return "0s".into();
     }
@@ -50,6 +50,11 @@ pub fn format(duration: Duration) -> String {
         }
     }
     text
+}
+
+/// Whole milliseconds, as JSON has them beside the text.
+pub fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// For `#[serde(with = "convoke_core::duration")]`.

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use convoke_core::ports::leases::TTL_MAX;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// What a state that does not say how long it holds is taken to mean: the published default.
 const LEASE_DEFAULT: Duration = Duration::from_secs(15);
@@ -148,6 +149,18 @@ pub(super) struct Worker<'a> {
     pub namespace: &'a str,
     #[serde(rename = "_expiresAt")]
     pub expires_at: i64,
+    /// What a leader publishes of itself. s3db.js passes over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Box<RawValue>>,
+}
+
+/// What a leader published of itself in its file.
+pub(super) fn report(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Published {
+        report: Box<RawValue>,
+    }
+    serde_json::from_slice::<Published>(body).ok().map(|found| found.report.get().to_owned())
 }
 
 /// `metadata.json`.

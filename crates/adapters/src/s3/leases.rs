@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use convoke_core::election::Report;
 use convoke_core::error::Invalid;
 use convoke_core::ports::leases::{EPOCH_GAP, Floor, Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
@@ -22,6 +23,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::address::Address;
@@ -70,6 +72,8 @@ struct Namespace {
     folder: Folder,
     knowledge: tokio::sync::Mutex<Knowledge>,
     attendance: Mutex<Attendance>,
+    /// A leader's report, until it is written with its next enrolment.
+    report: Mutex<Option<(String, Box<RawValue>)>>,
 }
 
 impl S3Leases {
@@ -116,6 +120,7 @@ impl S3Leases {
             folder: Folder::new(&self.prefix, name)?,
             knowledge: tokio::sync::Mutex::default(),
             attendance: Mutex::default(),
+            report: Mutex::default(),
         });
         namespaces.insert(name.to_owned(), namespace.clone());
         Ok(namespace)
@@ -300,6 +305,7 @@ impl Leases for S3Leases {
             registered_at: start_time,
             namespace: &namespace.name,
             expires_at: now_ms.saturating_add(ms(ttl)),
+            report: namespace.report.lock().take_if(|(of, _)| of == member).map(|(_, report)| report),
         };
         let anchor = Instant::now();
         match self.objects.write(&path, json(&worker)?, Condition::Always, REQUEST_WAIT).await? {
@@ -426,6 +432,28 @@ impl Leases for S3Leases {
 
     fn foreign(&self) -> Option<fn(&str) -> bool> {
         Some(names::is_foreign)
+    }
+
+    /// With the enrolment of the member that leads, so that no request is made for it.
+    fn carries_reports(&self) -> bool {
+        true
+    }
+
+    async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
+        let invalid = |error: serde_json::Error| Invalid::new("report", error.to_string());
+        let Report { member, .. } = serde_json::from_str(report).map_err(invalid)?;
+        let report = RawValue::from_string(report.to_owned()).map_err(invalid)?;
+        *self.namespace(namespace)?.report.lock() = Some((member, report));
+        Ok(())
+    }
+
+    async fn published(&self, namespace: &str) -> Result<Option<String>> {
+        let Some(lease) = self.read(namespace).await? else { return Ok(None) };
+        let path = self.namespace(namespace)?.folder.worker(&lease.holder)?;
+        match self.objects.read(&path, None, REQUEST_WAIT).await? {
+            Found::Body { body, .. } => Ok(documents::report(&body)),
+            Found::Missing | Found::Unchanged => Ok(None),
+        }
     }
 
     /// Every request is paid for.

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::moment::Moment;
 use super::settings::BreakerSettings;
+use crate::duration;
 
 #[derive(Debug, Clone)]
 pub struct CircuitBreaker {
@@ -35,8 +36,8 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-/// What a breaker tells of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a breaker tells of itself. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerStatus {
     pub state: BreakerState,
@@ -46,6 +47,25 @@ pub struct BreakerStatus {
     pub reset_timeout: Duration,
     /// How often it opened.
     pub trips: u64,
+}
+
+impl Serialize for BreakerStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown {
+            state: BreakerState,
+            failure_count: u32,
+            failure_threshold: u32,
+            #[serde(with = "crate::duration")]
+            reset_timeout: Duration,
+            reset_timeout_ms: u64,
+            trips: u64,
+        }
+        let BreakerStatus { state, failure_count, failure_threshold, reset_timeout, trips } = *self;
+        let reset_timeout_ms = duration::ms(reset_timeout);
+        Shown { state, failure_count, failure_threshold, reset_timeout, reset_timeout_ms, trips }.serialize(serializer)
+    }
 }
 
 impl CircuitBreaker {
@@ -152,8 +172,9 @@ mod tests {
         let mut breaker = tripped(now, 1);
         assert!(!breaker.allows(now + (RESET - Duration::from_millis(1))));
         let said = serde_json::to_string(&breaker.status()).expect("serializes");
-        let expected = r#"{"state":"open","failureCount":5,"failureThreshold":5,"resetTimeout":"30s","trips":1}"#;
+        let expected = r#"{"state":"open","failureCount":5,"failureThreshold":5,"resetTimeout":"30s","resetTimeoutMs":30000,"trips":1}"#;
         assert_eq!(said, expected);
+        assert_eq!(serde_json::from_str::<BreakerStatus>(&said).expect("is read back"), breaker.status());
     }
 
     #[test]

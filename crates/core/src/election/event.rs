@@ -36,16 +36,20 @@ pub enum Happening {
 
 fn contention<S: Serializer>(contention: &Contention, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
     struct Shown {
         #[serde(with = "crate::duration")]
         duration: std::time::Duration,
+        duration_ms: u64,
         #[serde(with = "crate::duration")]
         expected: std::time::Duration,
+        expected_ms: u64,
         ratio: f64,
         threshold: f64,
     }
     let Contention { duration, expected, ratio, threshold } = *contention;
-    Shown { duration, expected, ratio, threshold }.serialize(serializer)
+    let (duration_ms, expected_ms) = (crate::duration::ms(duration), crate::duration::ms(expected));
+    Shown { duration, duration_ms, expected, expected_ms, ratio, threshold }.serialize(serializer)
 }
 
 impl Event {
@@ -104,7 +108,8 @@ mod tests {
         assert_eq!(said(updated), head("workers:updated") + r#""workers":["a","b"]}"#);
         let expected = Duration::from_secs(5);
         let slow = Contention { duration: expected * 3, expected, ratio: 3.0, threshold: 2.0 };
-        let tail = r#""duration":"15s","expected":"5s","ratio":3.0,"threshold":2.0}"#;
+        let tail =
+            r#""duration":"15s","durationMs":15000,"expected":"5s","expectedMs":5000,"ratio":3.0,"threshold":2.0}"#;
         assert_eq!(said(Happening::ContentionDetected(slow)), head("contention:detected") + tail);
         for (what, name) in [
             (Happening::BreakerOpen { failure_count: 5 }, "circuitBreaker:open"),

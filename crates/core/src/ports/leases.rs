@@ -44,11 +44,11 @@ pub trait Leases: Send + Sync {
     fn foreign(&self) -> Option<fn(&str) -> bool> {
         None
     }
-    /// Whether what a leader publishes of itself is kept for others to read. Not where every request is paid for.
+    /// Whether what a leader publishes of itself is kept for others to read.
     fn carries_reports(&self) -> bool {
         false
     }
-    /// Keeps a leader's [report](crate::election::Report) as JSON, for an hour at least. A deposed leader may still replace that of
+    /// Keeps a leader's [report](crate::election::Report) as JSON while it leads; where requests are paid for, with its next enrolment. A deposed leader may still replace that of
     /// its successor: whoever reads it compares the term that it names.
     async fn publish(&self, _namespace: &str, _report: &str) -> Result<()> {
         Ok(())

@@ -58,6 +58,9 @@ pub struct ElectArgs {
     /// Who takes a vacant place: first-come or lowest-id
     #[arg(long, value_name = "POLICY", default_value_t = Policy::FirstCome)]
     policy: Policy,
+    /// Leave the lead to members of s3db.js while any are in the namespace, on S3 [default: election.yield_to_foreign, true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    yield_to_foreign: Option<bool>,
     /// Stop when the first term ends
     #[arg(long)]
     once: bool,
@@ -135,6 +138,7 @@ impl ElectArgs {
         let contending = [
             ("--id", self.id.is_some()),
             ("--ttl", self.ttl.is_some()),
+            ("--yield-to-foreign", self.yield_to_foreign.is_some()),
             ("--once", self.once),
             ("--http", self.http.is_some()),
             ("a COMMAND", !self.command.is_empty()),
@@ -227,6 +231,7 @@ fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
 /// As configured; `--ttl` sets the times that follow from it.
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
+    let yield_to_foreign = args.yield_to_foreign.unwrap_or(configured.yield_to_foreign);
     let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
     let times = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
     // An outage that is over must not cost more than a failover does.
@@ -240,6 +245,7 @@ fn settings(configured: Settings, args: &ElectArgs) -> Settings {
         epoch_fencing,
         epoch_grace_period,
         metrics_buffer_size,
+        yield_to_foreign,
         ..times
     }
 }
@@ -357,6 +363,21 @@ mod tests {
             assert!(resolved(words).is_err(), "{words:?}");
         }
         assert!(resolved(&["status"]).expect_err("refused").contains("--namespace status"));
+    }
+
+    #[test]
+    fn whether_it_yields_is_configured_and_a_flag_overrides_that() {
+        let yields = |configured: bool, flags: &[&str]| {
+            let line = ["elect", "x", "--leases", "sqlite:x.db"].iter().chain(flags);
+            let Line { elect } = clap::Parser::parse_from(line);
+            settings(Settings { yield_to_foreign: configured, ..Settings::default() }, &elect).yield_to_foreign
+        };
+        for configured in [true, false] {
+            assert_eq!(yields(configured, &[]), configured);
+            assert!(yields(configured, &["--yield-to-foreign"]) && yields(configured, &["--yield-to-foreign=true"]));
+            assert!(!yields(configured, &["--yield-to-foreign=false", "--ttl", "3s"]));
+        }
+        assert!(resolved(&["status", "x", "--yield-to-foreign"]).is_err());
     }
 
     #[derive(clap::Parser)]

@@ -26,6 +26,7 @@ impl Election {
             epoch_fencing: self.epoch_fencing,
             epoch_grace_period: self.epoch_grace_period,
             metrics_buffer_size: self.metrics_buffer_size,
+            yield_to_foreign: self.yield_to_foreign,
             ..Settings::default()
         }
     }

@@ -130,6 +130,7 @@ sections! {
         #[serde(with = "duration")]
         epoch_grace_period: Duration = seconds(5),
         metrics_buffer_size: usize = 100,
+        yield_to_foreign: bool = true,
         contention: Contention = Contention::default(),
         circuit_breaker: CircuitBreaker = CircuitBreaker::default(),
     }

@@ -11,8 +11,8 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"))
 }
 
-/// Asks before, while and after one leads; `carries` says whether the backend keeps what a leader publishes.
-async fn is_looked_at(stage: &Stage, carries: bool) {
+/// Asks while and after one leads.
+async fn is_looked_at(stage: &Stage) {
     let mut leader = stage.watch("a", &[]);
     let status = eventually("a leader", || async {
         let look = stage.look("status").await;
@@ -27,20 +27,16 @@ async fn is_looked_at(stage: &Stage, carries: bool) {
         let members = stage.look("members").await.json();
         assert_eq!(members["members"], json!([{ "id": "a", "isLeader": true }]), "who looks is no member");
     }
-    if carries {
-        let metrics = eventually("figures of the leader", || async {
-            let look = stage.look("metrics").await;
-            (look.code == Some(0)).then(|| read(&look.stdout))
-        })
-        .await;
-        assert!(metrics["metrics"]["heartbeatLatencyMs"]["p99"].is_number(), "{metrics}");
-        assert_eq!((&metrics["breaker"]["state"], &metrics["leader"]), (&"closed".into(), &"a".into()), "{metrics}");
-        assert!(metrics["breaker"]["resetTimeoutMs"].is_u64(), "{metrics}");
-        let status = stage.look("status").await.json();
-        assert_eq!(status["report"]["epoch"], status["epoch"], "{status}");
-    } else {
-        assert_eq!(stage.look("metrics").await.code, Some(1), "nothing is published there");
-    }
+    let metrics = eventually("figures of the leader", || async {
+        let look = stage.look("metrics").await;
+        (look.code == Some(0)).then(|| read(&look.stdout))
+    })
+    .await;
+    assert!(metrics["metrics"]["heartbeatLatencyMs"]["p99"].is_number(), "{metrics}");
+    assert_eq!((&metrics["breaker"]["state"], &metrics["leader"]), (&"closed".into(), &"a".into()), "{metrics}");
+    assert!(metrics["breaker"]["resetTimeoutMs"].is_u64(), "{metrics}");
+    let status = stage.look("status").await.json();
+    assert_eq!(status["report"]["epoch"], status["epoch"], "{status}");
     leader.signal(Signal::TERM);
     assert_eq!(leader.wait().await.code(), Some(0));
     for view in ["status", "members", "metrics"] {
@@ -57,7 +53,7 @@ async fn a_file_is_looked_at() {
     assert_eq!(look.code, Some(1), "{look:?}");
     assert!(look.stderr.contains("does not exist"), "{look:?}");
     assert!(!stage.path("leases.db").exists(), "looking creates no file");
-    is_looked_at(&stage, true).await;
+    is_looked_at(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,14 +61,14 @@ async fn redis_is_looked_at() {
     let redis = RedisServer::start().await;
     let stage = Stage::at(redis.url(), TTL);
     assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage, true).await;
+    is_looked_at(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_is_looked_at() {
     let stage = Stage::at(SharedPostgres::get().create_database(), TTL);
     assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage, true).await;
+    is_looked_at(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +76,7 @@ async fn s3_is_looked_at() {
     let s3 = S3Server::start().await;
     let stage = Stage::at(s3.url("looked-at"), TTL).with(s3.variables());
     assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage, false).await;
+    is_looked_at(&stage).await;
 }
 
 #[tokio::test]
@@ -111,6 +107,7 @@ async fn an_elector_serves_its_health_its_metrics_and_its_election() {
     .await;
     assert_eq!((&election["leader"], &election["namespace"]), (&"a".into(), &NAMESPACE.into()), "{election}");
     assert!(election["breaker"]["resetTimeoutMs"].is_u64(), "{election}");
+    assert_eq!(election["isYielding"], false, "{election}");
     let health = http.get("/health").await.expect("an answer").expect(200);
     assert_eq!(health["status"], "healthy");
     let metrics = http.get("/metrics").await.expect("an answer");

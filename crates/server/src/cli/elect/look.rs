@@ -158,9 +158,9 @@ impl Seen {
         let mut value = self.head();
         let remaining = self.lease.as_ref().map(|lease| lease.remaining);
         value["remaining"] = json!(remaining.map(duration::format));
-        value["remainingMs"] = json!(remaining.map(ms));
+        value["remainingMs"] = json!(remaining.map(duration::ms));
         value["members"] = json!(self.members);
-        value["report"] = json!(self.report.as_ref().map(figures));
+        value["report"] = json!(self.report);
         value
     }
 
@@ -174,10 +174,9 @@ impl Seen {
 
     fn figures(&self) -> Value {
         let mut value = self.head();
-        let figures = self.report.as_ref().map(figures).unwrap_or_default();
-        for name in ["at", "metrics", "breaker"] {
-            value[name] = figures.get(name).cloned().unwrap_or_default();
-        }
+        value["at"] = json!(self.report.as_ref().map(|report| report.at));
+        value["metrics"] = json!(self.report.as_ref().map(|report| &report.metrics));
+        value["breaker"] = json!(self.report.as_ref().map(|report| &report.breaker));
         value
     }
 
@@ -223,17 +222,6 @@ impl Seen {
             ("breaker trips", text(value, "breaker.trips")),
         ])
     }
-}
-
-/// A leader's report, its durations also as numbers.
-pub fn figures(report: &Report) -> Value {
-    let mut value = json!(report);
-    value["breaker"]["resetTimeoutMs"] = json!(ms(report.breaker.reset_timeout));
-    value
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn latency(value: &Value) -> String {

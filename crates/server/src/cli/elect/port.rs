@@ -11,7 +11,6 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::look::figures;
 use crate::cli::output::line;
 use crate::config::Config;
 use crate::serve::GuardedListener;
@@ -55,9 +54,10 @@ fn health(elector: &Elector) -> Response {
 fn election(elector: &Elector) -> Response {
     let (metrics, breaker) = (elector.metrics(), elector.breaker());
     let report = Report { member: elector.id(), epoch: elector.epoch(), at: Timestamp::now(), metrics, breaker };
-    let mut value = figures(&report);
+    let mut value = json!(report);
     value["namespace"] = json!(elector.namespace());
     value["isLeader"] = json!(elector.is_leader());
+    value["isYielding"] = json!(elector.is_yielding());
     value["leader"] = json!(elector.leader());
     value["members"] = json!(elector.known_members());
     body::ok(&value)

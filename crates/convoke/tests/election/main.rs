@@ -8,6 +8,7 @@ mod mixed;
 mod record;
 mod referee;
 mod s3;
+mod slow;
 mod takeovers;
 mod wiped;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::event::Happening;
 use super::gate::EpochGate;
 use super::moment::Moment;
-use super::pulse::{Metrics, Now, Pulse};
+use super::pulse::{Beat, Metrics, Now, Pulse};
 use super::roster::Roster;
 use super::settings::Settings;
 use crate::election::{BreakerState, BreakerStatus};
@@ -167,6 +167,8 @@ struct Talk {
     /// The lease was won or renewed: whatever else fails can wait for the next beat.
     is_secured: bool,
     failed: bool,
+    /// A question was not answered, be it one on which nothing depends.
+    is_cut_short: bool,
 }
 
 impl Elector {
@@ -237,6 +239,7 @@ impl Elector {
             usurped_for: None,
             is_secured: false,
             failed: false,
+            is_cut_short: false,
         };
         Some(self.talk.insert(talk).asked.clone())
     }
@@ -250,6 +253,7 @@ impl Elector {
         if matches!(talk.asked, Ask::Resign { .. }) {
             self.wait_for_usurper(now.at, &talk);
         }
+        talk.is_cut_short |= answer == Answer::Failed;
         match (&talk.asked, answer) {
             (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
             (Ask::Read, Answer::Read(None)) => self.read_vacancy(now, &mut talk),
@@ -299,7 +303,12 @@ impl Elector {
         }
         if talk.round == Round::Beat {
             self.beats += 1;
-            self.pulse.beaten(talk.started, now, !self.last_failed);
+            let end = match (self.last_failed, talk.is_cut_short) {
+                (true, _) => Beat::Failed,
+                (false, true) => Beat::CutShort,
+                (false, false) => Beat::Whole,
+            };
+            self.pulse.beaten(talk.started, now, end);
         }
     }
 

@@ -28,7 +28,7 @@ pub use gate::EpochGate;
 pub use latency::{LatencyWindow, Percentiles};
 pub use moment::Moment;
 pub use policy::Policy;
-pub use pulse::{Metrics, Now, Pulse};
+pub use pulse::{Beat, Metrics, Now, Pulse};
 pub use report::Report;
 pub use roster::{Roster, Turnover};
 pub use settings::{BreakerSettings, ContentionSettings, Settings};

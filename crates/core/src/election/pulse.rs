@@ -21,6 +21,16 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
+/// How a heartbeat ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beat {
+    /// Everything that it asked for was answered.
+    Whole,
+    /// The lease is renewed; something else was not waited for, or failed.
+    CutShort,
+    Failed,
+}
+
 #[derive(Debug, Clone)]
 pub struct Pulse {
     interval: Duration,
@@ -28,7 +38,7 @@ pub struct Pulse {
     contention: ContentionWatch,
     latency: LatencyWindow,
     metrics: Metrics,
-    /// Time spent in heartbeats that failed, since the last one that succeeded.
+    /// Time spent in heartbeats that failed or were cut short, since the last one that was whole.
     cut_off: Duration,
     events: Vec<Happening>,
 }
@@ -90,8 +100,9 @@ impl Pulse {
     }
 
     /// A heartbeat that went out at `started` came to its end.
-    pub fn beaten(&mut self, started: Moment, now: Now, succeeded: bool) {
+    pub fn beaten(&mut self, started: Moment, now: Now, end: Beat) {
         let duration = now.at - started;
+        let succeeded = end != Beat::Failed;
         if succeeded {
             self.metrics.heartbeat_count += 1;
             self.metrics.last_heartbeat_time = Some(now.wall);
@@ -101,7 +112,13 @@ impl Pulse {
         }
         // A beat that hangs is cut off long before the threshold: the time that was spent in vain counts with the next one.
         let whole = self.cut_off + duration;
-        self.cut_off = if succeeded { Duration::ZERO } else { whole };
+        let is_over = match end {
+            Beat::Whole => true,
+            // What was refused at once took no time.
+            Beat::CutShort => duration < self.interval / 2,
+            Beat::Failed => false,
+        };
+        self.cut_off = if is_over { Duration::ZERO } else { whole };
         let contention = self.contention.judge(whole, self.interval, now.at);
         self.events.extend(contention.map(Happening::ContentionDetected));
         self.on_breaker(|breaker| if succeeded { breaker.succeed() } else { breaker.fail(now.at) });
@@ -173,12 +190,17 @@ mod tests {
 
     /// Beats one after the other, each of which takes `each`; tells after how many of them contention was detected.
     fn beats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
+        let ends: Vec<_> = outcomes.iter().map(|through| if *through { Beat::Whole } else { Beat::Failed }).collect();
+        contended_after(each, &ends)
+    }
+
+    fn contended_after(each: Duration, ends: &[Beat]) -> Option<(usize, Duration)> {
         let settings = Settings::default();
         let mut pulse = Pulse::new(&settings, Timestamp::UNIX_EPOCH);
         let mut at = Moment::default();
-        outcomes.iter().enumerate().find_map(|(place, succeeded)| {
+        ends.iter().enumerate().find_map(|(place, end)| {
             let started = at;
-            pulse.beaten(started, Now { at: started + each, wall: Timestamp::UNIX_EPOCH }, *succeeded);
+            pulse.beaten(started, Now { at: started + each, wall: Timestamp::UNIX_EPOCH }, *end);
             at = started + each + settings.heartbeat_interval;
             contended(&mut pulse).map(|duration| (place + 1, duration))
         })
@@ -192,6 +214,17 @@ mod tests {
             assert_eq!(beats_until_contended(each, &[false, false, true]), Some((3, each * 3)), "slow, then through");
             assert_eq!(beats_until_contended(each, &[false, true, false, true]), None, "one that gets through ends it");
         }
+    }
+
+    #[test]
+    fn beats_that_are_cut_short_to_renew_in_time_are_contention_together() {
+        // A leader whose backend takes 4 s for each response: the renewal is granted, and nothing else is waited for.
+        let each = Duration::from_millis(5_001);
+        assert_eq!(contended_after(each, &[Beat::CutShort; 4]), Some((2, each * 2)));
+        assert_eq!(contended_after(each, &[Beat::CutShort, Beat::Whole, Beat::CutShort]), Some((2, each * 2)));
+        let quick = Duration::from_millis(4_000);
+        assert_eq!(contended_after(quick, &[Beat::CutShort, Beat::Whole, Beat::CutShort, Beat::Whole]), None);
+        assert_eq!(contended_after(Duration::from_secs(1), &[Beat::CutShort; 100]), None, "refused, not slow");
     }
 
     #[test]

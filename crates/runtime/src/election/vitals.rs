@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{BreakerStatus, Metrics, Moment, Now, Pulse, Settings};
+use convoke_core::election::{Beat, BreakerStatus, Metrics, Moment, Now, Pulse, Settings};
 use convoke_core::jobs::event::Happening;
 use convoke_core::ports::Clock;
 use parking_lot::Mutex;
@@ -78,7 +78,8 @@ impl Vitals {
     pub(super) fn beaten(&self, took: Duration, succeeded: bool) {
         self.asked(succeeded);
         let now = Now { at: self.moment(Instant::now()), wall: self.clock.now() };
-        self.pulse.lock().beaten(Moment(now.at.0.saturating_sub(took)), now, succeeded);
+        let end = if succeeded { Beat::Whole } else { Beat::Failed };
+        self.pulse.lock().beaten(Moment(now.at.0.saturating_sub(took)), now, end);
         self.publish();
     }
 

@@ -9,18 +9,23 @@
 //! - **cut**: every connection is reset, with all that it held, and every new one is reset as soon as it is made. The port
 //!   stays ours, since another process may take it otherwise.
 //!
+//! Beside that it may be slow: what the server sends arrives later.
+//!
 //! Where the server itself is away, a connection to the proxy is reset too. Dropping the proxy cuts the wire for good.
 
+use std::collections::VecDeque;
 use std::io::Result;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// How much is read at once. What lies in the kernel's buffers while a wire is frozen comes on top.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -46,6 +51,8 @@ struct Wire {
     to_server: bool,
     to_client: bool,
     cut: bool,
+    /// How much later arrives what the server sends.
+    delay: Duration,
     /// Counted, so that a connection which sleeps through a cut and a healing still dies of it.
     cuts: u64,
 }
@@ -86,7 +93,14 @@ impl Proxy {
     pub async fn start(target: SocketAddr) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let wire = watch::Sender::new(Wire { target, to_server: true, to_client: true, cut: false, cuts: 0 });
+        let wire = watch::Sender::new(Wire {
+            target,
+            to_server: true,
+            to_client: true,
+            cut: false,
+            delay: Duration::ZERO,
+            cuts: 0,
+        });
         let traffic = Arc::<Traffic>::default();
         let accepting = tokio::spawn(accept(listener, wire.subscribe(), traffic.clone())).abort_handle();
         Proxy { address, wire, traffic, accepting }
@@ -133,9 +147,16 @@ impl Proxy {
         });
     }
 
+    /// What the server sends arrives so much later, until it heals.
+    pub fn slow(&self, delay: Duration) {
+        self.wire.send_modify(|wire| wire.delay = delay);
+    }
+
     /// All goes through again, what a frozen wire held first.
     pub fn heal(&self) {
-        self.wire.send_modify(|wire| (wire.to_server, wire.to_client, wire.cut) = (true, true, false));
+        self.wire.send_modify(|wire| {
+            (wire.to_server, wire.to_client, wire.cut, wire.delay) = (true, true, false, Duration::ZERO);
+        });
     }
 }
 
@@ -203,16 +224,32 @@ async fn pump(
     traffic: &Traffic,
 ) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
+    // What arrives later does not delay what follows it by more.
+    let mut late: VecDeque<(Instant, Vec<u8>, Counted<'_>)> = VecDeque::new();
     loop {
-        let read = from.read(&mut buffer).await?;
-        // In a frozen wire these bytes are held here, and what follows them in the kernel's buffers.
-        let holding = Counted::add(&traffic.held, read);
-        flowing(&mut wire, way).await?;
-        drop(holding);
-        if read == 0 {
-            return to.shutdown().await;
+        let due = late.front().map(|(due, ..)| *due);
+        let read = tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => None,
+            read = from.read(&mut buffer), if late.back().is_none_or(|(_, bytes, _)| !bytes.is_empty()) => Some(read?),
+        };
+        match read {
+            Some(read) => {
+                let delay = if way == Way::ToClient { wire.borrow().delay } else { Duration::ZERO };
+                // In a frozen wire these bytes are held here, and what follows them in the kernel's buffers.
+                let holding = Counted::add(&traffic.held, read);
+                late.push_back((Instant::now() + delay, buffer[..read].to_vec(), holding));
+            }
+            None => {
+                let Some((_, bytes, holding)) = late.pop_front() else { continue };
+                flowing(&mut wire, way).await?;
+                drop(holding);
+                if bytes.is_empty() {
+                    return to.shutdown().await;
+                }
+                to.write_all(&bytes).await?;
+            }
         }
-        to.write_all(&buffer[..read]).await?;
     }
 }
 
@@ -226,8 +263,6 @@ async fn flowing(wire: &mut watch::Receiver<Wire>, way: Way) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::process::settle;
 
@@ -366,6 +401,20 @@ mod tests {
         assert_eq!(hear(&mut client, 4).await.expect("the push"), "push");
         say(&mut client, "held").await;
         assert!(silent(&mut server).await);
+    }
+
+    #[tokio::test]
+    async fn what_a_server_sends_over_a_slow_wire_arrives_later() {
+        let proxy = Proxy::start(echo().await).await;
+        let mut stream = open(&proxy).await;
+        proxy.slow(Duration::from_secs(600));
+        say(&mut stream, "a").await;
+        settle("bytes held", 1, || async { proxy.held_bytes() }).await;
+        assert!(silent(&mut stream).await);
+        proxy.heal();
+        let mut after = open(&proxy).await;
+        say(&mut after, "b").await;
+        assert_eq!(hear(&mut after, 1).await.expect("an echo"), "b");
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ impl Cluster {
         let spec = JobSpec { queue: Some(queue()), ..JobSpec::new(JobType::new("t").expect("a name")) };
         let job = spec.into_job(JobId(Uuid::now_v7()), now(), &JobDefaults::default()).expect("a job");
         self.n2.insert(vec![job]).await.expect("insert");
-        let windows = vec![Window { queue: queue(), limit: 1, metered: false }];
+        let windows = vec![Window { queue: queue(), limit: 1, metered: None }];
         let order = DispatchOrder { now: now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };
         let run = self.n1.dispatch(self.fence, order).await.expect("dispatch").runs.pop().expect("a run");
         let started = RunReport {

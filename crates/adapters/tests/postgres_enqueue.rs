@@ -60,7 +60,7 @@ async fn a_job_is_there_when_its_transaction_commits_and_never_was_when_it_does_
     // And it runs, like any other; its count is folded on the way.
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
-    let windows = vec![Window { queue: stage::queue("default"), limit: 9, metered: false }];
+    let windows = vec![Window { queue: stage::queue("default"), limit: 9, metered: None }];
     let executions = (0..9).map(|_| ExecutionId(Uuid::now_v7())).collect();
     let order = DispatchOrder { now: Timestamp::now(), windows, executions };
     let answer = store.dispatch(fence, order).await.expect("dispatch");

@@ -28,7 +28,7 @@ async fn run_through(store: &PostgresStore, fence: convoke_core::election::Fence
         store.insert(new_jobs(500)).await.expect("insert");
         let order = DispatchOrder {
             now: Timestamp::now(),
-            windows: vec![Window { queue: stage::queue("q"), limit: 500, metered: false }],
+            windows: vec![Window { queue: stage::queue("q"), limit: 500, metered: None }],
             executions: (0..500).map(|_| ExecutionId(Uuid::now_v7())).collect(),
         };
         let runs = store.dispatch(fence, order).await.expect("dispatch").runs;

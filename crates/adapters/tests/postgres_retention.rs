@@ -46,7 +46,7 @@ async fn a_key_that_was_just_taken_again_is_not_deleted_with_its_last_holder() {
     let first = keyed(60 * minute, 10 * minute);
     let first_id = first.id;
     store.insert(vec![first]).await.expect("insert");
-    let windows = vec![Window { queue: stage::queue("q"), limit: 1, metered: false }];
+    let windows = vec![Window { queue: stage::queue("q"), limit: 1, metered: None }];
     let order = DispatchOrder { now: Timestamp::now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };
     let run = store.dispatch(fence, order).await.expect("dispatch").runs.remove(0);
     let outcome = Outcome::Completed { result: None };

@@ -36,7 +36,7 @@ fn new_job(queue: &str) -> NewJob {
 fn order(queue: &str, limit: usize) -> DispatchOrder {
     DispatchOrder {
         now: Timestamp::now(),
-        windows: vec![Window { queue: stage::queue(queue), limit, metered: false }],
+        windows: vec![Window { queue: stage::queue(queue), limit, metered: None }],
         executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     }
 }

@@ -32,7 +32,7 @@ fn job_with_args(bytes: usize) -> NewJob {
 fn order(limit: usize) -> DispatchOrder {
     DispatchOrder {
         now: at(1),
-        windows: vec![Window { queue: queue(), limit, metered: false }],
+        windows: vec![Window { queue: queue(), limit, metered: None }],
         executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     }
 }

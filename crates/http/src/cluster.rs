@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use convoke_core::election::{BreakerStatus, Metrics};
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Ownership, Status};
+use convoke_core::jobs::{Ownership, RateLimit, Status};
 use convoke_core::ports::store::{InFlight, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{BackendState, NAMESPACE};
@@ -151,8 +151,16 @@ struct Cluster {
     handoffs: Vec<Handoff>,
     /// How many there are, where not all are shown; none while the store is away.
     handoffs_total: Option<usize>,
+    rate_limits: RateLimits,
     /// How the election among the nodes goes, as this one sees it.
     election: Option<Election>,
+}
+
+/// Rate limits beside those of queues, as the answering node is configured.
+#[derive(Serialize)]
+struct RateLimits {
+    global: Option<RateLimit>,
+    default: Option<RateLimit>,
 }
 
 /// A backend as the answering node reaches it.
@@ -261,6 +269,10 @@ async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
         nodes_as_of: known.as_of,
         handoffs_total: handoffs.as_ref().map(|handoffs| handoffs.total),
         handoffs: handoffs.into_iter().flat_map(|handoffs| handoffs.shown).map(Handoff::from).collect(),
+        rate_limits: RateLimits {
+            global: coordinator.rate_limits().global,
+            default: coordinator.rate_limits().default,
+        },
         election,
     }))
 }

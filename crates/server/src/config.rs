@@ -9,6 +9,7 @@ mod check;
 mod election;
 mod environment;
 mod load;
+mod rate_limit;
 mod sections;
 mod shards;
 
@@ -35,6 +36,7 @@ pub struct Config {
     pub channels: Channels,
     pub cache: Cache,
     pub retry: Retry,
+    pub rate_limit: RateLimit,
     pub election: Election,
     pub mesh: Mesh,
     pub shards: Shards,
@@ -72,6 +74,7 @@ impl Config {
         settings.retry.retry_policy.multiplier = self.retry.multiplier;
         settings.retry.retry_policy.max_delay = self.retry.max_delay;
         settings.retry.retry_policy.jitter = self.retry.jitter;
+        settings.rate_limit = self.rate_limit.settings();
         settings.worker.heartbeat_interval = self.worker.heartbeat_interval;
         settings.worker.stale_after = self.worker.stale_after;
         settings.retention.completed = self.retention.completed;

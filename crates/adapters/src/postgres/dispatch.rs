@@ -26,7 +26,7 @@ use super::failure::{self, Failure};
 use super::floors::{self, Floor, Floors};
 use super::lane::Work;
 use super::names::{self, Named, Names};
-use super::rows::{code, duration_option, execution_id, get, instant, job_id, json, limit, micros, small};
+use super::rows::{code, duration_micros, duration_option, execution_id, get, instant, job_id, json, limit, micros, small};
 use super::server::Hot;
 
 pub(super) struct DispatchWork {
@@ -165,7 +165,7 @@ async fn ask(
     let windows = || round.iter().map(|(at, _)| &order.windows[*at]);
     let queues: Vec<i32> = round.iter().map(|(_, queue)| *queue).collect();
     let limits: Vec<i64> = windows().map(|window| limit(window.limit)).collect();
-    let metered: Vec<bool> = windows().map(|window| window.metered).collect();
+    let metered: Vec<Option<i64>> = windows().map(|window| window.metered.map(duration_micros)).collect();
     let most = windows().map(|window| window.limit).fold(0, usize::saturating_add).min(executions.len());
     let given: Vec<Uuid> = executions[..most].iter().map(|execution| execution.0).collect();
     let (epoch, now) = (epoch(fence)?, micros(order.now));

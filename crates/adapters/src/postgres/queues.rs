@@ -61,8 +61,20 @@ pub(super) async fn delete_queue(db: &mut Client, name: &QueueName) -> Result<bo
     Ok(true)
 }
 
-pub(super) async fn grants(db: &Client, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-    let statement = db.prepare_cached(include_str!("sql/grants.sql")).await?;
-    let rows = db.query(&statement, &[&name.as_str(), &micros(since)]).await?;
+pub(super) async fn grants(
+    db: &Client,
+    queue: Option<&QueueName>,
+    since: Timestamp,
+) -> Result<Vec<(Timestamp, u32)>> {
+    let rows = match queue {
+        Some(queue) => {
+            let statement = db.prepare_cached(include_str!("sql/grants.sql")).await?;
+            db.query(&statement, &[&queue.as_str(), &micros(since)]).await?
+        }
+        None => {
+            let statement = db.prepare_cached(include_str!("sql/all_grants.sql")).await?;
+            db.query(&statement, &[&micros(since)]).await?
+        }
+    };
     rows.iter().map(|row| Ok((instant(row, 0)?, number(row, 1)?))).collect()
 }

@@ -188,8 +188,8 @@ impl QueueStore for PostgresStore {
         lent!(Write, self.writes(), |db| queues::delete_queue(db, name))
     }
 
-    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-        lent!(Read, self.reads(), |db| queues::grants(db, name, since))
+    async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        lent!(Read, self.reads(), |db| queues::grants(db, queue, since))
     }
 }
 

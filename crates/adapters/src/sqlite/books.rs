@@ -29,7 +29,6 @@ pub(super) struct QueueEntry {
     pub(super) name: QueueName,
     pub(super) paused: bool,
     pub(super) concurrency: Option<u64>,
-    pub(super) rate_per: Option<i64>,
     counts: [i64; Status::ALL.len()],
     dirty: bool,
 }
@@ -37,7 +36,7 @@ pub(super) struct QueueEntry {
 impl QueueEntry {
     fn new(id: QueueId, name: QueueName) -> Self {
         let counts = [0; Status::ALL.len()];
-        QueueEntry { id, name, paused: false, concurrency: None, rate_per: None, counts, dirty: false }
+        QueueEntry { id, name, paused: false, concurrency: None, counts, dirty: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,18 +72,17 @@ impl Books {
         while let Some(row) = rows.next()? {
             let mut counts = [0; Status::ALL.len()];
             for (index, count) in counts.iter_mut().skip(1).enumerate() {
-                *count = row.get(5 + index)?;
+                *count = row.get(4 + index)?;
             }
             let entry = QueueEntry {
                 id: QueueId(row.get(0)?),
                 name: super::rows::queue_name(row, 1)?,
                 paused: row.get(2)?,
                 concurrency: row.get::<_, Option<i64>>(3)?.map(|limit| limit.max(0) as u64),
-                rate_per: row.get(4)?,
                 counts,
                 dirty: false,
             };
-            books.enter(entry, row.get(5 + Status::ALL.len() - 1)?);
+            books.enter(entry, row.get(4 + Status::ALL.len() - 1)?);
         }
         Ok(books)
     }

@@ -4,6 +4,8 @@
 //! side, always on from the one whose head ranks first, so that a batch reads about as many entries as it takes, however
 //! many wait and however they are spread over the priorities.
 
+use std::time::Duration;
+
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Priority, Status};
@@ -26,9 +28,6 @@ const PENDING: [&str; Priority::ALL.len()] = [
     include_str!("sql/pending_critical.sql"),
 ];
 
-/// Grants older than this are of no use to a queue that has no rate limit now.
-const GRANTS_KEPT_US: i64 = 3_600_000_000;
-
 pub(super) fn dispatch(ledger: &mut Ledger<'_>, fence: Fence, order: &DispatchOrder) -> Result<Dispatched> {
     epoch::hold(ledger, fence, "dispatch")?;
     let mut answer = Dispatched::default();
@@ -43,8 +42,8 @@ pub(super) fn dispatch(ledger: &mut Ledger<'_>, fence: Fence, order: &DispatchOr
         let chosen = choose(ledger.db, queue, room)?;
         let taken = give_out(ledger, fence, queue, order.now, (&chosen, executions), &mut budget, &mut answer.runs)?;
         executions = &executions[taken..];
-        if window.metered && taken > 0 {
-            note_grant(ledger, queue, order.now, taken)?;
+        if let Some(kept) = window.metered.filter(|_| taken > 0) {
+            note_grant(ledger, queue, order.now, taken, kept)?;
         }
         let pending = ledger.books.queue(queue).count(Status::Pending);
         let is_cut = taken < chosen.len();
@@ -144,9 +143,9 @@ fn give_out(
     Ok(chosen.len().min(executions.len()))
 }
 
-/// Remembers what was granted, for as long as the queue's limit can look back.
-fn note_grant(ledger: &Ledger<'_>, queue: QueueId, now: Timestamp, count: usize) -> Result<()> {
-    let kept = ledger.books.queue(queue).rate_per.unwrap_or(GRANTS_KEPT_US);
+/// Records what was granted, and forgets what is older than `kept`.
+fn note_grant(ledger: &Ledger<'_>, queue: QueueId, now: Timestamp, count: usize, kept: Duration) -> Result<()> {
+    let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX);
     let insert = "insert into grants (queue_id, at, count) values (?1, ?2, ?3)";
     ledger.db.prepare_cached(insert)?.execute(params![queue.0, micros(now), count as i64])?;
     let forget = "delete from grants where queue_id = ?1 and at < ?2";

@@ -54,7 +54,6 @@ pub(super) fn configure(ledger: &mut Ledger<'_>, name: &QueueName, patch: QueueP
     if let Some(rate) = patch.rate_limit {
         let (limit, per) = (rate.map(|rate| rate.limit), rate.map(|rate| duration_micros(rate.per)));
         update("update queues set rate_limit = ?2, rate_per = ?3 where id = ?1", params![id.0, limit, per])?;
-        entry.rate_per = per;
     }
     if let Some(concurrency) = patch.concurrency {
         update("update queues set concurrency = ?2 where id = ?1", params![id.0, concurrency])?;
@@ -76,9 +75,18 @@ pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<
     Ok(true)
 }
 
-pub(super) fn grants(db: &Connection, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-    let mut statement = db.prepare_cached(include_str!("sql/grants.sql"))?;
-    let found = statement
-        .query_map(params![name.as_str(), micros(since)], |row| Ok((instant(row, 0)?, number::<u32>(row, 1)?)))?;
-    Ok(found.collect::<rusqlite::Result<_>>()?)
+pub(super) fn grants(
+    db: &Connection,
+    queue: Option<&QueueName>,
+    since: Timestamp,
+) -> Result<Vec<(Timestamp, u32)>> {
+    let grant = |row: &rusqlite::Row<'_>| Ok((instant(row, 0)?, number::<u32>(row, 1)?));
+    let found: rusqlite::Result<_> = match queue {
+        Some(queue) => db
+            .prepare_cached(include_str!("sql/grants.sql"))?
+            .query_map(params![queue.as_str(), micros(since)], grant)?
+            .collect(),
+        None => db.prepare_cached(include_str!("sql/all_grants.sql"))?.query_map([micros(since)], grant)?.collect(),
+    };
+    Ok(found?)
 }

@@ -190,9 +190,9 @@ impl QueueStore for SqliteStore {
         self.engine.writer.call(1, move |ledger| queues::delete_queue(ledger, &name)).await
     }
 
-    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-        let name = name.clone();
-        self.reads().call(move |db| queues::grants(db, &name, since)).await
+    async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        let queue = queue.cloned();
+        self.reads().call(move |db| queues::grants(db, queue.as_ref(), since)).await
     }
 }
 

@@ -9,6 +9,7 @@ pub mod channels;
 pub mod cron;
 pub mod deadline;
 pub mod event;
+pub mod fair_share;
 pub mod handoff;
 pub mod job;
 pub mod lifecycle;
@@ -32,6 +33,7 @@ pub mod window;
 pub mod wire;
 
 pub use event::Event;
+pub use fair_share::Turns;
 pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Progress};
 pub use lifecycle::{IllegalTransition, Status};
 pub use priority::Priority;

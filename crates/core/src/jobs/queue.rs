@@ -1,12 +1,15 @@
 //! A queue as it is shown and set.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::lifecycle::Status;
+use crate::duration;
 use crate::error::{Error, Invalid};
 use crate::ids::QueueName;
 
@@ -81,6 +84,29 @@ impl RateLimit {
     }
 }
 
+/// As people write it: `100/1s`, or `100/s`.
+impl FromStr for RateLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected a number and a duration such as 100/1s, got {text:?}");
+        let (limit, per) = text.split_once('/').ok_or_else(expected)?;
+        let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
+        let rate = RateLimit {
+            limit: limit.parse().map_err(|_| expected())?,
+            per: duration::parse(&per).map_err(|_| expected())?,
+        };
+        rate.check().map_err(|invalid| invalid.message)?;
+        Ok(rate)
+    }
+}
+
+impl fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.limit, duration::format(self.per))
+    }
+}
+
 /// How many jobs of a queue are in each state, kept by the store, not counted when asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounts([u64; Status::ALL.len()]);
@@ -142,6 +168,16 @@ mod tests {
             r#"{"limit":1,"per":"1s","burst":2}"#,
         ] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_written_as_a_number_and_a_window() {
+        let minute = RateLimit { limit: 100, per: Duration::from_secs(60) };
+        assert_eq!(["100/1m", "100/m", "100/60s"].map(str::parse), [Ok(minute), Ok(minute), Ok(minute)]);
+        assert_eq!(minute.to_string().parse(), Ok(minute));
+        for bad in ["", "none", "100", "/1s", "100/", "-1/s", "1.5/s", "100/fortnight", "0/1s", "5/0s", "1000001/s"] {
+            assert!(bad.parse::<RateLimit>().expect_err(bad).contains("expected"), "{bad}");
         }
     }
 

@@ -9,6 +9,7 @@
 //! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -228,8 +229,8 @@ pub struct DispatchOrder {
 pub struct Window {
     pub queue: QueueName,
     pub limit: usize,
-    /// Keep a record of what was granted, for [`QueueStore::grants`].
-    pub metered: bool,
+    /// Keep a record of what was granted for so long, for [`QueueStore::grants`]. `None`: keep none.
+    pub metered: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -374,9 +375,9 @@ pub trait QueueStore: Send + Sync {
     /// Deletes a queue that has no jobs, with its settings; its next job creates it again. Returns whether there was one.
     /// `Conflict` if it has jobs.
     async fn delete_queue(&self, name: &QueueName) -> Result<bool>;
-    /// What metered windows of a queue were granted since `since`, oldest first: so that a rate limit holds across a
-    /// change of leader. What is older than the `per` of the queue's rate limit may be forgotten.
-    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;
+    /// Returns what metered windows of a queue, or of all queues, were granted since `since`, oldest first: so that a rate limit
+    /// holds across a change of leader. The next metered window of a queue may forget what is older than it asks to keep.
+    async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;
 }
 
 #[async_trait]

@@ -84,8 +84,19 @@ pub struct Cluster {
     pub handoffs: Vec<Handoff>,
     /// How many there are, counted up to 10,000; none while the store is away
     pub handoffs_total: Option<u64>,
+    pub rate_limits: RateLimits,
     /// How the election among the nodes goes, as this one sees it
     pub election: Option<Election>,
+}
+
+/// Rate limits of the configuration of the answering node
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct RateLimits {
+    /// Of all queues together
+    pub global: Option<super::RateLimit>,
+    /// Of each queue that sets none
+    pub default: Option<super::RateLimit>,
 }
 
 #[derive(ToSchema)]

@@ -331,7 +331,10 @@ pub struct Queues {
 pub struct Queue {
     pub name: String,
     pub paused: bool,
+    /// Its own
     pub rate_limit: Option<RateLimit>,
+    /// Its own, or the default of the configuration
+    pub effective_rate_limit: Option<RateLimit>,
     pub concurrency: Option<u32>,
     /// Jobs by status
     pub counts: BTreeMap<String, u64>,

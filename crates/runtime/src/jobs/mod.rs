@@ -36,7 +36,9 @@ pub use health::Check;
 pub use node::Ports;
 pub use reach::BackendState;
 pub use requests::DeadSelection;
-pub use settings::{CacheSettings, ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings};
+pub use settings::{
+    CacheSettings, ChannelSettings, ClusterSettings, RateLimitSettings, RetentionSettings, Settings, WorkerSettings,
+};
 pub use views::{Handoffs, KnownNodes, QueueView};
 
 pub use crate::election::Leadership;

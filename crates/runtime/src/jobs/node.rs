@@ -156,7 +156,7 @@ impl Node {
             store_reach: Backend::new("Store", now),
             bus_reach: Backend::new("Bus", now),
             health: Health::default(),
-            pace: Pace::default(),
+            pace: Pace::new(settings.rate_limit.global),
             paused: Notify::new(),
             draining: CancellationToken::new(),
             draining_since: OnceLock::new(),

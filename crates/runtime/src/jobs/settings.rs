@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use convoke_core::Invalid;
 use convoke_core::election::{self, certain_for};
-use convoke_core::jobs::JobDefaults;
+use convoke_core::jobs::{JobDefaults, Queue, RateLimit};
 use convoke_core::jobs::handoff::HandoffSettings;
 use convoke_core::jobs::wire::seed::Format;
 use convoke_core::limits::RETRIES_MAX;
@@ -19,6 +19,7 @@ pub struct Settings {
     pub channels: ChannelSettings,
     pub cache: CacheSettings,
     pub retry: JobDefaults,
+    pub rate_limit: RateLimitSettings,
     pub worker: WorkerSettings,
     pub retention: RetentionSettings,
     /// Of the election among nodes the breaker, the detection of contention and the size of the window. Its times are the
@@ -57,6 +58,22 @@ pub struct CacheSettings {
     pub node_ttl: Duration,
 }
 
+/// Rate limits beside those that queues set for themselves.
+#[derive(Debug, Clone, Default)]
+pub struct RateLimitSettings {
+    /// Of all queues together.
+    pub global: Option<RateLimit>,
+    /// Of each queue that sets none.
+    pub default: Option<RateLimit>,
+}
+
+impl RateLimitSettings {
+    /// Returns the limit that a queue has: its own, else the default.
+    pub fn of(&self, queue: &Queue) -> Option<RateLimit> {
+        queue.rate_limit.or(self.default)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
     pub heartbeat_interval: Duration,
@@ -90,6 +107,7 @@ impl Default for Settings {
             channels: ChannelSettings { cleanup_delay: seconds(30), scan_interval: seconds(10), batch_size: 100 },
             cache: CacheSettings { job_ttl: seconds(300), worker_ttl: seconds(30), node_ttl: seconds(30) },
             retry: JobDefaults::default(),
+            rate_limit: RateLimitSettings::default(),
             worker: WorkerSettings { heartbeat_interval: seconds(10), stale_after: seconds(30) },
             retention: RetentionSettings {
                 completed: seconds(24 * 3600),
@@ -119,6 +137,10 @@ impl Settings {
         if self.retry.max_retries > RETRIES_MAX {
             let message = format!("expected 0 to {RETRIES_MAX}, got {}", self.retry.max_retries);
             return Err(Invalid::new("retry.max_retries", message));
+        }
+        let rates = [("rate_limit.global", self.rate_limit.global), ("rate_limit.default", self.rate_limit.default)];
+        for (key, rate) in rates {
+            rate.map_or(Ok(()), |rate| rate.check()).map_err(|invalid| Invalid::new(key, invalid.message))?;
         }
         self.retry.retry_policy.check()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::liveness::suspect_after;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Job, Queue, Status};
+use convoke_core::jobs::{Job, Queue, RateLimit, Status};
 use convoke_core::ports::store::{InFlight, InFlightFilter, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
@@ -19,13 +19,15 @@ use metrics::gauge;
 use super::cache::{Keep, Key};
 use super::coordinator::Coordinator;
 use super::node::Node;
-use super::settings::RetentionSettings;
+use super::settings::{RateLimitSettings, RetentionSettings};
 use super::telemetry;
 
-/// A queue, and how many live workers serve it.
+/// A queue, the rate limit that applies to it, and how many live workers serve it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueView {
     pub queue: Queue,
+    /// Its own, or the default.
+    pub effective_rate_limit: Option<RateLimit>,
     pub workers: u32,
 }
 
@@ -84,7 +86,7 @@ impl Coordinator {
         let queues = self.store().queues().await?;
         let views = queues.into_iter().map(|queue| {
             let workers = workers.get(&queue.name).copied().unwrap_or(0);
-            QueueView { queue, workers }
+            self.queue_seen(queue, workers)
         });
         Ok(views.collect())
     }
@@ -92,7 +94,16 @@ impl Coordinator {
     pub async fn queue_view(&self, name: &QueueName) -> Result<QueueView> {
         let queue = self.store().queue(name).await?.ok_or_else(|| Error::not_found("queue", name))?;
         let workers = self.workers().await?.iter().filter(|worker| worker.queues.contains(name)).count() as u32;
-        Ok(QueueView { queue, workers })
+        Ok(self.queue_seen(queue, workers))
+    }
+
+    fn queue_seen(&self, queue: Queue, workers: u32) -> QueueView {
+        QueueView { effective_rate_limit: self.rate_limits().of(&queue), queue, workers }
+    }
+
+    /// Returns the rate limits beside those that queues set for themselves, as this node is configured.
+    pub fn rate_limits(&self) -> &RateLimitSettings {
+        &self.node().settings.rate_limit
     }
 
     /// The job as it is, to look at.

@@ -174,8 +174,8 @@ impl QueueStore for CountingStore {
         self.inner.configure(name, patch).await
     }
 
-    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-        self.inner.grants(name, since).await
+    async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+        self.inner.grants(queue, since).await
     }
 }
 

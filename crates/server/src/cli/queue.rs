@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use convoke_core::jobs::{RateLimit, Status};
-use convoke_core::{QueueName, duration};
+use convoke_core::QueueName;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -70,16 +70,7 @@ fn rate(text: &str) -> Result<Limit<RateLimit>, String> {
     if text == "none" {
         return Ok(Limit::None);
     }
-    let expected = || format!("expected a number and a duration such as 100/1s, or none, got {text:?}");
-    let (limit, per) = text.split_once('/').ok_or_else(expected)?;
-    // `100/s` is what people write.
-    let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
-    let rate = RateLimit {
-        limit: limit.parse().map_err(|_| expected())?,
-        per: duration::parse(&per).map_err(|_| expected())?,
-    };
-    rate.check().map_err(|invalid| invalid.message)?;
-    Ok(Limit::Set(rate))
+    text.parse().map(Limit::Set).map_err(|message: String| message.replace("100/1s,", "100/1s, or none,"))
 }
 
 fn concurrency(text: &str) -> Result<Limit<u32>, String> {
@@ -154,6 +145,9 @@ fn limits(queue: &Value) -> String {
     let mut limits = Vec::new();
     if !queue["rateLimit"].is_null() {
         limits.push(format!("{}/{}", text(queue, "rateLimit.limit"), text(queue, "rateLimit.per")));
+    } else if !queue["effectiveRateLimit"].is_null() {
+        let rate = |field| text(queue, &format!("effectiveRateLimit.{field}"));
+        limits.push(format!("{}/{} (default)", rate("limit"), rate("per")));
     }
     if !queue["concurrency"].is_null() {
         limits.push(format!("{} at once", text(queue, "concurrency")));

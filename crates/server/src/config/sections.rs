@@ -113,6 +113,13 @@ sections! {
         max_delay: Duration = seconds(600),
         jitter: Jitter = Jitter::Full,
     }
+    /// As `100/1s`, or `none`.
+    RateLimit {
+        /// Of all queues together.
+        global: String = "none".into(),
+        /// Of each queue that sets none.
+        default: String = "none".into(),
+    }
     Election {
         #[serde(with = "duration")]
         heartbeat_interval: Duration = seconds(5),

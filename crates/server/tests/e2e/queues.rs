@@ -55,6 +55,36 @@ async fn a_rate_limit_holds_over_any_window_and_across_a_restart() {
 }
 
 #[tokio::test]
+async fn a_limit_over_all_queues_holds_over_any_window_and_serves_each_of_them() {
+    let node = server().set("rate_limit.global", "4/1s").set("rate_limit.default", "1000/1s").start().await;
+    let names = ["a", "b", "c"];
+    let jobs: Vec<_> = names.into_iter().flat_map(|name| vec![json!({ "type": "t", "queue": name }); 6]).collect();
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    let ledger = Ledger::default();
+    let plan = Plan { queues: names.map(String::from).to_vec(), ..complete("w", "a") };
+    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    ledger.until(|entries| entries.reports.iter().filter(|it| it.kind == "completed").count() >= 18).await;
+    let mut runs: Vec<(Timestamp, String)> = Vec::new();
+    for job in node.all("/v1/jobs", "jobs").await {
+        let at = job["dispatchedAt"].as_str().expect("a time").parse().expect("an instant");
+        runs.push((at, job["queue"].as_str().expect("a name").to_owned()));
+    }
+    runs.sort();
+    for window in runs.windows(5) {
+        let span = window[4].0.duration_since(window[0].0);
+        assert!(span.as_millis() >= 1_000, "five dispatches within {span:?}: {runs:?}");
+    }
+    for name in names {
+        assert!(runs[..9].iter().any(|(_, queue)| queue == name), "{name} waits for the others: {runs:?}");
+    }
+    let cluster = node.http().get("/v1/cluster").await.expect("an answer").expect(200);
+    assert_eq!(cluster["rateLimits"]["global"], json!({ "limit": 4, "per": "1s" }));
+    let queue = node.http().get("/v1/queues/a").await.expect("an answer").expect(200);
+    let default = json!({ "limit": 1000, "per": "1s" });
+    assert_eq!((&queue["rateLimit"], &queue["effectiveRateLimit"]), (&Value::Null, &default));
+}
+
+#[tokio::test]
 async fn a_concurrency_limit_holds_across_workers() {
     let node = server().start().await;
     patch(&node, "q", json!({ "concurrency": 2 })).await;

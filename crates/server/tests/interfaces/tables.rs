@@ -119,7 +119,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 70] = [
+pub const KEYS: [(Capability, &str, &str); 73] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
@@ -148,6 +148,8 @@ pub const KEYS: [(Capability, &str, &str); 70] = [
     (Jobs, "cache.job_ttl", "5m"),
     (Jobs, "cache.worker_ttl", "30s"),
     (Jobs, "cache.node_ttl", "30s"),
+    (Jobs, "rate_limit.global", "none"),
+    (Jobs, "rate_limit.default", "none"),
     (Jobs, "retry.max_retries", "3"),
     (Jobs, "retry.initial_delay", "10s"),
     (Jobs, "retry.multiplier", "2.0"),

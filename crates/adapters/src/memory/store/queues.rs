@@ -1,5 +1,7 @@
 //! Queues: their settings, counters and what was granted of their rate.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use convoke_core::jobs::{Queue, QueuePatch};
 use convoke_core::limits::QUEUES_MAX;
@@ -44,10 +46,13 @@ impl QueueStore for MemoryStore {
         Ok(state.queues.remove(name).is_some())
     }
 
-    async fn grants(&self, name: &QueueName, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
+    async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
         let state = self.state();
-        let grants = state.queues.get(name).map(|settings| settings.grants.iter());
-        Ok(grants.into_iter().flatten().filter(|(at, _)| *at >= since).copied().collect())
+        let asked = state.queues.iter().filter(|(name, _)| queue.is_none_or(|queue| queue == *name));
+        let grants = asked.flat_map(|(_, settings)| &settings.grants);
+        let mut grants: Vec<_> = grants.filter(|(at, _)| *at >= since).copied().collect();
+        grants.sort_by_key(|(at, _)| *at);
+        Ok(grants)
     }
 }
 
@@ -65,11 +70,10 @@ impl State {
 }
 
 impl QueueSettings {
-    /// Notes what was granted, and forgets what no window can still hold.
-    pub(super) fn grant(&mut self, now: Timestamp, count: u32) {
+    /// Records what was granted, and forgets what is older than `kept`.
+    pub(super) fn grant(&mut self, now: Timestamp, count: u32, kept: Duration) {
         self.grants.push_back((now, count));
-        let Some(limit) = self.rate_limit else { return };
-        let Ok(horizon) = now.checked_sub(limit.per) else { return };
+        let Ok(horizon) = now.checked_sub(kept) else { return };
         while self.grants.front().is_some_and(|(at, _)| *at < horizon) {
             self.grants.pop_front();
         }

@@ -187,11 +187,11 @@ impl State {
             let Some(execution) = executions.next() else { break };
             runs.push(self.change(seq, |row| dispatch_row(row, execution, now, epoch)));
         }
-        if window.metered
+        if let Some(kept) = window.metered
             && !runs.is_empty()
             && let Some(settings) = self.queues.get_mut(&window.queue)
         {
-            settings.grant(now, runs.len() as u32);
+            settings.grant(now, runs.len() as u32, kept);
         }
         (runs, is_cut)
     }

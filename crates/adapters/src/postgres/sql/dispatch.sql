@@ -1,11 +1,11 @@
 with f as materialized (
     select 1 from convoke_cluster where id = 1 and sealed = $1 for share
 ), windows as materialized (
-    select w.ord, w.queue_id, w.metered, w.floor_0, w.floor_1, w.floor_2, w.floor_3, q.rate_per, n.pending,
+    select w.ord, w.queue_id, w.metered, w.floor_0, w.floor_1, w.floor_2, w.floor_3, n.pending,
            case when q.paused then 0
                 when q.concurrency is null then w.most
                 else least(w.most, greatest(q.concurrency - n.in_flight, 0)) end as room
-    from unnest($2::int[], $3::bigint[], $4::boolean[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+    from unnest($2::int[], $3::bigint[], $4::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
          with ordinality w (queue_id, most, metered, floor_0, floor_1, floor_2, floor_3, ord)
     cross join lateral (select * from convoke_queues q where q.id = w.queue_id offset 0) q
     cross join lateral (
@@ -87,13 +87,12 @@ with f as materialized (
     select w.queue_id, $6::bigint, count(*)
     from windows w
     join taken t on t.queue_id = w.queue_id
-    where w.metered
+    where w.metered is not null
     group by w.queue_id
 ), forgotten as (
-    -- An hour back is enough for a queue that has no rate limit now.
     delete from convoke_grants g
     using windows w
-    where w.metered and g.queue_id = w.queue_id and g.at < $6::bigint - coalesce(w.rate_per, 3600000000)
+    where w.metered is not null and g.queue_id = w.queue_id and g.at < $6::bigint - w.metered
 )
 select w.ord, w.pending, t.id, t.execution, t.type_id, t.priority, t.due_at, t.seq, t.attempt, t.max_retries, t.timeout,
        t.correlation_id, t.args, k.ord is not null

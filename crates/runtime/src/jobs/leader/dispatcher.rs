@@ -4,7 +4,8 @@
 //! Woken by hints (a queue has something new; a worker has other free slots), it asks the store for as many jobs as fit the
 //! windows of the queues that were touched, in one fenced write, and publishes after the commit. If it dies in between,
 //! the reconciler finds runs that nobody picked up. A queue that is paused, rate-limited or empty costs nothing and holds
-//! up no other; nor does one whose channel cannot be used.
+//! up no other; nor does one whose channel cannot be used. Where a limit over all queues is used up, queues share what becomes
+//! free ([`Turns`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use convoke_core::jobs::event::Happening;
 use convoke_core::jobs::rate_limit::SlidingWindow;
 use convoke_core::jobs::window::Windows;
 use convoke_core::jobs::wire::{self, Assigned, Ready, RunRef, V1, WorkerHeartbeat};
-use convoke_core::jobs::{Queue, Status};
+use convoke_core::jobs::{Queue, RateLimit, Status, Turns};
 use convoke_core::ports::store::{DispatchOrder, Dispatched, Window, WorkerRecord};
 use convoke_core::ports::{Message, Subscription};
 use convoke_core::{QueueName, Result};
@@ -54,8 +55,14 @@ struct Dispatcher {
     touched: BTreeSet<QueueName>,
     /// Queues whose channel is none.
     unusable: BTreeSet<QueueName>,
+    /// Of queues with a rate limit, their own or the default. A meter of the default begins with the queue's first dispatch.
     meters: HashMap<QueueName, SlidingWindow>,
-    /// When a queue's rate limit lets the next job through.
+    /// Of all queues together.
+    global: Option<SlidingWindow>,
+    turns: Turns,
+    /// Queues that a rate limit holds back.
+    held: BTreeSet<QueueName>,
+    /// When a rate limit lets the next job of one of them through.
     metered_until: Option<Timestamp>,
     looked_at: tokio::time::Instant,
 }
@@ -70,6 +77,9 @@ impl Dispatcher {
             touched: BTreeSet::new(),
             unusable: BTreeSet::new(),
             meters: HashMap::new(),
+            global: None,
+            turns: Turns::default(),
+            held: BTreeSet::new(),
             metered_until: None,
             looked_at: tokio::time::Instant::now(),
         }
@@ -80,6 +90,9 @@ impl Dispatcher {
         // Subscribed before the state is read, so that no change falls between.
         let topics = [self.node.channels.worker_heartbeat(), self.node.channels.ready()];
         let mut hints = self.node.bus().subscribe(&topics).await?;
+        if let Some(limit) = self.node.settings.rate_limit.global {
+            self.global = Some(self.restored(None, limit).await?);
+        }
         self.look().await?;
         loop {
             while self.dispatch().await? {}
@@ -109,10 +122,6 @@ impl Dispatcher {
     }
 
     async fn look_if_due(&mut self, missed: bool) -> Result<()> {
-        let now = self.node.now();
-        if self.metered_until.take_if(|at| *at <= now).is_some() {
-            self.touched.extend(self.meters.keys().cloned());
-        }
         if missed || self.looked_at.elapsed() >= super::LOOK_INTERVAL {
             self.look().await?;
         }
@@ -132,7 +141,10 @@ impl Dispatcher {
         }
         self.windows.forget_stale(now, stale_after);
         for queue in self.node.store().queues().await? {
-            self.configure(&queue).await?;
+            let is_metered = queue.rate_limit.is_some() || self.meters.contains_key(&queue.name);
+            if is_metered && self.configure(&queue).await? {
+                self.touched.insert(queue.name.clone());
+            }
             if queue.counts.get(Status::Pending) > 0 {
                 self.node.group_readers.watch(&queue.name);
                 self.touched.insert(queue.name.clone());
@@ -153,22 +165,31 @@ impl Dispatcher {
         self.touched.extend(self.waiting.iter().filter(|queue| self.windows.workers(queue) == 0).cloned());
     }
 
-    /// Follows a queue's rate limit. What a former leader granted is read back, so that the limit holds across the change.
-    async fn configure(&mut self, queue: &Queue) -> Result<()> {
+    /// Follows a queue's rate limit. Returns whether it has changed.
+    async fn configure(&mut self, queue: &Queue) -> Result<bool> {
+        let limit = self.node.settings.rate_limit.of(queue);
         let known = self.meters.get(&queue.name).map(SlidingWindow::limit);
-        if known == queue.rate_limit {
-            return Ok(());
+        if known == limit {
+            return Ok(false);
         }
-        self.touched.insert(queue.name.clone());
-        let Some(limit) = queue.rate_limit else {
-            self.meters.remove(&queue.name);
-            return Ok(());
-        };
-        let since = self.node.now() - limit.per;
-        let mut meter = SlidingWindow::new(limit);
-        meter.restore(self.node.store().grants(&queue.name, since).await?);
-        self.meters.insert(queue.name.clone(), meter);
-        Ok(())
+        match limit {
+            Some(limit) => {
+                let meter = self.restored(Some(&queue.name), limit).await?;
+                self.meters.insert(queue.name.clone(), meter);
+            }
+            None => {
+                self.meters.remove(&queue.name);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns a window with what a former leader granted, so that the limit holds across the change of leader.
+    async fn restored(&self, queue: Option<&QueueName>, limit: RateLimit) -> Result<SlidingWindow> {
+        let since = self.node.now().checked_sub(limit.per).unwrap_or(Timestamp::MIN);
+        let mut window = SlidingWindow::new(limit);
+        window.restore(self.node.store().grants(queue, since).await?);
+        Ok(window)
     }
 
     /// Takes in a hint and all that came with it.
@@ -227,10 +248,14 @@ impl Dispatcher {
 
     /// One write for all queues that can take something. True where there is more to do at once.
     async fn dispatch(&mut self) -> Result<bool> {
+        let now = self.node.now();
+        // Before anything that was hinted at is served: what was held back takes part in what is free now.
+        if self.metered_until.take_if(|at| *at <= now).is_some() {
+            self.touched.append(&mut self.held);
+        }
         if self.touched.is_empty() {
             return Ok(false);
         }
-        let now = self.node.now();
         // What the leader's own workers have just been given may not have come round by the topic yet.
         for worker in self.node.hints.changed_slots() {
             if let Some(beat) = self.node.sessions.heartbeat(&worker, now) {
@@ -247,7 +272,7 @@ impl Dispatcher {
         let done = telemetry::timed("dispatch", self.node.store().dispatch(self.term.fence(), order)).await?;
         for (window, queue) in windows.iter().zip(&done.queues) {
             self.windows.dispatched(&queue.queue, queue.taken, now);
-            if let Some(meter) = self.meters.get_mut(&queue.queue) {
+            for meter in self.meters.get_mut(&queue.queue).into_iter().chain(&mut self.global) {
                 meter.take(now, queue.taken as u32);
             }
             if queue.pending == 0 {
@@ -266,46 +291,78 @@ impl Dispatcher {
 
     /// How many jobs each touched queue may be given now.
     async fn open_windows(&mut self, now: Timestamp) -> Result<Vec<Window>> {
-        let mut windows = Vec::new();
-        let mut total = 0;
+        let global = self.global.as_mut().map(|global| (global.available(now) as usize, global.next_at(now)));
+        let is_shared = global.is_some();
+        let (available, next_at) = global.unwrap_or((BATCH_MAX, None));
+        let budget = available.min(BATCH_MAX);
+        if budget == 0 {
+            self.held.append(&mut self.touched);
+            self.wake_at(next_at);
+            return Ok(Vec::new());
+        }
         if self.windows.untaken().is_full() {
             self.observe_untaken().await?;
         }
-        while let Some(queue) = self.touched.pop_first() {
-            if total >= BATCH_MAX {
-                self.touched.insert(queue);
-                break;
-            }
-            if !self.waiting.contains(&queue) {
-                continue;
-            }
-            let is_probe = self.windows.workers(&queue) == 0;
-            if is_probe && !self.node.group_readers.probe(&queue) {
-                continue;
-            }
-            let Some(backlog) = super::untaken(&self.node, &queue).await? else {
-                // Asked again with every look and every beat, and said once.
-                if self.unusable.insert(queue.clone()) {
-                    warn!(%queue, "queue not dispatched: its Redis key has the wrong type");
-                }
-                continue;
-            };
-            self.unusable.remove(&queue);
-            let open = if is_probe { usize::from(backlog == 0) } else { self.windows.limit(&queue, backlog, now) };
-            let mut limit = open.min(BATCH_MAX - total);
-            let meter = self.meters.get_mut(&queue);
-            if let Some(meter) = meter {
-                limit = limit.min(meter.available(now) as usize);
-                if let Some(at) = meter.next_at(now).filter(|_| limit == 0) {
-                    self.metered_until = Some(self.metered_until.map_or(at, |known| known.min(at)));
-                }
-            }
-            if limit > 0 {
-                total += limit;
-                windows.push(Window { metered: self.meters.contains_key(&queue), queue, limit });
+        let mut wants: Vec<(QueueName, usize)> = Vec::new();
+        let (mut total, mut last) = (0, None);
+        // Each queue gets at least one job of what is shared: no more queues need be asked than there are jobs to give.
+        while (if is_shared { wants.len() } else { total }) < budget
+            && let Some(queue) = self.turns.next(&mut self.touched, last.as_ref())
+        {
+            last = Some(queue.clone());
+            let want = self.wanted(&queue, now).await?;
+            if want > 0 {
+                total += want;
+                wants.push((queue, want));
             }
         }
-        Ok(windows)
+        let shares = self.turns.share(budget, &wants);
+        let windows = wants.into_iter().zip(shares).filter(|(_, share)| *share > 0);
+        let windows = windows.map(|((queue, _), limit)| Window { metered: self.kept_for(&queue), queue, limit });
+        Ok(windows.collect())
+    }
+
+    /// How many jobs a queue could be given now, if no other queue were there.
+    async fn wanted(&mut self, queue: &QueueName, now: Timestamp) -> Result<usize> {
+        if !self.waiting.contains(queue) {
+            return Ok(0);
+        }
+        if self.node.settings.rate_limit.default.is_some()
+            && !self.meters.contains_key(queue)
+            && let Some(queue) = self.node.store().queue(queue).await?
+        {
+            self.configure(&queue).await?;
+        }
+        let meter = self.meters.get_mut(queue).map(|meter| (meter.available(now) as usize, meter.next_at(now)));
+        let (available, next_at) = meter.unwrap_or((BATCH_MAX, None));
+        if available == 0 {
+            self.held.insert(queue.clone());
+            self.wake_at(next_at);
+            return Ok(0);
+        }
+        let is_probe = self.windows.workers(queue) == 0;
+        if is_probe && !self.node.group_readers.probe(queue) {
+            return Ok(0);
+        }
+        let Some(backlog) = super::untaken(&self.node, queue).await? else {
+            // Asked again with every look and every beat, and logged once.
+            if self.unusable.insert(queue.clone()) {
+                warn!(%queue, "queue not dispatched: its Redis key has the wrong type");
+            }
+            return Ok(0);
+        };
+        self.unusable.remove(queue);
+        let open = if is_probe { usize::from(backlog == 0) } else { self.windows.limit(queue, backlog, now) };
+        Ok(open.min(BATCH_MAX).min(available))
+    }
+
+    /// For how long the store must remember what a queue is granted.
+    fn kept_for(&self, queue: &QueueName) -> Option<Duration> {
+        self.meters.get(queue).into_iter().chain(&self.global).map(|meter| meter.limit().per).max()
+    }
+
+    fn wake_at(&mut self, at: Option<Timestamp>) {
+        self.metered_until = self.metered_until.into_iter().chain(at).min();
     }
 
     /// Asks for the backlog of every queue whose runs may lie on the bus: those of a queue that has nothing to dispatch count

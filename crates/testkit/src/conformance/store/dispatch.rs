@@ -54,7 +54,7 @@ pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn St
     let stage = Stage::new(store).await;
     stage.enqueue((1..=5).map(job)).await;
     stage.enqueue((6..=8).map(|n| NewJob { queue: queue("b"), ..job(n) })).await;
-    let window = |name: &str, limit| Window { queue: queue(name), limit, metered: false };
+    let window = |name: &str, limit| Window { queue: queue(name), limit, metered: None };
     let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
     let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
     let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
@@ -95,7 +95,7 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     stage.enqueue((3..=9).map(large)).await;
     stage.enqueue((10..=18).map(large)).await;
     stage.enqueue([NewJob { queue: queue("z"), ..job(19) }]).await;
-    let window = |name: &str| Window { queue: queue(name), limit: 50, metered: true };
+    let window = |name: &str| Window { queue: queue(name), limit: 50, metered: Some(seconds(3_600)) };
     let order = || {
         let windows = ["a", "q", "z"].map(window).to_vec();
         DispatchOrder { now: at(1), windows, executions: stage.executions(50) }
@@ -118,7 +118,7 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     assert_eq!(served, (1..=19).map(job_id).collect::<Vec<_>>(), "all are served, in order");
     assert_eq!(taken[0], [2, fitting - 1, 0], "the window after the one that was cut gets nothing");
     assert_eq!(taken.len(), 3);
-    assert_eq!(store.grants(&queue("q"), at(0)).await.expect("grants").iter().map(|grant| grant.1).sum::<u32>(), 16);
+    assert_eq!(store.grants(Some(&queue("q")), at(0)).await.expect("grants").iter().map(|grant| grant.1).sum::<u32>(), 16);
     stage.assert_counters().await;
 }
 
@@ -184,7 +184,7 @@ pub async fn a_paused_queue_is_skipped_and_hinders_no_other(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue([job(1), NewJob { queue: queue("b"), ..job(2) }]).await;
     store.configure(&queue("q"), QueuePatch { paused: Some(true), ..Default::default() }).await.expect("pause");
-    let window = |name: &str| Window { queue: queue(name), limit: 5, metered: true };
+    let window = |name: &str| Window { queue: queue(name), limit: 5, metered: Some(seconds(3_600)) };
     let order = DispatchOrder { now: at(1), windows: vec![window("q"), window("b")], executions: stage.executions(10) };
     let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
     assert_eq!((answer.queues[0].taken, answer.queues[0].pending, answer.queues[1].taken), (0, 1, 1));
@@ -198,7 +198,7 @@ pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {
     stage.enqueue((1..=6).map(job)).await;
     let limit = |most| QueuePatch { concurrency: Some(most), ..Default::default() };
     store.configure(&queue("q"), limit(Some(2))).await.expect("limit");
-    let window = || Window { queue: queue("q"), limit: 5, metered: false };
+    let window = || Window { queue: queue("q"), limit: 5, metered: None };
     let order = DispatchOrder { now: at(1), windows: vec![window(), window()], executions: stage.executions(10) };
     let runs = store.dispatch(stage.fence, order).await.expect("dispatch").runs;
     assert_eq!(runs.len(), 2, "also over two windows of one order");
@@ -215,19 +215,34 @@ pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {
 pub async fn metered_windows_leave_a_record_of_what_was_granted(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue((1..=9).map(job)).await;
-    let rate = convoke_core::jobs::RateLimit { limit: 10, per: seconds(3_600) };
-    store
-        .configure(&queue("q"), QueuePatch { rate_limit: Some(Some(rate)), ..Default::default() })
-        .await
-        .expect("limit");
-    for (second, limit, metered) in [(1, 2, true), (2, 3, false), (3, 1, true), (4, 9, true), (5, 9, true)] {
+    let hour = Some(seconds(3_600));
+    for (second, limit, metered) in [(1, 2, hour), (2, 3, None), (3, 1, hour), (4, 9, hour), (5, 9, hour)] {
         let windows = vec![Window { queue: queue("q"), limit, metered }];
         let order = DispatchOrder { now: at(second), windows, executions: stage.executions(limit) };
         store.dispatch(stage.fence, order).await.expect("dispatch");
     }
-    let grants = async |since| store.grants(&queue("q"), at(since)).await.expect("grants");
+    let grants = async |since| store.grants(Some(&queue("q")), at(since)).await.expect("grants");
     assert_eq!(grants(0).await, [(at(1), 2), (at(3), 1), (at(4), 3)], "nothing is noted where nothing was granted");
     assert_eq!(grants(3).await, [(at(3), 1), (at(4), 3)]);
     assert!(grants(5).await.is_empty());
-    assert!(store.grants(&queue("nowhere"), at(0)).await.expect("grants").is_empty());
+    assert!(store.grants(Some(&queue("nowhere")), at(0)).await.expect("grants").is_empty());
+}
+
+pub async fn grants_of_all_queues_are_read_together_for_as_long_as_they_are_to_be_kept(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=4).map(job)).await;
+    stage.enqueue((5..=8).map(|n| NewJob { queue: queue("b"), ..job(n) })).await;
+    let grant = async |name: &str, second, kept| {
+        let windows = vec![Window { queue: queue(name), limit: 1, metered: Some(seconds(kept)) }];
+        let order = DispatchOrder { now: at(second), windows, executions: stage.executions(1) };
+        store.dispatch(stage.fence, order).await.expect("dispatch");
+    };
+    for (name, second) in [("q", 1), ("b", 2), ("q", 3), ("b", 4)] {
+        grant(name, second, 60).await;
+    }
+    let all = async |since| store.grants(None, at(since)).await.expect("grants");
+    assert_eq!(all(0).await, [(at(1), 1), (at(2), 1), (at(3), 1), (at(4), 1)]);
+    assert_eq!(all(3).await, [(at(3), 1), (at(4), 1)]);
+    grant("q", 10, 5).await;
+    assert_eq!(all(0).await, [(at(2), 1), (at(4), 1), (at(10), 1)], "those of that queue that are older are forgotten");
 }

@@ -109,6 +109,7 @@ macro_rules! store_conformance {
                 a_paused_queue_is_skipped_and_hinders_no_other,
                 concurrency_bounds_what_is_in_flight,
                 metered_windows_leave_a_record_of_what_was_granted,
+                grants_of_all_queues_are_read_together_for_as_long_as_they_are_to_be_kept,
             ]
         );
         $crate::conformance_tests!(

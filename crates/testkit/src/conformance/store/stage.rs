@@ -135,7 +135,7 @@ impl<'a> Stage<'a> {
     }
 
     pub fn order(&self, name: &str, limit: usize, now: Timestamp) -> DispatchOrder {
-        let windows = vec![Window { queue: queue(name), limit, metered: false }];
+        let windows = vec![Window { queue: queue(name), limit, metered: None }];
         DispatchOrder { now, windows, executions: self.executions(limit) }
     }
 

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SettableClock, SystemClock};
-use convoke_core::ports::{Bus, Clock, Leases, MeshLink, Store};
+use convoke_adapters::memory::{
+    MemoryBus, MemoryCache, MemoryLeases, MemoryMesh, MemoryStore, SettableClock, SystemClock,
+};
+use convoke_core::ports::{Bus, Clock, Leases, MeshLink, SharedCache, Store};
 use convoke_testkit::conformance::Subject;
 use convoke_testkit::conformance::leases::Clients;
 
@@ -28,6 +30,17 @@ mod bus {
     }
 
     convoke_testkit::bus_conformance!(fresh, tokio::time::advance);
+}
+
+mod cache {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn SharedCache> {
+        tokio::time::pause();
+        Subject::new(Arc::new(MemoryCache::default()))
+    }
+
+    convoke_testkit::cache_conformance!(fresh, tokio::time::advance);
 }
 
 mod leases {

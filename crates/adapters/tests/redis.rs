@@ -5,9 +5,10 @@ mod redis_stage;
 
 use std::sync::Arc;
 
-use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
+use convoke_adapters::redis::{RedisBus, RedisCache, RedisLeases, RedisMesh};
 use convoke_core::jobs::channels::Channels;
-use convoke_core::ports::{Bus, Leases, MeshLink};
+use convoke_core::ports::cache::{Lookup, Ticket};
+use convoke_core::ports::{Bus, Leases, MeshLink, SharedCache};
 use convoke_testkit::conformance::Subject;
 use convoke_testkit::conformance::leases::Clients;
 use convoke_testkit::process::RedisServer;
@@ -22,6 +23,42 @@ mod bus {
     }
 
     convoke_testkit::bus_conformance!(fresh, tokio::time::sleep);
+}
+
+mod cache {
+    use std::time::Duration;
+
+    use super::redis_stage::Probe;
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    async fn fresh() -> Subject<dyn SharedCache> {
+        let server = RedisServer::start().await;
+        Subject::keeping(Arc::new(RedisCache::open(&server.url()).expect("an address")), server)
+    }
+
+    convoke_testkit::cache_conformance!(fresh, tokio::time::sleep);
+
+    /// Leases use the same prefix: a node of the name `epoch` must not cost a cluster its epoch.
+    #[tokio::test]
+    async fn what_others_wrote_is_neither_returned_nor_changed() {
+        let server = RedisServer::start().await;
+        let (cache, mut probe) =
+            (RedisCache::open(&server.url()).expect("an address"), Probe::connect(&server.url()).await);
+        probe.ask(&["SET", "convoke:coordinator:epoch", "7"]).await;
+        probe.ask(&["HSET", "convoke:coordinator:leader", "holder", "n1"]).await;
+        probe.ask(&["SET", "convoke:job:huge", &"x".repeat(2 << 20)]).await;
+        let keys = ["convoke:coordinator:epoch", "convoke:coordinator:leader", "convoke:job:huge"];
+        for key in keys {
+            assert_eq!(cache.get(key).await.expect("it responds"), Lookup::Foreign, "{key}");
+            assert!(!cache.put(key, "1", LONG, &Ticket(String::new())).await.expect("it responds"), "{key}");
+        }
+        cache.outdate(&keys.map(String::from)).await.expect("it responds");
+        assert_eq!(probe.ask(&["GET", keys[0]]).await, redis::Value::BulkString(b"7".to_vec()));
+        assert_eq!(probe.number(&["HLEN", keys[1]]).await, 1);
+        assert_eq!(probe.number(&["STRLEN", keys[2]]).await, 2 << 20);
+    }
 }
 
 mod leases {

@@ -10,7 +10,7 @@ pub use convoke_adapters::postgres::enqueue_in;
 #[cfg(feature = "postgres")]
 use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
 #[cfg(feature = "redis")]
-use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
+use convoke_adapters::redis::{RedisBus, RedisCache, RedisLeases, RedisMesh};
 #[cfg(feature = "s3")]
 use convoke_adapters::s3::S3Leases;
 #[cfg(feature = "sqlite")]
@@ -22,7 +22,7 @@ use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::limits::NAME_BYTES_MAX;
-use convoke_core::ports::{Bus, Clock, Leases, MeshLink, Store};
+use convoke_core::ports::{Bus, Clock, Leases, MeshLink, SharedCache, Store};
 #[cfg(feature = "zmq")]
 use convoke_core::ports::{DealerConnecting, RouterBinding};
 use convoke_core::{Invalid, Result};
@@ -149,18 +149,21 @@ pub struct Addresses<'a> {
     pub bus_prefix: &'a str,
     /// Absent: the store's, or the bus's where the store is memory.
     pub leases: Option<&'a str>,
+    /// What nodes share of what is shown; at `memory:` nothing.
+    pub cache: &'a str,
 }
 
 impl Default for Addresses<'_> {
     /// All in memory.
     fn default() -> Self {
-        Addresses { store: "memory:", bus: "memory:", bus_prefix: BUS_PREFIX, leases: None }
+        Addresses { store: "memory:", bus: "memory:", bus_prefix: BUS_PREFIX, leases: None, cache: "memory:" }
     }
 }
 
 /// The world of a coordinator.
 pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
-    let Addresses { store, bus, bus_prefix, leases } = addresses;
+    let Addresses { store, bus, bus_prefix, leases, cache } = addresses;
+    let cache = open_cache(cache)?;
     let (store, own_leases) = open_store(store).await?;
     // Before the leases, which may be where the bus is: an address that is none of a bus is refused as that.
     let channels = open_bus("bus.url", bus, bus_prefix).await?;
@@ -169,7 +172,7 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
         (None, Some(leases)) => leases,
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
-    Ok(Ports { store, bus: channels, leases, clock: clock() })
+    Ok(Ports { store, bus: channels, leases, cache, clock: clock() })
 }
 
 /// Leases, for electors. At `memory:` all electors of the process meet.
@@ -207,6 +210,16 @@ async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> 
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(reach(field, url, RedisBus::connect(url, Channels::new(prefix))).await?)),
         _ => Err(unsupported(field, url, BUSES)),
+    }
+}
+
+/// A cache need not be there: it is connected to in the background.
+fn open_cache(url: &str) -> Result<Option<Arc<dyn SharedCache>>> {
+    match Address::parse("cache.url", url, BUSES)? {
+        Address::Memory => Ok(None),
+        #[cfg(feature = "redis")]
+        Address::Redis => Ok(Some(Arc::new(RedisCache::open(url)?))),
+        _ => Err(unsupported("cache.url", url, BUSES)),
     }
 }
 

@@ -107,6 +107,7 @@ impl Config {
         }
         shown.store.url = connect::shown(&shown.store.url);
         shown.bus.url = connect::shown(&shown.bus.url);
+        shown.cache.url = connect::shown(&shown.cache.url);
         shown.leases.url = shown.leases.url.as_deref().map(connect::shown);
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
             if *secret != "off" {
@@ -140,6 +141,7 @@ mod tests {
         config.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
         config.leases.url = Some("postgres://db/jobs?user=ann&password=hush-hush".into());
         config.bus.url = "redis://:hush-hush@redis".into();
+        config.cache.url = "redis://:hush-hush@redis".into();
         config.shards.plain = "ann:hush-hush".into();
         config.shards.curve = "hush-hush".into();
         let text = config.to_toml().expect("serialises");

@@ -117,6 +117,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
         .node_id(node.to_string())
         .store(&config.store.url)
         .bus(&config.bus.url)
+        .cache(&config.cache.url)
         .http(&config.http.bind)
         .tokens(tokens)
         .public(public)

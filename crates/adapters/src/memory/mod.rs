@@ -4,6 +4,7 @@
 //! here survives the process, and nothing here fails: what answers an error was asked something it must refuse.
 
 mod bus;
+mod cache;
 mod clock;
 mod leases;
 mod mesh;
@@ -11,6 +12,7 @@ mod router;
 mod store;
 
 pub use bus::MemoryBus;
+pub use cache::MemoryCache;
 pub use clock::{SettableClock, SystemClock};
 pub use leases::MemoryLeases;
 pub use mesh::MemoryMesh;

@@ -26,7 +26,9 @@ use super::failure::{self, Failure};
 use super::floors::{self, Floor, Floors};
 use super::lane::Work;
 use super::names::{self, Named, Names};
-use super::rows::{code, duration_micros, duration_option, execution_id, get, instant, job_id, json, limit, micros, small};
+use super::rows::{
+    code, duration_micros, duration_option, execution_id, get, instant, job_id, json, limit, micros, small,
+};
 use super::server::Hot;
 
 pub(super) struct DispatchWork {

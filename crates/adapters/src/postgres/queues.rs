@@ -61,11 +61,7 @@ pub(super) async fn delete_queue(db: &mut Client, name: &QueueName) -> Result<bo
     Ok(true)
 }
 
-pub(super) async fn grants(
-    db: &Client,
-    queue: Option<&QueueName>,
-    since: Timestamp,
-) -> Result<Vec<(Timestamp, u32)>> {
+pub(super) async fn grants(db: &Client, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
     let rows = match queue {
         Some(queue) => {
             let statement = db.prepare_cached(include_str!("sql/grants.sql")).await?;

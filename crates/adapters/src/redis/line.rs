@@ -51,6 +51,15 @@ impl Line {
         Ok(Line { what, address, live, broken, _task: Arc::new(task) })
     }
 
+    /// Connects in the background, from the first connection on.
+    pub(super) fn open_later(what: &'static str, dialer: Dialer) -> Self {
+        let (broken, reports) = mpsc::unbounded_channel();
+        let address = dialer.address().into();
+        let (current, live) = watch::channel(None);
+        let task = Tether::spawn(keep_open(what, dialer, current, reports, broken.clone()));
+        Line { what, address, live, broken, _task: Arc::new(task) }
+    }
+
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value> {
         self.one(Intent::Ask, command).await
     }

@@ -1,7 +1,8 @@
-//! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, and the link of a mesh.
+//! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, a shared
+//! cache, and the link of a mesh.
 //!
 //! A process has a constant number of connections, whatever it reads: one for the commands of all ([`line`]), one for all
-//! that it listens to (`switchboard`), and one more for leases. None is ever blocked on. Those who wait are woken by bells,
+//! that it listens to (`switchboard`), and one more each for leases and a shared cache. None is ever blocked on. Those who wait are woken by bells,
 //! which are pub/sub messages and may be lost; so they also look by themselves now and then, and whenever a connection was
 //! made anew.
 //!
@@ -11,6 +12,7 @@
 
 mod address;
 mod bus;
+mod cache;
 mod consumer;
 mod dial;
 mod door;
@@ -31,5 +33,6 @@ mod topics;
 
 pub use address::shown;
 pub use bus::RedisBus;
+pub use cache::RedisCache;
 pub use leases::RedisLeases;
 pub use mesh::RedisMesh;

@@ -75,11 +75,7 @@ pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<
     Ok(true)
 }
 
-pub(super) fn grants(
-    db: &Connection,
-    queue: Option<&QueueName>,
-    since: Timestamp,
-) -> Result<Vec<(Timestamp, u32)>> {
+pub(super) fn grants(db: &Connection, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
     let grant = |row: &rusqlite::Row<'_>| Ok((instant(row, 0)?, number::<u32>(row, 1)?));
     let found: rusqlite::Result<_> = match queue {
         Some(queue) => db

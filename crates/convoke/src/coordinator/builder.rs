@@ -28,6 +28,7 @@ pub struct CoordinatorBuilder {
     bus: String,
     bus_prefix: Option<String>,
     leases: Option<String>,
+    cache: String,
     http: Option<String>,
     access: AccessOptions,
     #[cfg(feature = "zmq")]
@@ -43,6 +44,7 @@ impl Default for CoordinatorBuilder {
             bus: "memory:".into(),
             bus_prefix: None,
             leases: None,
+            cache: "memory:".into(),
             http: None,
             access: AccessOptions::default(),
             #[cfg(feature = "zmq")]
@@ -80,6 +82,13 @@ impl CoordinatorBuilder {
     /// Where leadership is decided, as a URL. Default: the store, or the bus if the store is `memory:`.
     pub fn leases(mut self, url: impl Into<String>) -> Self {
         self.leases = Some(url.into());
+        self
+    }
+
+    /// Where nodes keep what they show of finished jobs, workers and nodes: `memory:`, each its own, or `redis://…`, shared.
+    /// Default: `memory:`.
+    pub fn cache(mut self, url: impl Into<String>) -> Self {
+        self.cache = url.into();
         self
     }
 
@@ -198,7 +207,8 @@ impl CoordinatorBuilder {
 
     fn addresses(&self) -> connect::Addresses<'_> {
         let leases = self.leases.as_deref();
-        connect::Addresses { store: &self.store, bus: &self.bus, bus_prefix: &self.settings.bus_prefix, leases }
+        let bus_prefix = &self.settings.bus_prefix;
+        connect::Addresses { store: &self.store, bus: &self.bus, bus_prefix, leases, cache: &self.cache }
     }
 
     fn info(&self) -> Info {

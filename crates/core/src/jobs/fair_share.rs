@@ -20,7 +20,9 @@ impl Turns {
     /// Takes the queue whose turn is next out of `queues`: the first by name after `after`, or after the one that was served
     /// last if none was taken yet.
     pub fn next(&self, queues: &mut BTreeSet<QueueName>, after: Option<&QueueName>) -> Option<QueueName> {
-        let later = after.or(self.last.as_ref()).and_then(|last| queues.range::<QueueName, _>((Excluded(last), Unbounded)).next());
+        let later = after
+            .or(self.last.as_ref())
+            .and_then(|last| queues.range::<QueueName, _>((Excluded(last), Unbounded)).next());
         let next = later.or_else(|| queues.first())?.clone();
         queues.take(&next)
     }

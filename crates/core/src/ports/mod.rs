@@ -1,6 +1,7 @@
 //! The ports: what the rules need of the world. Small, `dyn`-safe, batch-first, fenced.
 
 pub mod bus;
+pub mod cache;
 pub mod clock;
 pub mod leases;
 pub mod mesh;
@@ -8,6 +9,7 @@ pub mod router;
 pub mod store;
 
 pub use bus::{Bus, Consumer, Delivery, Entry, GroupReader, Message, Multiplex, QueueEnd, QueueReaders, Subscription};
+pub use cache::SharedCache;
 pub use clock::Clock;
 pub use leases::Leases;
 pub use mesh::{Membership, MeshInbox, MeshLink};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::byte_budget::ByteBudget;
 use crate::election::Fence;
@@ -327,7 +327,8 @@ pub struct Holders {
     pub owners: Vec<NodeId>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct InFlight {
     pub job: JobId,
     pub execution: ExecutionId,
@@ -437,7 +438,7 @@ pub trait WorkerStore: Send + Sync {
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()>;
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerRecord {
     pub worker_id: WorkerId,
@@ -465,7 +466,7 @@ pub trait NodeStore: Send + Sync {
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()>;
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
     pub node_id: NodeId,

@@ -8,8 +8,12 @@
 //!
 //! A value that was read before a change must not be kept after it: each change counts a generation of its kind, and
 //! what was read in an older one is handed out but not kept. Memory is bounded by what entries weigh.
+//!
+//! Behind it there may be a cache that nodes share ([`shared`]): what one of them has read the others need not read from the
+//! store.
 
 mod keys;
+mod shared;
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -18,17 +22,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::wire::{self, Outdated, V1};
+use convoke_core::ports::SharedCache;
 use convoke_core::{JobId, NodeId, Result, WorkerId};
 use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::debug;
 
 pub use keys::{Key, Kind};
+pub use shared::keep_up;
 
+use self::shared::{Found, Shared};
 use super::node::Node;
 use super::settings::CacheSettings;
 use super::telemetry;
+use crate::outage::Outages;
 
 /// What the entries of one kind may weigh together.
 const SHELF_BYTES_MAX: u64 = 32 << 20;
@@ -44,6 +54,7 @@ const MESSAGE_KEYS_MAX: usize = 1_000;
 pub struct Cache {
     prefix: String,
     shelves: [Shelf; 3],
+    shared: Option<Shared>,
     /// Keys that the other nodes are not yet told of.
     untold: Mutex<BTreeSet<String>>,
     /// Rung when there is something to tell.
@@ -78,12 +89,13 @@ pub struct Keep {
 }
 
 impl Cache {
-    pub fn new(prefix: &str, settings: &CacheSettings) -> Self {
+    pub fn new(prefix: &str, settings: &CacheSettings, shared: Option<(Arc<dyn SharedCache>, Arc<Outages>)>) -> Self {
         let lifetimes = [settings.job_ttl, settings.worker_ttl, settings.node_ttl];
         let shelf = |kind: Kind| Shelf::new(kind, lifetimes[kind as usize]);
         Cache {
             prefix: prefix.to_owned(),
             shelves: Kind::ALL.map(shelf),
+            shared: shared.map(|(port, outages)| Shared::new(port, outages, Key::Nodes.text(prefix))),
             untold: Mutex::default(),
             ring: Notify::new(),
             workers_looked_at: Notify::new(),
@@ -91,7 +103,7 @@ impl Cache {
     }
 
     /// What is kept under `key`, else what `load` gives, which is then kept if `keep` says so.
-    pub async fn read<T: Send + Sync + 'static>(
+    pub async fn read<T: Serialize + DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: Key<'_>,
         load: impl Future<Output = Result<T>>,
@@ -110,11 +122,33 @@ impl Cache {
             return Ok(value);
         }
         let generation = *shelf.generation.lock();
-        let value = Arc::new(load.await?);
+        let shared = self.shared.as_ref().filter(|_| shelf.hears.load(Ordering::SeqCst));
+        let found = match shared {
+            Some(shared) => shared.get::<T>(&text).await,
+            None => Found::Nothing(None),
+        };
+        let (value, left, permit) = match found {
+            Found::Value(value, left) => (value, left, None),
+            Found::Nothing(permit) => (load.await?, Duration::MAX, permit),
+        };
+        let value = Arc::new(value);
         if let Some(keep) = keep(&value).filter(|keep| keep.bytes <= ENTRY_BYTES_MAX) {
-            shelf.put(text, value.clone(), keep, generation);
+            let lifetime = keep.lifetime.min(left).min(shelf.lifetime);
+            if let (Some(shared), Some(permit)) = (shared, permit) {
+                shared.put(&text, &*value, lifetime, permit).await;
+            }
+            shelf.put(text, value.clone(), Keep { lifetime, ..keep }, generation);
         }
         Ok(value)
+    }
+
+    /// The cache that nodes share, if there is one.
+    fn shared(&self) -> Option<&Shared> {
+        self.shared.as_ref()
+    }
+
+    fn lifetime_max(&self) -> Duration {
+        self.shelves.iter().map(|shelf| shelf.lifetime).max().unwrap_or_default()
     }
 
     /// A finished job is not what it was: it runs again, or is gone.
@@ -144,6 +178,15 @@ impl Cache {
 
     /// Forgets what another node says has changed.
     pub fn heard(&self, outdated: &Outdated) {
+        let is_all = |text: &String| keys::kinds_of(&self.prefix, text).len() == Kind::ALL.len();
+        if let Some(shared) = &self.shared {
+            // The node that changed them may not have reached the shared cache.
+            let ours = outdated.keys.iter().filter(|text| !keys::kinds_of(&self.prefix, text).is_empty());
+            shared.outdate(ours.filter(|text| !is_all(text)).cloned(), self.lifetime_max());
+            if outdated.keys.iter().any(is_all) {
+                shared.outdate_all(self.lifetime_max());
+            }
+        }
         for text in &outdated.keys {
             for kind in keys::kinds_of(&self.prefix, text) {
                 match text.ends_with(":*") {
@@ -192,6 +235,9 @@ impl Cache {
 
     fn changed(&self, keys: &[Key<'_>]) {
         self.forget(keys);
+        if let Some(shared) = &self.shared {
+            shared.outdate(keys.iter().map(|key| key.text(&self.prefix)), self.lifetime_max());
+        }
         let mut untold = self.untold.lock();
         if untold.len() >= UNTOLD_KEYS_MAX {
             *untold = BTreeSet::from([Key::Everything.text(&self.prefix)]);

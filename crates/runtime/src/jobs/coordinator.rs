@@ -18,7 +18,7 @@ use super::health::{self, Check};
 use super::node::{Node, Ports};
 use super::reach::BackendState;
 use super::settings::Settings;
-use super::{events_forward, follower, gateway, hints, leader, neighbours, telemetry};
+use super::{cache, events_forward, follower, gateway, hints, leader, neighbours, telemetry};
 use crate::election::{Campaign, Duty, Leadership, Vitals};
 
 /// The namespace whose leader dispatches.
@@ -103,6 +103,7 @@ impl Coordinator {
         tasks.spawn(neighbours::hear(node.clone(), stop.clone()));
         tasks.spawn(neighbours::hear_workers(node.clone(), stop.clone()));
         tasks.spawn(neighbours::speak(node.clone(), stop.clone()));
+        tasks.spawn(cache::keep_up(node.clone(), stop.clone()));
         tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });

@@ -9,7 +9,7 @@ use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Event, Happening, NodeChange};
 use convoke_core::jobs::rejections::Rejections;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, Store};
+use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, SharedCache, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -39,6 +39,8 @@ pub struct Ports {
     pub store: Arc<dyn Store>,
     pub bus: Arc<dyn Bus>,
     pub leases: Arc<dyn Leases>,
+    /// What nodes share of what is shown. None: each node keeps its own.
+    pub cache: Option<Arc<dyn SharedCache>>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -129,12 +131,13 @@ impl Node {
             ("store", ports.store.address()),
             ("bus", ports.bus.address()),
             ("leases", ports.leases.address()),
+            ("cache", ports.cache.as_ref().map(|cache| cache.address()).unwrap_or_default()),
         ]);
+        let outages = Arc::new(outages);
         let now = ports.clock.now();
         Ok(Node {
             id,
             client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
-            outages: Arc::new(outages),
             job_lines: LineRate::new("jobs"),
             rejections: Mutex::default(),
             job_channels: ports.bus.multiplex().await?.into(),
@@ -147,7 +150,12 @@ impl Node {
             group_readers: GroupReaders::new(settings.worker.stale_after),
             hints: Hints::default(),
             waiters: Waiters::default(),
-            cache: Cache::new(&settings.bus_prefix, &settings.cache),
+            cache: Cache::new(
+                &settings.bus_prefix,
+                &settings.cache,
+                ports.cache.clone().map(|cache| (cache, outages.clone())),
+            ),
+            outages,
             forwarding: Forwarding::default(),
             neighbours: Neighbours::default(),
             leadership,

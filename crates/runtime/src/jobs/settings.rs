@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use convoke_core::Invalid;
 use convoke_core::election::{self, certain_for};
-use convoke_core::jobs::{JobDefaults, Queue, RateLimit};
 use convoke_core::jobs::handoff::HandoffSettings;
 use convoke_core::jobs::wire::seed::Format;
+use convoke_core::jobs::{JobDefaults, Queue, RateLimit};
 use convoke_core::limits::RETRIES_MAX;
 
 #[derive(Debug, Clone)]

@@ -57,6 +57,7 @@ pub fn ports() -> Ports {
         store: Arc::new(MemoryStore::default()),
         bus: Arc::new(MemoryBus::default()),
         leases: Arc::new(MemoryLeases::default()),
+        cache: None,
         clock: Arc::new(SystemClock),
     }
 }

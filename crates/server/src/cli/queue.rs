@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use convoke_core::jobs::{RateLimit, Status};
 use convoke_core::QueueName;
+use convoke_core::jobs::{RateLimit, Status};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 

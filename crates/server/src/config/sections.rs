@@ -94,8 +94,10 @@ sections! {
         scan_interval: Duration = seconds(10),
         batch_size: usize = 100,
     }
-    /// How long what is shown may be kept in memory; `0s` switches it off.
+    /// How long what is shown may be kept; `0s` switches it off.
     Cache {
+        /// `memory:`: each node keeps its own. `redis://…`: nodes share it.
+        url: String = "memory:".into(),
         /// Of finished jobs.
         #[serde(with = "duration")]
         job_ttl: Duration = seconds(300),

@@ -66,7 +66,7 @@ async fn ten_thousand_runs_need_no_more_tasks_than_a_hundred() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let url = bus.clone();
     let started = runtime.spawn(async move {
-        let addresses = Addresses { store: &store, bus: &url, bus_prefix: "inside", leases: None };
+        let addresses = Addresses { store: &store, bus: &url, bus_prefix: "inside", ..Addresses::default() };
         let ports = backends(addresses).await.expect("the engines are there");
         let mut settings = Settings { bus_prefix: "inside".into(), ..Settings::default() };
         settings.worker.heartbeat_interval = Duration::from_millis(250);

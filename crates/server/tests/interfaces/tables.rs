@@ -119,7 +119,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 73] = [
+pub const KEYS: [(Capability, &str, &str); 74] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
@@ -145,6 +145,7 @@ pub const KEYS: [(Capability, &str, &str); 73] = [
     (Jobs, "channels.cleanup_delay", "30s"),
     (Jobs, "channels.scan_interval", "10s"),
     (Jobs, "channels.batch_size", "100"),
+    (Jobs, "cache.url", "memory:"),
     (Jobs, "cache.job_ttl", "5m"),
     (Jobs, "cache.worker_ttl", "30s"),
     (Jobs, "cache.node_ttl", "30s"),

@@ -15,6 +15,7 @@
 //! really wait.
 
 pub mod bus;
+pub mod cache;
 pub mod clock;
 pub mod leases;
 pub mod mesh;
@@ -76,6 +77,7 @@ mod tests {
     #[test]
     fn every_case_is_listed() {
         let listings = [
+            (include_str!("cache.rs"), vec![include_str!("cache.rs")]),
             (include_str!("clock.rs"), vec![include_str!("clock.rs")]),
             (include_str!("leases.rs"), vec![include_str!("leases.rs")]),
             (include_str!("mesh.rs"), vec![include_str!("mesh.rs")]),

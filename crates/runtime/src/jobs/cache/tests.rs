@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 
 fn cache(ttl: Duration) -> Cache {
-    let cache = Cache::new("convoke", &CacheSettings { job_ttl: ttl, worker_ttl: ttl, node_ttl: ttl });
+    let cache = Cache::new("convoke", &CacheSettings { job_ttl: ttl, worker_ttl: ttl, node_ttl: ttl }, None);
     cache.hears(&Kind::ALL);
     cache
 }

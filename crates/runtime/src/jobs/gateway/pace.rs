@@ -100,6 +100,10 @@ mod tests {
         assert_eq!(admitted(&a, Some(limit(1)), 0), 1);
         assert_eq!([admitted(&b, None, 0), admitted(&a, Some(limit(1)), 0)], [2, 0]);
         assert_eq!([admitted(&b, None, 900), admitted(&a, Some(limit(1)), 900)], [3, 0]);
-        assert_eq!(admitted(&a, Some(limit(1)), 1_800), 1, "a run that was refused for all was not counted for its queue");
+        assert_eq!(
+            admitted(&a, Some(limit(1)), 1_800),
+            1,
+            "a run that was refused for all was not counted for its queue"
+        );
     }
 }

@@ -118,7 +118,10 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     assert_eq!(served, (1..=19).map(job_id).collect::<Vec<_>>(), "all are served, in order");
     assert_eq!(taken[0], [2, fitting - 1, 0], "the window after the one that was cut gets nothing");
     assert_eq!(taken.len(), 3);
-    assert_eq!(store.grants(Some(&queue("q")), at(0)).await.expect("grants").iter().map(|grant| grant.1).sum::<u32>(), 16);
+    assert_eq!(
+        store.grants(Some(&queue("q")), at(0)).await.expect("grants").iter().map(|grant| grant.1).sum::<u32>(),
+        16
+    );
     stage.assert_counters().await;
 }
 

@@ -1,0 +1,10 @@
+-- Replaces the values of keys by a mark that no ticket of before names. Leaves alone what the cache did not write.
+-- KEYS: the keys. ARGV: the mark, its lifetime in milliseconds, how everything begins that the cache writes.
+for _, key in ipairs(KEYS) do
+    local kind = redis.call('TYPE', key)['ok']
+    local is_ours = kind == 'string' and redis.call('GETRANGE', key, 0, #ARGV[3] - 1) == ARGV[3]
+    if kind == 'none' or is_ours then
+        redis.call('SET', key, ARGV[1], 'PX', ARGV[2])
+    end
+end
+return 1

@@ -75,7 +75,7 @@ fn busy() -> [Busy; 6] {
     [
         (
             include_str!("../src/postgres/sql/dispatch.sql"),
-            "1, '{1}', '{100}', '{f}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}', 1"
+            "1, '{1}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}', 1"
                 .to_owned(),
             // A range for each priority; then the rows where they are.
             vec![
@@ -169,18 +169,33 @@ fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
     vec![
         (
             in_flight("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
-            "'00000000-0000-0000-0000-000000000000', 'w7', null, null, null, false, '{}', 1000",
+            "'00000000-0000-0000-0000-000000000000', 'w7', null, null, null, false, '{}', 1000, false",
             vec!["using convoke_runs_of_worker", "Index Cond: ((ROW(worker, id) >= ROW("],
         ),
         (
             in_flight("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
-            "'00000000-0000-0000-0000-000000000000', null, 'n7', null, null, false, '{}', 1000",
+            "'00000000-0000-0000-0000-000000000000', null, 'n7', null, null, false, '{}', 1000, false",
             vec!["using convoke_runs_of_owner", "Index Cond: ((ROW(owner, id) >= ROW("],
         ),
         (
             in_flight("r.ownership >= 2 and r.id >= $1", "r.id"),
-            "'00000000-0000-0000-0000-000000000000', null, null, null, null, true, '{}', 1000",
+            "'00000000-0000-0000-0000-000000000000', null, null, null, null, true, '{}', 1000, false",
             vec!["using convoke_runs_moving"],
+        ),
+        (
+            in_flight("r.worker is null and r.id >= $1", "r.id"),
+            "'00000000-0000-0000-0000-000000000000', null, null, 1000000, null, false, '{}', 1000, false",
+            vec!["using convoke_runs_unheld"],
+        ),
+        (
+            in_flight("r.worker is null and r.id >= $1", "r.id"),
+            "'00000000-0000-0000-0000-000000000000', null, null, null, null, false, array[gen_random_uuid()], 1000, true",
+            vec!["using convoke_runs_unheld"],
+        ),
+        (
+            in_flight("r.owner is null and r.id >= $1", "r.id"),
+            "'00000000-0000-0000-0000-000000000000', null, null, null, 1000000, false, '{}', 1000, false",
+            vec!["using convoke_runs_unheld"],
         ),
         (
             include_str!("../src/postgres/sql/holders.sql").to_owned(),

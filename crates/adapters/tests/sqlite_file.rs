@@ -341,7 +341,10 @@ fn runs_of_a_worker_or_an_owner_are_found_by_index() {
         (in_flight("jobs_of_worker", "j.worker = ?2"), "SEARCH j USING INDEX jobs_of_worker (worker=? AND id>?)"),
         (in_flight("jobs_of_owner", "j.owner = ?3"), "SEARCH j USING INDEX jobs_of_owner (owner=? AND id>?)"),
         (in_flight("jobs_moving", "j.ownership >= 2"), "SEARCH j USING INDEX jobs_moving (id>?)"),
-        (in_flight("jobs_in_flight", "true"), "SEARCH j USING INDEX jobs_in_flight (id>?)"),
+        (
+            in_flight("jobs_in_flight", "(j.worker is not null and j.owner is not null) = 0"),
+            "SEARCH j USING INDEX jobs_in_flight (<expr>=? AND id>?)",
+        ),
         (include_str!("../src/sqlite/sql/holders.sql").into(), "SEARCH j USING INDEX jobs_of_owner (owner>?)"),
     ] {
         let plan = plan(&raw, &sql);

@@ -136,8 +136,17 @@ pub(super) async fn in_flight(
     let (unclaimed, unowned) = (filter.unclaimed_before.map(micros), filter.unowned_before.map(micros));
     let executions: Vec<Uuid> = filter.executions.iter().map(|execution| execution.0).collect();
     let statement = db.prepare_cached(&in_flight_sql(filter)).await?;
-    let params: [&(dyn ToSql + Sync); 8] =
-        [&from, &worker, &owner, &unclaimed, &unowned, &filter.moving, &executions, &limit(most)];
+    let params: [&(dyn ToSql + Sync); 9] = [
+        &from,
+        &worker,
+        &owner,
+        &unclaimed,
+        &unowned,
+        &filter.moving,
+        &executions,
+        &limit(most),
+        &filter.without_worker,
+    ];
     db.query(&statement, &params).await?.iter().map(read_run).collect()
 }
 
@@ -148,6 +157,10 @@ fn in_flight_sql(filter: &InFlightFilter) -> String {
         InFlightFilter { worker: Some(_), .. } => ("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
         InFlightFilter { owner: Some(_), .. } => ("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
         InFlightFilter { moving: true, .. } => ("r.ownership >= 2 and r.id >= $1", "r.id"),
+        InFlightFilter { without_worker: true, .. } | InFlightFilter { unclaimed_before: Some(_), .. } => {
+            ("r.worker is null and r.id >= $1", "r.id")
+        }
+        InFlightFilter { unowned_before: Some(_), .. } => ("r.owner is null and r.id >= $1", "r.id"),
         _ => ("r.id >= $1", "r.id"),
     };
     include_str!("sql/in_flight.sql").replace("{range}", range).replace("{order}", order)

@@ -63,6 +63,10 @@ pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<
     Ok(reassigned)
 }
 
+/// The part of `jobs_in_flight` with runs that lack a worker or an owner, and the rest.
+const UNHELD: &str = "(j.worker is not null and j.owner is not null) = 0";
+const HELD: &str = "(j.worker is not null and j.owner is not null) = 1";
+
 pub(super) fn in_flight(
     db: &Connection,
     filter: &InFlightFilter,
@@ -73,8 +77,27 @@ pub(super) fn in_flight(
         InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "j.worker = ?2"),
         InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "j.owner = ?3"),
         InFlightFilter { moving: true, .. } => ("jobs_moving", "j.ownership >= 2"),
-        _ => ("jobs_in_flight", "true"),
+        InFlightFilter { without_worker: true, .. }
+        | InFlightFilter { unclaimed_before: Some(_), .. }
+        | InFlightFilter { unowned_before: Some(_), .. } => ("jobs_in_flight", UNHELD),
+        _ => {
+            let mut runs = read_in_flight(db, filter, after, limit, ("jobs_in_flight", UNHELD))?;
+            runs.extend(read_in_flight(db, filter, after, limit, ("jobs_in_flight", HELD))?);
+            runs.sort_by_key(|run| run.job);
+            runs.truncate(limit);
+            return Ok(runs);
+        }
     };
+    read_in_flight(db, filter, after, limit, (index, key))
+}
+
+fn read_in_flight(
+    db: &Connection,
+    filter: &InFlightFilter,
+    after: Option<JobId>,
+    limit: usize,
+    (index, key): (&str, &str),
+) -> Result<Vec<InFlight>> {
     let sql = include_str!("sql/in_flight.sql").replace("{index}", index).replace("{key}", key);
     let mut statement = db.prepare_cached(&sql)?;
     let executions: Vec<String> = filter.executions.iter().map(|id| format!("{:X}", id.0.simple())).collect();
@@ -90,7 +113,8 @@ pub(super) fn in_flight(
             filter.unowned_before.map(micros),
             filter.moving,
             executions,
-            limit as i64
+            limit as i64,
+            filter.without_worker
         ],
         read_run,
     )?;

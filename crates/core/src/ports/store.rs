@@ -189,8 +189,9 @@ pub trait RunStore: Send + Sync {
     /// Moves the ownership of runs in flight. Each change stands alone, and is made only where the run is still the job's
     /// and its owner is as expected: of two nodes that want one run, one has it.
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>>;
-    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before. A worker, an owner and
-    /// `moving` are looked up by an index; other filters read all runs in flight.
+    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before. Without any filter but
+    /// `executions` all runs in flight are read; with one, only runs that this filter may match: of the worker, of the owner,
+    /// `moving`, or without a worker or an owner.
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
     /// Returns the workers and the owners that runs in flight name, once each, without reading all runs.
     async fn holders(&self) -> Result<Holders>;
@@ -313,6 +314,8 @@ pub struct InFlightFilter {
     pub owner: Option<NodeId>,
     /// Dispatched before this, not running, and no worker is known to have picked it up.
     pub unclaimed_before: Option<Timestamp>,
+    /// No worker is known to have picked it up.
+    pub without_worker: bool,
     /// Dispatched before this, and no node is known to own it.
     pub unowned_before: Option<Timestamp>,
     /// On their way from one owner to another: being handed off, or left as orphans.

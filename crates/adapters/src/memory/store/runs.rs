@@ -136,6 +136,7 @@ fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
     let unclaimed = |before| run.status == Status::Dispatched && run.worker.is_none() && run.dispatched_at < before;
     filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))
         && filter.owner.as_ref().is_none_or(|owner| run.owner.as_ref() == Some(owner))
+        && (!filter.without_worker || run.worker.is_none())
         && filter.unclaimed_before.is_none_or(unclaimed)
         && filter.unowned_before.is_none_or(|before| run.owner.is_none() && run.dispatched_at < before)
         && (filter.executions.is_empty() || filter.executions.contains(&run.execution))

@@ -154,9 +154,11 @@ create table convoke_runs (
     progress_message text
 ) with (fillfactor = 70, vacuum_truncate = false,
         autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 20000);
--- By whom a run is held. A run that ends soon after its dispatch never names anybody here, and is in none of these.
+-- By whom a run is held. A run that ends soon after its dispatch never names anybody here, and is in neither of these two.
 create index convoke_runs_of_owner on convoke_runs (owner, id) where owner is not null;
 create index convoke_runs_of_worker on convoke_runs (worker, id) where worker is not null;
+-- Runs that lack a holder. Every run is in it until it ends or is held: that costs a dispatch one entry.
+create index convoke_runs_unheld on convoke_runs (id) where worker is null or owner is null;
 create index convoke_runs_moving on convoke_runs (id) where ownership >= 2;
 create index convoke_runs_deadline on convoke_runs (deadline) where deadline is not null;
 create index convoke_runs_of_schedule on convoke_runs (schedule) where schedule is not null;

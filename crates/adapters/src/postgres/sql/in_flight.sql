@@ -10,5 +10,6 @@ where {range}
   and ($5::bigint is null or (r.owner is null and r.dispatched_at < $5))
   and (not $6::boolean or r.ownership >= 2)
   and (cardinality($7::uuid[]) = 0 or r.execution_id = any ($7))
+  and (not $9::boolean or r.worker is null)
 order by {order}
 limit $8

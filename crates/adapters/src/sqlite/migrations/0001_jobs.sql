@@ -89,7 +89,8 @@ create table jobs (
 create unique index jobs_id on jobs (id);
 create index jobs_pending on jobs (queue_id, priority, due_at) where state = 1;
 create index jobs_scheduled on jobs (due_at) where state = 2;
-create index jobs_in_flight on jobs (id) where state in (3, 4);
+-- Runs that lack a holder before those that have a worker and an owner.
+create index jobs_in_flight on jobs (worker is not null and owner is not null, id) where state in (3, 4);
 -- By whom a run is held.
 create index jobs_of_owner on jobs (owner, id) where state in (3, 4) and owner is not null;
 create index jobs_of_worker on jobs (worker, id) where state in (3, 4) and worker is not null;

@@ -11,5 +11,6 @@ where j.state in (3, 4)
   and (?5 is null or (j.owner is null and j.dispatched_at < ?5))
   and (not ?6 or j.ownership >= 2)
   and (?7 is null or hex(j.execution_id) in (select value from json_each(?7)))
+  and (not ?9 or j.worker is null)
 order by j.id
 limit ?8

@@ -72,12 +72,17 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
     let mut jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution_id, run.job_id)).collect();
     let executions: Vec<_> = unknown.iter().filter(|execution| !jobs.contains_key(execution)).copied().collect();
     if !executions.is_empty() {
-        // No index finds a run by its execution alone: one such search at a time, whatever workers name.
+        // A run of another worker is not this one's to name. One such search at a time, whatever workers name.
         let _searching = node.sessions.adoption.lock().await;
-        let runs = in_flight(node, InFlightFilter { executions, ..InFlightFilter::default() }).await?.into_iter();
-        // A run of another worker is not this one's to name. Its own may have been written down between the two reads.
-        let own = runs.filter(|run| run.worker.as_ref().is_none_or(|holder| holder == worker));
-        jobs.extend(own.map(|run| (run.execution, run.job)));
+        let count = executions.len();
+        let filter = InFlightFilter { executions, without_worker: true, ..InFlightFilter::default() };
+        let free = in_flight(node, filter).await?;
+        let is_all = free.len() == count;
+        jobs.extend(free.into_iter().map(|run| (run.execution, run.job)));
+        if !is_all {
+            // Its own may have been recorded between the two reads.
+            jobs.extend(runs_of(node, worker).await?.into_iter().map(|run| (run.execution_id, run.job_id)));
+        }
     }
     let (known, over): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|execution| jobs.contains_key(execution));
     let runs: Vec<RunRef> =

@@ -57,7 +57,7 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
         if let Err(error) = reconciled.await {
             super::note(&node, &term, "reconciler", &error);
         }
-        // Runs that nobody claims are found by reading all that are in flight. If that takes long, it is done less often.
+        // Runs that nobody claims may be many. If reading them takes long, it is done less often.
         let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
         if !term.sleep(pause).await {
             return;

@@ -78,6 +78,12 @@ pub async fn runs_that_no_worker_claimed_are_found(store: &dyn Store) {
     assert!(found(store, unclaimed(1)).await.is_empty(), "before, not at");
     assert_eq!(found(store, unclaimed(5)).await, [3, 4].map(job_id), "an owner is not a worker");
     assert_eq!(found(store, unclaimed(6)).await, [3, 4, 5].map(job_id));
+    let without = InFlightFilter { without_worker: true, ..Default::default() };
+    assert_eq!(found(store, without.clone()).await, [2, 3, 4, 5].map(job_id), "started or not");
+    let page = store.in_flight(without.clone(), Some(job_id(2)), 2).await.expect("in flight");
+    assert_eq!(page.iter().map(|run| run.job).collect::<Vec<_>>(), [3, 4].map(job_id));
+    let executions = vec![early[0].execution_id, early[2].execution_id];
+    assert_eq!(found(store, InFlightFilter { executions, ..without }).await, [3].map(job_id));
     stage.judge(report(&early[3]).ended(at(7), convoke_core::jobs::Outcome::Released, 0.0)).await;
     let again = stage.dispatch_one(at(8)).await;
     assert_eq!(again.job_id, job_id(4));

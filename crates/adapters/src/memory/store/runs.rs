@@ -1,6 +1,6 @@
 //! A job's runs, from dispatch to cleaning up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 
 use async_trait::async_trait;
@@ -66,7 +66,10 @@ impl RunStore for MemoryStore {
         let state = self.state();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = state.indexes.in_flight.range((from, Bound::Unbounded)).filter_map(|id| state.row(*id));
-        Ok(rows.filter_map(Row::in_flight).filter(|run| matches(run, &filter)).take(limit).collect())
+        let executions: HashSet<&ExecutionId> = filter.executions.iter().collect();
+        let is_named = |run: &InFlight| executions.is_empty() || executions.contains(&run.execution);
+        let runs = rows.filter_map(Row::in_flight).filter(|run| is_named(run) && matches(run, &filter));
+        Ok(runs.take(limit).collect())
     }
 
     async fn holders(&self) -> Result<Holders> {
@@ -132,6 +135,7 @@ impl RunStore for MemoryStore {
     }
 }
 
+/// By all but its execution.
 fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
     let unclaimed = |before| run.status == Status::Dispatched && run.worker.is_none() && run.dispatched_at < before;
     filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))
@@ -139,7 +143,6 @@ fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
         && (!filter.without_worker || run.worker.is_none())
         && filter.unclaimed_before.is_none_or(unclaimed)
         && filter.unowned_before.is_none_or(|before| run.owner.is_none() && run.dispatched_at < before)
-        && (filter.executions.is_empty() || filter.executions.contains(&run.execution))
         && (!filter.moving || matches!(run.ownership, Ownership::HandingOff | Ownership::OrphanPending))
 }
 

@@ -256,6 +256,54 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn who_reads_without_the_port_is_listed_as_such() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let consumer = bus.consumer("q", "g", "ours").await.expect("consumer");
+        push(&bus, "q", &["a", "b", "c"]).await;
+        let _taken = consumer.take(1).await.expect("take");
+        probe.ask(&["XREADGROUP", "GROUP", "g", "theirs", "COUNT", "2", "STREAMS", "q", ">"]).await;
+        let found = bus.readers(&["q".into()], "g", Duration::from_secs(60)).await.expect("readers").remove(0);
+        let found = found.expect("it has the group");
+        let mut shown: Vec<_> = found.readers.iter().map(|reader| (reader.is_consumer, reader.pending)).collect();
+        shown.sort_unstable();
+        assert_eq!((shown, found.is_awaited), (vec![(false, 2), (true, 1)], false));
+        assert!(found.readers.iter().any(|reader| reader.name == "theirs"));
+        probe.ask(&["SET", "word", "no queue"]).await;
+        let none = bus.readers(&["word".into()], "g", Duration::from_secs(60)).await.expect("readers");
+        assert_eq!(none, [None], "a key that is no queue has no readers");
+    }
+
+    #[tokio::test]
+    async fn while_somebody_blocks_a_queue_is_awaited_and_an_empty_one_is_kept() {
+        use tokio::io::AsyncWriteExt;
+
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        bus.consumer("q", "g", "c").await.expect("consumer").leave().await.expect("leave");
+        let queues = ["q".to_owned()];
+        let awaited = async || {
+            let found = bus.readers(&queues, "g", Duration::from_secs(60)).await.expect("readers").remove(0);
+            found.is_some_and(|found| found.is_awaited)
+        };
+        assert!(!awaited().await);
+        let address = server.url().strip_prefix("redis://").expect("an address").to_owned();
+        let mut waiting = tokio::net::TcpStream::connect(address.trim_end_matches('/')).await.expect("connects");
+        waiting.write_all(b"XREADGROUP GROUP g theirs BLOCK 0 STREAMS q >\r\n").await.expect("sent");
+        while !awaited().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bus.forget_unread(&queues, Duration::ZERO).await.expect("forget");
+        assert_eq!(probe.keys("*").await, ["q"], "somebody may wait there");
+        drop(waiting);
+        while !probe.keys("*").await.is_empty() {
+            bus.forget_unread(&queues, Duration::ZERO).await.expect("forget");
+        }
+    }
+
+    #[tokio::test]
     async fn who_leaves_with_nothing_is_forgotten_by_the_server() {
         let server = RedisServer::start().await;
         let mut probe = Probe::connect(&server.url()).await;

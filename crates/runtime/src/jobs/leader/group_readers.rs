@@ -89,8 +89,14 @@ impl GroupReaders {
     fn begin(&self, registered: Vec<WorkerRecord>) {
         let readers: Vec<WorkerRecord> = registered.into_iter().filter(is_reader).collect();
         let expected = readers.iter().map(|reader| reader.worker_id.clone()).collect();
-        *self.rules.lock() = Readers::new(self.stale_after, expected);
-        readers.iter().flat_map(|reader| &reader.queues).for_each(|queue| self.watch(queue));
+        let now = self.now();
+        let mut rules = self.rules.lock();
+        // The dispatcher may have begun before.
+        let wanted = rules.watched(now);
+        *rules = Readers::new(self.stale_after, expected);
+        for queue in readers.iter().flat_map(|reader| &reader.queues).chain(&wanted) {
+            rules.watch(queue, now);
+        }
     }
 }
 

@@ -42,10 +42,12 @@ impl Peer {
 pub struct PublicPaths {
     /// `/health`, `/livez` and `/readyz`.
     pub health: bool,
+    /// `/metrics`.
     pub metrics: bool,
 }
 
 impl PublicPaths {
+    /// Whether nothing is public.
     pub fn is_none(self) -> bool {
         self == PublicPaths::default()
     }
@@ -84,7 +86,9 @@ impl FromStr for PublicPaths {
 /// from its own machine, and to nobody else.
 #[derive(Debug, Clone)]
 pub struct Policy {
+    /// Who may use the paths that are not public.
     pub access: Access,
+    /// The paths that are.
     pub public: PublicPaths,
     /// Names beside addresses and `localhost` that a server without tokens accepts in `Host`.
     pub hosts: Vec<String>,
@@ -145,8 +149,10 @@ pub enum Role {
 }
 
 impl Role {
+    /// Every role.
     pub const ALL: [Role; 4] = [Role::Read, Role::Enqueue, Role::Worker, Role::Admin];
 
+    /// Returns its name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Read => "read",
@@ -209,6 +215,7 @@ fn hash(token: &[u8]) -> [u8; 32] {
 }
 
 impl Access {
+    /// Returns access by these tokens.
     pub fn tokens<T: AsRef<str>>(tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
         Access::Tokens(Tokens::new(tokens))
     }

@@ -150,6 +150,7 @@ pub fn json(status: StatusCode, value: &impl Serialize, bytes_expected: usize) -
     response
 }
 
+/// Returns 200 with a value as JSON.
 pub fn ok(value: &impl Serialize) -> Response {
     json(StatusCode::OK, value, 512)
 }

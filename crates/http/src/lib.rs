@@ -1,14 +1,14 @@
 //! The HTTP face of a coordinator.
 //!
-//! Every answer is JSON, every refusal has one shape ([`error`]), and nothing that a client sends may cause a 500 or stop
+//! Every answer is JSON, every refusal has one shape (`error`), and nothing that a client sends may cause a 500 or stop
 //! the server: bodies, headers, connections and streams are all limited, and a handler that panics nevertheless is caught,
 //! answered and counted. Handlers are thin: they take a request apart, call the coordinator and write what it says.
 //!
-//! Connections are served by hyper directly. Access is checked before routing, in one place ([`access`]), so that no
+//! Connections are served by hyper directly. Access is checked before routing, in one place (`access`), so that no
 //! route can be added without it.
 
 mod access;
-pub mod body;
+mod body;
 mod cluster;
 mod dashboard;
 mod dead_letters;
@@ -57,6 +57,11 @@ pub use mount::router;
 pub use serve::{serve, serve_pages};
 pub use shards::Shards;
 
+/// Responses in JSON, for pages that are served beside the API.
+pub mod response {
+    pub use super::body::{json, ok};
+}
+
 /// What runs, in words: passwords are stripped before they get here.
 #[derive(Debug, Clone)]
 pub struct Info {
@@ -74,22 +79,28 @@ pub struct Info {
 #[derive(Clone)]
 pub struct AppState(Arc<Shared>);
 
+/// The fields of [`AppState`].
 pub struct Shared {
+    /// The node.
     pub coordinator: Coordinator,
     /// None where it is switched off.
     pub shards: Option<Shards>,
+    /// Who may do what.
     pub access: Policy,
+    /// What runs.
     pub info: Info,
+    /// What `/metrics` shows.
     pub metrics: PrometheusHandle,
     /// Set when the server closes: what waits on behalf of a client answers at once.
     pub closing: CancellationToken,
     /// How many more event streams there may be.
     pub streams: Arc<Semaphore>,
-    pub memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
     counts: Counts,
 }
 
 impl AppState {
+    /// Returns the state of one node's API.
     pub fn new(
         coordinator: Coordinator,
         shards: Option<Shards>,
@@ -159,7 +170,7 @@ fn documented() -> OpenApiRouter<AppState> {
 
 /// All that answers requests, from access to the last resort.
 #[derive(Clone)]
-pub struct Front {
+pub(crate) struct Front {
     state: AppState,
     router: Router,
 }

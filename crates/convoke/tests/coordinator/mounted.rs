@@ -17,13 +17,13 @@ use super::{Double, Running, double, in_time};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_workers_connect_to_the_path_and_the_server_shuts_down_gracefully() {
-    let coordinator = Coordinator::builder().store("memory:").start().await.expect("it starts");
+    let coordinator = Arc::new(Coordinator::builder().store("memory:").start().await.expect("it starts"));
     assert_eq!(coordinator.address(), None);
     let arrived = Arc::new(Notify::new());
     let notify = arrived.clone();
     let app = Router::new().route("/", get(|| async { "mine" })).nest("/convoke", coordinator.router());
     let app = app.layer(map_request(move |request: Request| {
-        if request.uri().query().is_some_and(|query| query.starts_with("wait")) {
+        if request.uri().query() == Some("wait=29s") {
             notify.notify_one();
         }
         std::future::ready(request)
@@ -32,9 +32,10 @@ async fn clients_and_workers_connect_to_the_path_and_the_server_shuts_down_grace
     let address = listener.local_addr().expect("an address");
     let (shut_down, shutting_down) = oneshot::channel::<()>();
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    let leaving = coordinator.clone();
     let server = axum::serve(listener, service).with_graceful_shutdown(async move {
         drop(shutting_down.await);
-        coordinator.drain().await.expect("it is clean");
+        leaving.drain().await.expect("it is clean");
     });
     let server = tokio::spawn(async move { server.await });
 
@@ -53,7 +54,7 @@ async fn clients_and_workers_connect_to_the_path_and_the_server_shuts_down_grace
     let mut events = page.sse("/convoke/v1/events").await.expect("a stream");
     let waits = client.enqueue(Double(5)).queue("nobody").await.expect("enqueued");
     let waiting = tokio::spawn(async move {
-        page.send(Method::GET, &format!("/convoke/v1/jobs/{}?wait=30s", waits.id()), None).await
+        page.send(Method::GET, &format!("/convoke/v1/jobs/{}?wait=29s", waits.id()), None).await
     });
     in_time("the request that waits", arrived.notified()).await;
     shut_down.send(()).expect("it waits for that");
@@ -70,7 +71,7 @@ async fn tokens_hold_for_the_routes_too() {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let app = Router::new().merge(coordinator.router());
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
-    let refused = Client::connect(&url).await.expect("an address").enqueue(Double(1)).await.err().expect("refused");
+    let refused = Client::connect(&url).await.expect("an address").enqueue(Double(1)).await.expect_err("refused");
     assert!(matches!(&refused, convoke::Error::Coordinator(error) if error.is_denied()), "{refused}");
     let client = Client::connect_with(&url, "a-token").await.expect("an address");
     client.enqueue(Double(1)).await.expect("allowed");

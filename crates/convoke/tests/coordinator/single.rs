@@ -37,6 +37,11 @@ async fn jobs_are_run_in_the_process_and_over_http_until_it_drains() {
         assert_eq!(in_time("the result", handle.wait()).await.expect("it completes"), 42);
     }
 
+    let api = convoke::connect::http(&url, None).expect("an address");
+    let (_, metrics) = api.send(axum::http::Method::GET, "/metrics", None).await.expect("a response");
+    let metrics = String::from_utf8_lossy(&metrics);
+    assert!(metrics.contains("convoke_http_requests_total{status=\"2xx\"}"), "{metrics}");
+
     inside.stop().await;
     outside.stop().await;
     let waiting = clients[0].enqueue(Double(1)).queue("later").await.expect("enqueued");

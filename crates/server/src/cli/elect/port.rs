@@ -4,7 +4,7 @@ use anyhow::Result;
 use axum::response::Response;
 use convoke::Elector;
 use convoke_core::election::{BreakerState, Report};
-use convoke_http::{body, recorder, serve_pages};
+use convoke_http::{recorder, response, serve_pages};
 use http::StatusCode;
 use jiff::Timestamp;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -48,7 +48,7 @@ fn health(elector: &Elector) -> Response {
     let (status, word) =
         if is_healthy { (StatusCode::OK, "healthy") } else { (StatusCode::SERVICE_UNAVAILABLE, "unhealthy") };
     let checks = json!([{ "component": "Leases", "isHealthy": is_healthy }]);
-    body::json(status, &json!({ "status": word, "checks": checks }), 128)
+    response::json(status, &json!({ "status": word, "checks": checks }), 128)
 }
 
 fn election(elector: &Elector) -> Response {
@@ -60,5 +60,5 @@ fn election(elector: &Elector) -> Response {
     value["isYielding"] = json!(elector.is_yielding());
     value["leader"] = json!(elector.leader());
     value["members"] = json!(elector.known_members());
-    body::ok(&value)
+    response::ok(&value)
 }

@@ -54,6 +54,21 @@ fn with(shards: &[Shard], handoff: bool) -> Worker {
 }
 
 #[test]
+fn it_reports_again_at_once_when_it_hears_of_a_new_term() {
+    let mut worker = with(&[1, 2], true);
+    assert_eq!(tick(&mut worker, SECOND).len(), 1, "a heartbeat that is due");
+    hear(&mut worker, assignment(&[1, 2], 6, None), SECOND);
+    assert_eq!(tick(&mut worker, SECOND), [], "the same term");
+    let version = Version::PER_TERM + 1;
+    hear(&mut worker, assignment(&[1, 2], version, None), SECOND);
+    let says = tick(&mut worker, SECOND);
+    let [Message::Heartbeat(report)] = &says[..] else { panic!("expected a heartbeat, got {says:?}") };
+    assert_eq!((report.version, report.assigned_shards.as_deref()), (Some(Version(version)), Some(&[1, 2][..])));
+    hear(&mut worker, assignment(&[1, 2], version, report.beat), SECOND);
+    assert_eq!(tick(&mut worker, SECOND), [], "once");
+}
+
+#[test]
 fn it_owns_what_it_is_assigned_for_as_long_as_its_beat_vouches() {
     let worker = with(&[1, 2], false);
     assert_eq!(worker.shards(SECOND), [1, 2]);

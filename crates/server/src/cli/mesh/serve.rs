@@ -42,7 +42,7 @@ standard error. All that a command started ends when the command ends. CONVOKE_T
 --pass-token.
 
 SIGTERM or SIGINT: it leaves the mesh, requests in flight may finish for --shutdown-grace, and it exits with 0. A second
-signal stops them at once.
+signal stops them at once. Exit code 1 with Unavailable if Redis cannot be reached, 2 if the command line is wrong.
 
 Examples:
   convoke mesh serve my-app --on getStatus --exec 'jq -c \"{ok: true, verbose: .verbose}\"'

@@ -1,5 +1,5 @@
-//! A backend that is slow, at the default settings: a leader cuts its heartbeats short to renew in time, and what was cut off counts with
-//! the next one.
+//! A backend that is slow, at the default settings: heartbeats are cut off one by one before the threshold, and what was cut off counts
+//! with the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use convoke_adapters::s3::S3Leases;
 use convoke_core::ports::Leases;
 use convoke_testkit::process::{Fault, HttpProxy, Proxy, RedisServer, S3Server, eventually};
 
-/// How much later each response arrives: a renewal is waited for so long, and nothing else in the same heartbeat.
+/// How much later each response arrives: a leader waits for its renewal so long, and for nothing else in the same heartbeat.
 const DELAY: Duration = Duration::from_millis(3_500);
 const PATIENCE: Duration = Duration::from_secs(50);
 

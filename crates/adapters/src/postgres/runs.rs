@@ -208,3 +208,26 @@ pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<
     }
     Ok(overdue)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `postgres_plans::duties_find_…` has the plans of these.
+    #[test]
+    fn every_filter_of_a_duty_is_served_by_an_index() {
+        let none = InFlightFilter::default;
+        let now = Some(Timestamp::UNIX_EPOCH);
+        let (worker, owner) = (WorkerId::new("w").ok(), NodeId::new("n").ok());
+        for (filter, range) in [
+            (InFlightFilter { worker, ..none() }, "(r.worker, r.id) >= ($2, $1) and r.worker <= $2"),
+            (InFlightFilter { owner, ..none() }, "(r.owner, r.id) >= ($3, $1) and r.owner <= $3"),
+            (InFlightFilter { moving: true, ..none() }, "r.ownership >= 2 and r.id >= $1"),
+            (InFlightFilter { without_worker: true, ..none() }, "r.worker is null and r.id >= $1"),
+            (InFlightFilter { unclaimed_before: now, ..none() }, "r.worker is null and r.id >= $1"),
+            (InFlightFilter { unowned_before: now, ..none() }, "r.owner is null and r.id >= $1"),
+        ] {
+            assert!(in_flight_sql(&filter).contains(&format!("where {range}")), "{filter:?}");
+        }
+    }
+}

@@ -73,22 +73,33 @@ pub(super) fn in_flight(
     after: Option<JobId>,
     limit: usize,
 ) -> Result<Vec<InFlight>> {
-    let (index, key) = match filter {
+    let part = |by: By| read_in_flight(db, filter, after, limit, by);
+    match index_of(filter) {
+        Some(by) => part(by),
+        None => {
+            let mut runs = part(("jobs_in_flight", UNHELD))?;
+            runs.extend(part(("jobs_in_flight", HELD))?);
+            runs.sort_by_key(|run| run.job);
+            runs.truncate(limit);
+            Ok(runs)
+        }
+    }
+}
+
+/// An index, and the part of it to read.
+type By = (&'static str, &'static str);
+
+/// The index that serves a filter. `None`: all runs in flight are read.
+fn index_of(filter: &InFlightFilter) -> Option<By> {
+    Some(match filter {
         InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "j.worker = ?2"),
         InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "j.owner = ?3"),
         InFlightFilter { moving: true, .. } => ("jobs_moving", "j.ownership >= 2"),
         InFlightFilter { without_worker: true, .. }
         | InFlightFilter { unclaimed_before: Some(_), .. }
         | InFlightFilter { unowned_before: Some(_), .. } => ("jobs_in_flight", UNHELD),
-        _ => {
-            let mut runs = read_in_flight(db, filter, after, limit, ("jobs_in_flight", UNHELD))?;
-            runs.extend(read_in_flight(db, filter, after, limit, ("jobs_in_flight", HELD))?);
-            runs.sort_by_key(|run| run.job);
-            runs.truncate(limit);
-            return Ok(runs);
-        }
-    };
-    read_in_flight(db, filter, after, limit, (index, key))
+        _ => return None,
+    })
 }
 
 fn read_in_flight(
@@ -96,7 +107,7 @@ fn read_in_flight(
     filter: &InFlightFilter,
     after: Option<JobId>,
     limit: usize,
-    (index, key): (&str, &str),
+    (index, key): By,
 ) -> Result<Vec<InFlight>> {
     let sql = include_str!("sql/in_flight.sql").replace("{index}", index).replace("{key}", key);
     let mut statement = db.prepare_cached(&sql)?;
@@ -164,4 +175,29 @@ pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<O
         overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(row)? });
     }
     Ok(overdue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `sqlite_file::runs_of_a_worker_or_an_owner_are_found_by_index` has the plans of these.
+    #[test]
+    fn every_filter_of_a_duty_is_served_by_an_index() {
+        let none = InFlightFilter::default;
+        let now = Some(Timestamp::UNIX_EPOCH);
+        let worker = WorkerId::new("w").ok();
+        let owner = NodeId::new("n").ok();
+        for (filter, expected) in [
+            (InFlightFilter { worker, ..none() }, ("jobs_of_worker", "j.worker = ?2")),
+            (InFlightFilter { owner, ..none() }, ("jobs_of_owner", "j.owner = ?3")),
+            (InFlightFilter { moving: true, ..none() }, ("jobs_moving", "j.ownership >= 2")),
+            (InFlightFilter { without_worker: true, ..none() }, ("jobs_in_flight", UNHELD)),
+            (InFlightFilter { unclaimed_before: now, ..none() }, ("jobs_in_flight", UNHELD)),
+            (InFlightFilter { unowned_before: now, ..none() }, ("jobs_in_flight", UNHELD)),
+        ] {
+            assert_eq!(index_of(&filter), Some(expected), "{filter:?}");
+        }
+        assert_eq!(index_of(&none()), None);
+    }
 }

@@ -81,7 +81,7 @@ async fn a_queue_is_made_by_its_limits_and_loses_them_by_null() {
     let counts = json!({"created": 0, "pending": 1, "scheduled": 0, "dispatched": 0, "running": 0, "completed": 0,
         "failed": 0, "timedOut": 0, "cancelled": 0});
     let expected = json!({"name": "mail/out", "paused": true, "rateLimit": {"limit": 100, "per": "1s"}, "concurrency": 5,
-        "counts": counts, "workers": 0});
+        "effectiveRateLimit": {"limit": 100, "per": "1s"}, "counts": counts, "workers": 0});
     assert_eq!(shown, expected);
     let changed = world.send("PATCH", "/v1/queues/mail%2Fout", json!({"rateLimit": null})).await.body;
     assert_eq!(

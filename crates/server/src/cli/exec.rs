@@ -24,10 +24,11 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// `without` are variables of this process that the command must not see.
-    pub fn new(command: String, without: Vec<&'static str>) -> std::io::Result<Self> {
+    /// `without` are variables of this process that the command must not see. A command that is `bound` does not outlive its guard,
+    /// whatever happens to this process.
+    pub fn new(command: String, without: Vec<&'static str>, bound: bool) -> std::io::Result<Self> {
         let command = vec!["sh".into(), "-c".into(), command.into()];
-        Ok(Exec { commands: Commands::new(command, TERM_GRACE, without)? })
+        Ok(Exec { commands: Commands::new(command, TERM_GRACE, without, bound)? })
     }
 
     /// Waits until nothing of any command is left. Must be called before the process ends, when no run is left.

@@ -57,6 +57,10 @@ struct RunArgs {
     /// Pass CONVOKE_TOKEN on to the command, and CONVOKE_SERVER also if it is the address of a bus
     #[arg(long)]
     pass_token: bool,
+    /// Have the kernel kill the command also if this process and its guard are killed at the same moment; costs a start of this
+    /// program for each run
+    #[arg(long)]
+    strict_supervision: bool,
     /// What comes before the names of channels, where --server is a bus
     #[arg(long, default_value = convoke::connect::BUS_PREFIX, value_name = "PREFIX")]
     bus_prefix: String,
@@ -132,7 +136,8 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
         ..Settings::default()
     };
     let is_bus = convoke::connect::is_bus(&remote.server);
-    let commands = Arc::new(Exec::new(args.exec, hidden_variables(args.pass_token, is_bus))?);
+    let hidden = hidden_variables(args.pass_token, is_bus);
+    let commands = Arc::new(Exec::new(args.exec, hidden, args.strict_supervision)?);
     let exec = commands.clone();
     let mut handlers = Handlers::default();
     handlers.otherwise(move |cx, job_args| {

@@ -98,6 +98,24 @@ async fn a_killed_guard_fails_the_attempt_and_leaves_nothing_behind() {
     assert_eq!(worker.wait().await.code(), Some(0), "{:?}", worker.said());
 }
 
+/// The worker is frozen when its guard is killed, and is killed then: it never sees the guard's end.
+#[tokio::test]
+async fn under_strict_supervision_a_command_does_not_outlive_a_worker_and_guard_killed_at_one_moment() {
+    let node = server().start().await;
+    let command =
+        r#"mkdir "$CONVOKE_JOB_ID"; cd "$CONVOKE_JOB_ID"; echo $PPID > guard; echo $$ > command; exec sleep 1000"#;
+    let words = ["worker", "run", "--queue", "q", "--strict-supervision", "--exec", command];
+    let mut worker = node.start_process("convoke worker run", words);
+    let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
+    let command = number_in(&path(&node, &id, "command")).await;
+    let guard = number_in(&path(&node, &id, "guard")).await;
+    let guard = i32::try_from(guard).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+    worker.signal(Signal::STOP);
+    rustix::process::kill_process(guard, Signal::KILL).expect("it runs");
+    worker.kill().await;
+    are_gone(&[command]).await;
+}
+
 #[tokio::test]
 async fn a_guard_is_used_for_one_run_after_the_other() {
     let node = server().start().await;

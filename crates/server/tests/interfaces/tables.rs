@@ -50,7 +50,7 @@ pub const COMMANDS: [(Capability, &str, &str); 48] = [
     (Jobs, "dead retry", "--queue --type --all"),
     (Jobs, "dead purge", "--queue --type --all"),
     (Jobs, "worker", "run list"),
-    (Jobs, "worker run", "--queue --concurrency --exec --pass-token"),
+    (Jobs, "worker run", "--queue --concurrency --exec --pass-token --strict-supervision"),
     (Jobs, "worker list", ""),
     (Jobs, "cluster", "status drain"),
     (Jobs, "cluster status", "--watch --every"),

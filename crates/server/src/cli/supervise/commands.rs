@@ -36,6 +36,9 @@ struct Shared {
     grace: Duration,
     /// Variables that the command must not see.
     without: Vec<&'static str>,
+    /// Whether the kernel kills the command if its guard dies. Otherwise this process does, and a run costs little more than its
+    /// command.
+    bound: bool,
     /// Guards without a command, the one that ran last at the end.
     idle: Mutex<Vec<(Instant, GuardLink)>>,
     /// All guards, until they are reaped and all that they left behind was killed.
@@ -54,10 +57,15 @@ pub struct RunningCommand {
 
 impl Commands {
     /// `grace` is the time from SIGTERM to SIGKILL.
-    pub fn new(command: Vec<OsString>, grace: Duration, without: Vec<&'static str>) -> io::Result<Commands> {
+    pub fn new(
+        command: Vec<OsString>,
+        grace: Duration,
+        without: Vec<&'static str>,
+        bound: bool,
+    ) -> io::Result<Commands> {
         let tree = ChildTree::adopt()?;
         let (idle, guards, closing) = (Mutex::default(), watch::Sender::default(), CancellationToken::new());
-        let shared = Arc::new(Shared { command, grace, without, idle, guards, closing });
+        let shared = Arc::new(Shared { command, grace, without, bound, idle, guards, closing });
         tokio::spawn(reap(tree, shared.clone()));
         Ok(Commands { shared })
     }
@@ -141,8 +149,7 @@ impl Shared {
                 command: &self.command,
                 grace: self.grace,
                 without: &self.without,
-                // This process reaps the tree of a guard that was killed, and a run should cost little more than its command.
-                bound: false,
+                bound: self.bound,
             });
             guards.extend(guard.as_ref().ok().map(GuardLink::pid));
             started = Some(guard);

@@ -12,7 +12,8 @@
 //! | user | supervises by |
 //! | --- | --- |
 //! | `convoke elect` | one [`GuardLink`] for each term, with the deadline of its lease and a bound command |
-//! | `convoke worker run`, `convoke mesh serve` | [`Commands`]: guards that are reused from run to run |
+//! | `convoke worker run` | [`Commands`]: guards that are reused from run to run; bound with `--strict-supervision` |
+//! | `convoke mesh serve` | the same, not bound |
 
 mod child_tree;
 mod commands;

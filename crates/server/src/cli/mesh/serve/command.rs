@@ -48,7 +48,7 @@ impl CommandRunner {
     pub fn new(instance: Instance, options: CommandOptions) -> std::io::Result<Self> {
         let program = ["sh", "-c", PROGRAM].map(Into::into).to_vec();
         let without = if options.pass_token { vec![] } else { vec!["CONVOKE_TOKEN"] };
-        let commands = Commands::new(program, TERM_GRACE, without)?;
+        let commands = Commands::new(program, TERM_GRACE, without, false)?;
         let running = Semaphore::new(options.concurrency);
         Ok(CommandRunner { instance, options, commands, running })
     }

@@ -211,3 +211,32 @@ async fn a_bucket_that_is_not_there_is_found_at_once() {
     let error = S3Leases::connect("s3://bucket", away, clock).await.err().expect("no such server");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn a_leaders_report_is_in_its_file_and_costs_no_request() {
+    let server = S3Server::start().await;
+    let (leader, looker) = (connect(&server).await, connect(&server).await);
+    leader.elect("ns", "pod-1", LONG, Floor::UNKNOWN).await.expect("nobody leads");
+    leader.enroll("ns", "pod-1", LONG).await.expect("enroll");
+    assert_eq!(looker.published("ns").await.expect("read"), None);
+    let settings = convoke_core::election::Settings::default();
+    let pulse = convoke_core::election::Pulse::new(&settings, jiff::Timestamp::UNIX_EPOCH);
+    let report = convoke_core::election::Report {
+        member: "pod-1".into(),
+        epoch: Epoch(1),
+        at: jiff::Timestamp::UNIX_EPOCH,
+        metrics: pulse.metrics(),
+        breaker: pulse.breaker(),
+    };
+    let text = serde_json::to_string(&report).expect("JSON");
+    let before = leader.requests().total();
+    leader.publish("ns", &text).await.expect("publish");
+    leader.enroll("ns", "pod-2", LONG).await.expect("enroll");
+    assert_eq!(leader.requests().total() - before, 1, "the enrolment alone");
+    assert_eq!(looker.published("ns").await.expect("read"), None, "it is not of that member");
+    leader.enroll("ns", "pod-1", LONG).await.expect("enroll");
+    assert_eq!(looker.published("ns").await.expect("read").as_deref(), Some(text.as_str()));
+    let worker = format!("{}/workers/worker=pod-1.json", STATE.strip_suffix("/state.json").expect("a folder"));
+    let (worker, _) = server.bucket().get(&worker).await.expect("a member");
+    assert_eq!((&worker["workerId"], &worker["report"]["epoch"]), (&json!("pod-1"), &json!(1)));
+}

@@ -72,7 +72,7 @@ async fn who_is_elected_by_others_is_told_once_and_under_an_epoch_of_its_own() {
     });
     server.bucket().put(STATE, state.to_string().as_bytes(), IfMatch::Any).await;
     let read = a.read("ns").await.expect("read").expect("a leads");
-    assert_eq!((read.holder.as_str(), read.epoch), ("a", Epoch(7)));
+    assert_eq!((read.holder.as_str(), read.epoch, read.is_foreign), ("a", Epoch(7), true));
     let rival = b.elect("ns", "b", LONG, Floor::UNKNOWN).await;
     assert!(matches!(rival, Err(Error::Conflict(_))), "{rival:?}");
     let claimed = a.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("it was elected");
@@ -83,4 +83,7 @@ async fn who_is_elected_by_others_is_told_once_and_under_an_epoch_of_its_own() {
         assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
     }
     a.renew("ns", "a", claimed.epoch, LONG).await.expect("its own term");
+    assert!(!b.read("ns").await.expect("read").expect("a leads").is_foreign);
+    let tell = a.foreign().expect("namespaces are shared");
+    assert!(tell("gcs-pod-1") && !tell("pod-1"));
 }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::election::Report;
 use convoke_core::error::Invalid;
 use convoke_core::ports::leases::{EPOCH_GAP, Floor, Lease, TTL_MAX};
 use convoke_core::ports::{Clock, Leases};
@@ -22,7 +21,7 @@ use convoke_core::{Epoch, Error, Result};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -44,6 +43,12 @@ const BUSY_PAUSE: Duration = Duration::from_millis(40);
 const PATIENCE_MIN: Duration = Duration::from_secs(2);
 /// Who finds another state where the last was looks once more.
 const TRIES: u32 = 2;
+
+/// Whom a report is of.
+#[derive(Deserialize)]
+struct Reported {
+    member: String,
+}
 
 /// How many requests may still be made.
 #[derive(Clone, Copy)]
@@ -441,7 +446,7 @@ impl Leases for S3Leases {
 
     async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
         let invalid = |error: serde_json::Error| Invalid::new("report", error.to_string());
-        let Report { member, .. } = serde_json::from_str(report).map_err(invalid)?;
+        let Reported { member } = serde_json::from_str(report).map_err(invalid)?;
         let report = RawValue::from_string(report.to_owned()).map_err(invalid)?;
         *self.namespace(namespace)?.report.lock() = Some((member, report));
         Ok(())

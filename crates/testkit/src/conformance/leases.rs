@@ -266,8 +266,10 @@ pub async fn an_epoch_is_above_its_floor(leases: &dyn Leases, _advance: impl Asy
 pub async fn the_last_report_is_kept_where_reports_are_carried(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     assert_eq!(leases.published("ns").await.expect("published"), None);
     elect(leases, "a", LONG).await;
-    for report in [r#"{"n":1}"#, r#"{"n":2}"#] {
+    for report in [r#"{"member":"a","n":1}"#, r#"{"member":"a","n":2}"#] {
         leases.publish("ns", report).await.expect("publish");
+        // Where requests are paid for it is written with this one.
+        leases.enroll("ns", "a", LONG).await.expect("enroll");
         let kept = leases.carries_reports().then(|| report.to_owned());
         assert_eq!(leases.published("ns").await.expect("published"), kept);
     }

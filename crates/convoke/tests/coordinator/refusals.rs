@@ -1,5 +1,7 @@
 //! Bad input is refused by its name, and nothing runs then.
 
+use std::time::Duration;
+
 use convoke::coordinator::{ListenError, Settings};
 use convoke::{Coordinator, CoordinatorBuilder, Error, Unreachable};
 use tokio::net::TcpListener;
@@ -14,8 +16,11 @@ async fn refusal(builder: CoordinatorBuilder) -> Error {
 
 #[tokio::test]
 async fn a_wrong_value_is_refused_by_the_name_of_its_key() {
-    let mut settings = Settings::default();
-    settings.cluster.heartbeat_interval = std::time::Duration::ZERO;
+    let with = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        memory().settings(settings)
+    };
     let role = convoke::coordinator::Role::Read;
     let cases = [
         (memory().store("mysql://db"), "store.url: expected postgres://…"),
@@ -26,7 +31,13 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_key() {
         (memory().http("3000"), "http.bind: expected \"host:port\""),
         (memory().tokens([("a b", role)]), "http.tokens[0].token: expected printable ASCII"),
         (memory().hosts(["a:80"]), "http.hosts[0]: expected a host name without a port"),
-        (memory().settings(settings), "cluster.heartbeat_interval: expected a duration longer than zero"),
+        (with(|it| it.cluster.heartbeat_interval = Duration::ZERO), "cluster.heartbeat_interval: expected a duration"),
+        (
+            with(|it| it.cluster.handoff.ack_timeout = Duration::ZERO),
+            "cluster.handoff_ack_timeout: expected a duration",
+        ),
+        (with(|it| it.cluster.rebalance_ratio = 1.0), "cluster.rebalance_ratio: expected a number above 1, got 1"),
+        (with(|it| it.retry.max_retries = u32::MAX), "retry.max_retries: expected 0 to "),
     ];
     for (builder, expected) in cases {
         let refused = refusal(builder).await;

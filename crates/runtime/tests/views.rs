@@ -9,10 +9,10 @@ use std::time::Duration;
 use common::counting::CountingStore;
 use common::{failed, one, register, report, shared_ports, spec, start_as, worker};
 use convoke_core::jobs::link::{Event, EventKind, WorkerLink};
-use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{JobSpec, Status};
-use convoke_core::ports::store::{Handover, NodeRecord, Reassign};
-use convoke_core::{Error, JobId, NodeId};
+use convoke_core::jobs::wire::{NodeState, WorkerState};
+use convoke_core::jobs::{JobSpec, QueuePatch, Status};
+use convoke_core::ports::store::{Handover, NodeRecord, Reassign, WorkerRecord};
+use convoke_core::{Error, JobId, NodeId, QueueName};
 use convoke_runtime::jobs::{Coordinator, DeadSelection, Ports};
 
 /// Two nodes, the first of which counts what it reads.
@@ -225,6 +225,39 @@ async fn what_a_node_owns_and_what_is_on_its_way_is_shown() {
     let handoffs = first.handoffs().await.expect("handoffs");
     assert_eq!((handoffs.total, handoffs.shown[0].job, &handoffs.shown[0].owner), (1, id, &Some(from)));
     assert_eq!(*first.jobs_of(&NodeId::new("nobody").expect("a name")).await.expect("runs"), []);
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_queue_is_not_deleted_on_the_word_of_a_list_of_workers_that_was_kept() {
+    let (first, store, second, shared) = two().await;
+    let queue = QueueName::new("served").expect("a name");
+    first.configure_queue(&queue, QueuePatch::default()).await.expect("it is created");
+    loop {
+        let before = store.workers.load(Ordering::SeqCst);
+        assert_eq!(first.workers().await.expect("a list"), []);
+        if store.workers.load(Ordering::SeqCst) == before {
+            break;
+        }
+        a_moment().await;
+    }
+    // A worker that this node has not heard of.
+    let now = shared.clock.now();
+    let record = WorkerRecord {
+        worker_id: worker("w"),
+        name: "w".into(),
+        queues: vec![queue.clone()],
+        concurrency: 1,
+        running: 0,
+        state: WorkerState::Active,
+        registered_at: now,
+        last_heartbeat_at: now,
+        via: None,
+    };
+    shared.store.beat_workers(&[record]).await.expect("it is there");
+    let refused = first.delete_queue(&queue).await.expect_err("a worker serves it");
+    assert!(matches!(refused, Error::Conflict(_)), "{refused}");
     first.stop().await;
     second.stop().await;
 }

@@ -280,7 +280,11 @@ impl Coordinator {
 
     /// Deletes a queue without jobs and workers, with its settings. Its next job, worker or setting creates it again.
     pub async fn delete_queue(&self, name: &QueueName) -> Result<()> {
-        let workers = self.queue_view(name).await?.workers;
+        if self.store().queue(name).await?.is_none() {
+            return Err(Error::not_found("queue", name));
+        }
+        // Not as they are shown: that may be a moment old.
+        let workers = self.store().workers().await?.iter().filter(|worker| worker.queues.contains(name)).count();
         if workers > 0 {
             let message = format!("queue {:?} is served by {workers} workers: stop them first", name.as_str());
             return Err(Error::Conflict(message));

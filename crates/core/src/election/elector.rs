@@ -352,7 +352,7 @@ impl Elector {
     /// beats.
     fn attendance(&self) -> impl Iterator<Item = Ask> + use<> {
         let roll_call = self.is_roll_call();
-        let enrols = !(self.is_thrifty() && roll_call) && !self.yields();
+        let enrols = !(self.yields() || (self.is_thrifty() && roll_call));
         enrols.then_some(Ask::Enroll).into_iter().chain(roll_call.then_some(Ask::Roster))
     }
 

@@ -133,8 +133,8 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Everything else that can be set: the sections `cluster`, `channels`, `cache`, `retry`, `worker`, `retention` and
-    /// `election` of the configuration.
+    /// Everything else that can be set: the sections `cluster`, `channels`, `cache`, `retry`, `rate_limit`, `worker`,
+    /// `retention` and `election` of the configuration.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self

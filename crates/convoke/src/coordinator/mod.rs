@@ -42,7 +42,7 @@ use crate::worker::Worker;
 pub use builder::CoordinatorBuilder;
 pub use convoke_http::{Info, ListenError, PublicPaths, Role};
 pub use convoke_runtime::jobs::{
-    CacheSettings, ChannelSettings, ClusterSettings, RetentionSettings, Settings, WorkerSettings,
+    CacheSettings, ChannelSettings, ClusterSettings, RateLimitSettings, RetentionSettings, Settings, WorkerSettings,
 };
 pub use convoke_runtime::shards::ShardsState;
 #[cfg(feature = "zmq")]

@@ -5,10 +5,11 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ports, quick, skewed, spec, until};
+use common::{one, ports, quick, register, report, skewed, spec, until};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{Happening, NodeChange};
+use convoke_core::jobs::link::{Event, EventKind};
 use convoke_core::jobs::wire::{
     self, Dispatch, Handoff, HandoffAck, HandoffReason, StatusKind, StatusMessage, V1, WorkerHeartbeat, WorkerState,
 };
@@ -195,6 +196,26 @@ async fn a_node_that_drains_hands_every_run_over_and_goes_cleanly() {
         worker.say(run, StatusKind::Completed).await;
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
     }
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_ends_at_the_gateway_of_a_node_that_has_handed_it_over_is_recorded_as_that_nodes() {
+    let ports = fleet();
+    let first = join(&ports, "a", settings()).await;
+    register(&first, "w", 1).await;
+    let id = first.enqueue(spec()).await.expect("enqueued").0.id;
+    let (job, execution, _) = one(&first, "w").await;
+    assert_eq!(job, id);
+    owned_by(&first, id, "a").await;
+    let second = join(&ports, "b", settings()).await;
+    assert!(first.hand_over().await, "the run was acknowledged");
+    owned_by(&first, id, "b").await;
+    let ended = Event::new(id, execution, EventKind::Completed);
+    assert_eq!(report(&first, "w", vec![ended]).await, (1, 0));
+    let job = until(&first, id, |job| job.status == Status::Completed).await;
+    assert_eq!(job.owner_node, Some(node("a")), "the node that recorded it");
+    first.stop().await;
     second.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use convoke_core::jobs::deadline;
 use convoke_core::jobs::link::{Event, EventKind, Rejected, RejectedCode, Report, Reported};
 use convoke_core::jobs::run::NewLog;
-use convoke_core::jobs::{Outcome, Progress, RunEnd, RunReport};
+use convoke_core::jobs::{Claim, Outcome, Progress, RunEnd, RunReport};
 use convoke_core::limits::{
     ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, REPORT_EVENTS_MAX, RESULT_BYTES_MAX,
 };
@@ -72,6 +72,10 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
             let fits = apply(report, event, earliest, now);
             take.count += usize::from(fits);
             take.has_more |= !fits;
+        }
+        if report.end.is_some() {
+            // An ended run is not handed over: a node that drains records it as its own, also if another has taken it.
+            report.owner = Some(Claim::Take(node.id.clone()));
         }
     }
     Ok((reports, takes))

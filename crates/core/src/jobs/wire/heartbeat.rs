@@ -17,7 +17,7 @@ pub struct WorkerHeartbeat {
     pub running: u32,
     pub free: u32,
     pub state: WorkerState,
-    /// By the worker's clock; [`unknown_time`] if it does not say.
+    /// By the worker's clock; the Unix epoch if it does not say.
     pub at: Timestamp,
     /// For people.
     #[serde(skip_serializing_if = "Option::is_none")]

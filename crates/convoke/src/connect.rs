@@ -149,7 +149,7 @@ pub struct Addresses<'a> {
     pub bus_prefix: &'a str,
     /// Absent: the store's, or the bus's where the store is memory.
     pub leases: Option<&'a str>,
-    /// What nodes share of what is shown; at `memory:` nothing.
+    /// The cache that nodes share; `memory:` for none.
     pub cache: &'a str,
 }
 

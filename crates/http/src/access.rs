@@ -86,7 +86,7 @@ impl FromStr for PublicPaths {
 /// from its own machine, and to nobody else.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Who may use the paths that are not public.
+    /// The rule for paths that are not public.
     pub access: Access,
     /// The paths that are.
     pub public: PublicPaths,

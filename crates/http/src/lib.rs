@@ -85,11 +85,11 @@ pub struct Shared {
     pub coordinator: Coordinator,
     /// None where it is switched off.
     pub shards: Option<Shards>,
-    /// Who may do what.
+    /// The rules of access.
     pub access: Policy,
-    /// What runs.
+    /// The version and the backends.
     pub info: Info,
-    /// What `/metrics` shows.
+    /// The source of `/metrics`.
     pub metrics: PrometheusHandle,
     /// Set when the server closes: what waits on behalf of a client answers at once.
     pub closing: CancellationToken,

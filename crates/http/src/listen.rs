@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::{Access, Policy, PublicPaths, Role};
 
-/// Who may use the HTTP API.
+/// The rules of access to the HTTP API.
 #[derive(Clone, Default)]
 pub struct AccessOptions {
     /// Tokens and their roles. If there are any, every request but those for probes and documentation carries one.
@@ -110,7 +110,7 @@ pub enum ListenError {
 pub struct GuardedListener {
     /// The port.
     pub listener: TcpListener,
-    /// Who may use it.
+    /// The rules of access.
     pub policy: Policy,
 }
 

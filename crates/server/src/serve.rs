@@ -110,7 +110,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     work(coordinator, args.demo, stop).await
 }
 
-/// What the configuration says of a coordinator. `wants_shards` says whether somebody asked for the address of the shards.
+/// Returns the coordinator that the configuration describes. `wants_shards` is whether the address of the shards was set.
 fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<CoordinatorBuilder, Invalid> {
     let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
     let mut builder = Coordinator::builder()

@@ -34,7 +34,7 @@ pub(super) struct Run<'r> {
     pub(super) was: Status,
     pub(super) state: RunState,
     pub(super) logs: Vec<AppendedLog<'r>>,
-    /// What the last report that was applied asks for. None if none was.
+    /// The write of the last report that was applied. None if none was.
     pub(super) write: Option<Write<'r>>,
     /// The end that was applied.
     end: Option<&'r Outcome>,

@@ -44,7 +44,7 @@ impl RedisCache {
     }
 }
 
-/// What is in a key that holds a short string.
+/// The value of a key that holds a short string.
 fn lookup(held: String, left: Option<i64>) -> Lookup {
     if held.starts_with(OUTDATED) {
         return Lookup::Missing(Ticket(held));
@@ -71,7 +71,7 @@ impl SharedCache for RedisCache {
             Value::Array(parts) => {
                 let Ok([held, left]) = <[Value; 2]>::try_from(parts) else { return Ok(Lookup::Foreign) };
                 let left = number(&left);
-                // What is not text is not ours.
+                // A value that is not text was not written by us.
                 Ok(text(held).map_or(Lookup::Foreign, |held| lookup(held, left)))
             }
             other => Err(senseless(WHAT, &other)),

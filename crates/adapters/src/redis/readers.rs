@@ -24,7 +24,7 @@ fn is_consumer_name(name: &str) -> bool {
     name.rsplit_once(':').is_some_and(|(_, id)| is_ours(id))
 }
 
-/// What the script `readers` answers of one queue.
+/// The result of the script `readers` for one queue.
 pub(super) fn group_readers(answer: Value) -> Option<QueueReaders> {
     let Value::Array(parts) = answer else { return None };
     let mut parts = parts.into_iter();

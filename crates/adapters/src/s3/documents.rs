@@ -149,12 +149,12 @@ pub(super) struct Worker<'a> {
     pub namespace: &'a str,
     #[serde(rename = "_expiresAt")]
     pub expires_at: i64,
-    /// What a leader publishes of itself. s3db.js passes over it.
+    /// The figures that a leader publishes of itself. s3db.js ignores them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<RawValue>>,
 }
 
-/// What a leader published of itself in its file.
+/// The figures that a leader published of itself in its file.
 pub(super) fn report(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Published {

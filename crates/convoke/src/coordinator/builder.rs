@@ -1,4 +1,4 @@
-//! What a coordinator is started with.
+//! The options of a coordinator, and its start.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ pub struct ShardOptions {
     pub bind: String,
     /// Whether [`Coordinator::ready`](super::Coordinator::ready) and `/health` fail if the address cannot be listened on.
     pub required: bool,
-    /// What workers must present. Default: nothing.
+    /// The credentials that workers must present. Default: none.
     pub security: ZmqSecurity,
     /// Timeouts, strategy and limits.
     pub settings: Settings,

@@ -36,7 +36,7 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-/// What a breaker tells of itself. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
+/// The state of a breaker. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerStatus {

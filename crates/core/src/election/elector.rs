@@ -167,7 +167,7 @@ struct Talk {
     /// The lease was won or renewed: whatever else fails can wait for the next beat.
     is_secured: bool,
     failed: bool,
-    /// A question was not answered, be it one on which nothing depends.
+    /// A request had no response, also one on which nothing depends.
     is_cut_short: bool,
 }
 

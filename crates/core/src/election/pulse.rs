@@ -114,7 +114,7 @@ impl Pulse {
         let whole = self.cut_off + duration;
         let is_over = match end {
             Beat::Whole => true,
-            // What was refused at once took no time.
+            // A request that was rejected at once took no time.
             Beat::CutShort => duration < self.interval / 2,
             Beat::Failed => false,
         };

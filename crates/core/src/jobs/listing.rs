@@ -34,7 +34,7 @@ pub enum Path {
     All,
 }
 
-/// What must hold for a path to be followed.
+/// The condition under which a path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     Always,

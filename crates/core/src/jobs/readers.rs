@@ -43,7 +43,7 @@ pub fn reader_name(worker: &WorkerId) -> String {
     format!("{worker} (reader)")
 }
 
-/// What one leader has observed.
+/// The observations of one leader.
 #[derive(Debug)]
 pub struct Readers {
     stale_after: Duration,
@@ -148,7 +148,7 @@ impl Readers {
         self.queues.keys().cloned().collect()
     }
 
-    /// Whoever left so long ago is silent for that long as well.
+    /// A reader that left so long ago is silent for that long as well.
     fn forget_left(&mut self, now: Moment) {
         let stale_after = self.stale_after;
         self.left.retain(|_, at| now - *at < stale_after);
@@ -177,7 +177,7 @@ impl Readers {
             let last_at_most = Moment(answered.0.saturating_sub(reader.idle)) + ROUNDING;
             let is_expected = self.expected.contains(&worker);
             let left = self.left.get(&worker).copied();
-            // One that was not there at the look before has read since.
+            // A reader that was not listed before has read since.
             let after = before.map_or(last_at_most, |before| Moment(before.0.saturating_sub(ROUNDING)));
             let after = left.map_or(after, |left| left.max(after));
             let unknown = Reading { after, last, pending: 0, is_proven: is_expected };

@@ -62,7 +62,7 @@ pub trait Bus: Send + Sync {
     }
 }
 
-/// Who reads a queue as a member of one group.
+/// The readers of a queue in one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueReaders {
     pub readers: Vec<GroupReader>,

@@ -36,7 +36,7 @@ pub trait SharedCache: Send + Sync {
 pub enum Lookup {
     /// The value, and how long it still lives.
     Found { value: String, left: Duration },
-    /// There is none. What is read from the store from now on can be put with this ticket.
+    /// There is none. A value that is read from the store from now on can be put with this ticket.
     Missing(Ticket),
     /// Something that this cache did not write, or that is too large. It is left alone.
     Foreign,

@@ -85,7 +85,7 @@ impl Default for Limits {
     }
 }
 
-/// What is known of the terms before.
+/// The knowledge of earlier terms at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// The first term there ever was, as far as is known.
@@ -266,7 +266,7 @@ impl Coordinator {
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
             member.is_listed = self.roster.as_mut().is_none_or(|roster| roster.add(&key(&name, &worker)));
-            // One that is not listed yet takes part once it is.
+            // A worker that is not listed yet takes part once it is.
             if member.is_listed {
                 service.disturb(now, &terms);
             }
@@ -348,7 +348,7 @@ impl Coordinator {
             return refuse("services", services_max);
         }
         let is_known = service.is_some_and(|service| service.members.contains_key(&report.worker_id));
-        // Those that are awaited have a place: what the store lists is bounded by the same number.
+        // Awaited workers have a place: the store's list is bounded by the same number.
         let is_awaited = || self.awaited.get(&report.service_name).is_some_and(|it| it.contains(&report.worker_id));
         if !is_known && self.workers + self.awaited_count >= workers_max && !is_awaited() {
             return refuse("workers", workers_max);
@@ -430,7 +430,7 @@ impl Coordinator {
         self.awaited_count = 0;
         for (service, workers) in std::mem::take(&mut self.awaited) {
             for worker in workers {
-                // One that did report, but no version of this term, is a member by now.
+                // A worker that did report, but no version of this term, is a member by now.
                 if self.services.get(&service).is_some_and(|it| it.members.contains_key(&worker)) {
                     continue;
                 }

@@ -39,7 +39,7 @@ impl RosterChange {
     }
 }
 
-/// What is known of the store's list, and what it should be.
+/// The store's list as far as it is known, and the list as it should be.
 #[derive(Debug, Default)]
 pub struct Roster {
     rows: BTreeMap<ShardMember, Row>,

@@ -39,7 +39,7 @@ pub struct Ports {
     pub store: Arc<dyn Store>,
     pub bus: Arc<dyn Bus>,
     pub leases: Arc<dyn Leases>,
-    /// What nodes share of what is shown. None: each node keeps its own.
+    /// The cache that nodes share. None: each node keeps its own.
     pub cache: Option<Arc<dyn SharedCache>>,
     pub clock: Arc<dyn Clock>,
 }

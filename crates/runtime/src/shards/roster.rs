@@ -45,7 +45,7 @@ impl<'a> RosterWriter<'a> {
         }
     }
 
-    /// Waits until the store has confirmed what is being written; for ever if nothing is. Cancel safe.
+    /// Waits until the store has confirmed the present write; never completes if there is none. Cancel safe.
     pub async fn written(&mut self) -> RosterChange {
         let written = match &mut self.writing {
             Some(writing) => writing.await,

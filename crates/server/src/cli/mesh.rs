@@ -48,7 +48,7 @@ pub struct MeshArgs {
     /// Address of the mesh's Redis: redis://…, rediss://… or redis+sentinel://…
     #[arg(long, global = true, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
-    /// What all names in Redis begin with, the leader's lock included [default: the name in package.json, else app]
+    /// Prefix of all names in Redis, the leader's lock included [default: the name in package.json, else app]
     #[arg(long, global = true, value_name = "PREFIX")]
     prefix: Option<String>,
     #[command(subcommand)]

@@ -232,7 +232,7 @@ pub struct Token {
 }
 
 impl Http {
-    /// Who may use the HTTP API.
+    /// The rules of access to the HTTP API.
     pub fn access(&self) -> Result<AccessOptions, Invalid> {
         let public = self.public.parse().map_err(|message| Invalid::new("http.public", message))?;
         let tokens = self.tokens.iter().map(|entry| (entry.token.clone(), entry.role)).collect();

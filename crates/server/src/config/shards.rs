@@ -16,7 +16,7 @@ impl Shards {
         Some(self.bind.as_str()).filter(|bind| *bind != OFF)
     }
 
-    /// What a shard coordinator is started with; `None` if there is none. Wrong keys are rejected also then.
+    /// Returns the options of the shard coordinator; `None` if it is off. Wrong keys are rejected also then.
     pub fn options(&self) -> Result<Option<ShardOptions>, Invalid> {
         let bind = self.listens().map_or(Shards::default().bind, str::to_owned);
         let mut options = ShardOptions { security: self.security()?, ..ShardOptions::new(bind) };

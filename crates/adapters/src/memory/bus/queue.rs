@@ -176,7 +176,7 @@ impl Queue {
         }
     }
 
-    /// Drops all but the last so many entries, for everybody.
+    /// Drops all entries but the last of this number, for every group.
     pub(super) fn keep_last(&mut self, kept: usize) {
         let end = self.first + self.slots.len().saturating_sub(kept) as u64;
         for seq in self.first..end {

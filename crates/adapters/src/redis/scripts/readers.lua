@@ -1,4 +1,4 @@
--- Who reads queues as a member of a group. Members that have nothing pending and did not read for long are left out; those
+-- Lists the members of a group that read queues. Members that have nothing pending and did not read for long are left out; those
 -- that did not for longer still are removed from the group.
 -- KEYS: the queues. ARGV: the group, after how long (ms) a member is left out and after how long it is removed, and how many
 -- are returned of a queue.

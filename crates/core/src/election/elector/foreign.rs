@@ -25,7 +25,7 @@ const BELIEF_BEATS: u32 = 2;
 /// How many heartbeats a lease of theirs has, by the defaults of both systems.
 const LEASE_BEATS: u32 = 3;
 
-/// What is known of foreign members.
+/// The observations of foreign members.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// Tells a foreign member by its id. None if no other system can share the namespace.

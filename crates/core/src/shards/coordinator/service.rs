@@ -197,7 +197,7 @@ impl Service {
     /// Tells a worker what it has and what it is still asked for; or, where it waits, with the next rebalance.
     pub fn answer(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
         let Some(member) = self.members.get_mut(worker) else { return };
-        // One that is not listed must not be sent shards, be they its own: a successor would not wait for it.
+        // A worker that is not listed must not be sent shards, not even its own: a successor would not wait for it.
         if waits || (!member.is_listed && !member.granted.is_empty()) {
             member.owed = Some(beat);
             return;

@@ -52,7 +52,7 @@ struct Outdated {
     all_until: Option<Instant>,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 pub enum Found<T> {
     Value(T, Duration),
     /// The store must be read; with a permit, what is read can be shared.

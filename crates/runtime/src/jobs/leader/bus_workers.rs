@@ -50,7 +50,7 @@ pub struct BusWorkers {
 #[derive(Default)]
 struct Heard {
     workers: HashMap<WorkerId, Known>,
-    /// Those that the store knew when the term began.
+    /// The workers that the store knew when the term began.
     registered: HashMap<WorkerId, Registered>,
     /// When anything was heard last, and since when hearing has not failed.
     last: Option<Instant>,

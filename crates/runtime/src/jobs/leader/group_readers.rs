@@ -24,7 +24,7 @@ use crate::jobs::node::{Node, WORKERS};
 /// However often somebody asks for a look.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// What the leader knows of readers. Of no use on a node that does not lead.
+/// The leader's knowledge of readers. Unused on a node that does not lead.
 pub struct GroupReaders {
     rules: Mutex<Readers>,
     stale_after: Duration,
@@ -69,7 +69,7 @@ impl GroupReaders {
     pub fn probe(&self, queue: &QueueName) -> bool {
         let probes = self.rules.lock().probe(queue, self.now());
         if probes {
-            // Whoever takes it is to be seen soon.
+            // The worker that takes it should be noticed soon.
             self.wanted.notify_one();
         }
         probes

@@ -139,7 +139,7 @@ async fn until_end(
     command.ended().await
 }
 
-/// What a command wrote to standard output.
+/// The standard output of a command.
 #[derive(Default)]
 struct Reply {
     bytes: Vec<u8>,

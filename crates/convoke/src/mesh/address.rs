@@ -3,7 +3,7 @@
 //! The environment says both as the existing system reads it: `MESH_REDIS_HOST`, `_PORT`, `_PREFIX`, `_SENTINEL_HOST`,
 //! `_SENTINEL_PORT` and `_SENTINEL_NAME`, each falling back to the same with `REDIS_` in place of `MESH_REDIS_`; where that
 //! gives a Sentinel, it is asked, whatever hosts are named besides. The leader's lock has a prefix of its own,
-//! `MUTEX_REDIS_PREFIX`, which falls back to `REDIS_PREFIX`. A variable that is empty is none.
+//! `MUTEX_REDIS_PREFIX`, which falls back to `REDIS_PREFIX`. An empty variable counts as unset.
 //!
 //! Without these variables both prefixes are the `name` in the `package.json` of the working directory, if there is one, as in
 //! the existing system. Without a name the mesh's prefix is `app`, and the lock's is the mesh's.

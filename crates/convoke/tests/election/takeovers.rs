@@ -32,7 +32,7 @@ struct Present {
     theirs: BTreeMap<String, (S3Worker, SimClient)>,
 }
 
-/// What the referee saw.
+/// The observations of the referee.
 #[derive(Default)]
 struct Record {
     /// Epochs in which ours acted, each with who did.
@@ -107,7 +107,7 @@ impl Field {
         self.present.lock().theirs.clear();
     }
 
-    /// One of ours ends: by its farewell, or so that nobody hears of it.
+    /// Ends a member of ours: cleanly, or as by a crash.
     async fn end_ours(&mut self, id: &str, is_crash: bool) {
         let (elector, client) = self.present.lock().ours.remove(id).expect("it runs");
         if is_crash {

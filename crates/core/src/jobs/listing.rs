@@ -1,4 +1,4 @@
-//! How a page of a list of jobs is found, for every store that has indexes.
+//! Finds the jobs of a page of a list, in all stores that have indexes.
 //!
 //! A list is in the order of storing, the newest first. A store follows the first of the [`paths`] whose condition holds. No
 //! path reads more than about [`ROWS_READ_MAX`] rows, however many jobs there are: a page that is not full by then ends

@@ -1,4 +1,4 @@
-//! The rules of a run: what a report changes, for every store.
+//! The rules of a run: what a report changes, in all stores.
 //!
 //! A store reads the present run of a job as a [`RunState`], applies reports to it in order and writes the result: the state
 //! itself while the run is in flight, [`Write::Final`] or [`Write::Again`] when it ended. A report of any other run is

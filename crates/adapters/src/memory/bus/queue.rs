@@ -176,7 +176,7 @@ impl Queue {
         }
     }
 
-    /// Drops all entries but the last of this number, for every group.
+    /// Drops all entries but the last of this number, in all groups.
     pub(super) fn keep_last(&mut self, kept: usize) {
         let end = self.first + self.slots.len().saturating_sub(kept) as u64;
         for seq in self.first..end {

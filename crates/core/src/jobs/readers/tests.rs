@@ -93,7 +93,7 @@ fn a_silent_reader_is_busy_with_what_it_has_and_gone_without() {
     let busy = state(&readers, 32_000, false);
     assert_eq!((busy.state, busy.free), (WorkerState::Draining, 0));
     assert_eq!(readers.queues_held(at(32_000)), HashSet::from([queue("a")]));
-    assert_eq!(readers.queues_held(at(302_000)), HashSet::new(), "nor does it hold them for ever");
+    assert_eq!(readers.queues_held(at(302_000)), HashSet::new(), "nor does it hold them without end");
     look(&mut readers, &queue("a"), Some(&seen(&[reader("r", 31_000, 0)], false)), at(33_000));
     assert_eq!(state(&readers, 33_000, true).state, WorkerState::Draining, "the store has runs of it");
     assert_eq!(state(&readers, 33_000, false).state, WorkerState::Gone);

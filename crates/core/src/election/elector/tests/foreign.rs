@@ -11,7 +11,7 @@ fn shared(desk: &Desk, me: &str, yield_to_foreign: bool) -> Elector {
     Elector::new(me, settings, None, desk.time(), desk.now).sharing_with(Some(is_foreign))
 }
 
-/// One of them is on the roster, for ever.
+/// Puts a foreign member on the roster. It does not expire.
 fn join(desk: &mut Desk, id: &str) {
     desk.roster.insert(id.into(), desk.now + SECOND * 1_000_000);
 }

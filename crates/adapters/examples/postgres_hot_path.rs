@@ -21,7 +21,7 @@ type Outcomes<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn new_job() -> NewJob {
     let mut spec = JobSpec::new(JobType::new("bench").expect("a name"));
-    spec.args = Some(Json::of(&"x".repeat(98)).expect("JSON"));
+    spec.template.args = Some(Json::of(&"x".repeat(98)).expect("JSON"));
     spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &JobDefaults::default()).expect("valid")
 }
 

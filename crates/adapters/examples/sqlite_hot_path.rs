@@ -22,7 +22,7 @@ type Outcomes<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn new_job() -> NewJob {
     let mut spec = JobSpec::new(JobType::new("bench").expect("a name"));
-    spec.args = Some(Json::of(&"x".repeat(98)).expect("JSON"));
+    spec.template.args = Some(Json::of(&"x".repeat(98)).expect("JSON"));
     spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &JobDefaults::default()).expect("valid")
 }
 
@@ -92,7 +92,7 @@ fn bare_rate(path: &Path) -> Outcomes<f64> {
         db.execute_batch("begin immediate")?;
         let mut insert = db.prepare_cached("insert into bare (id, due_at, args) values (?1, ?2, ?3)")?;
         for job in chunk {
-            insert.execute((job.id.0.as_bytes(), job.created_at.as_microsecond(), job.args.as_str()))?;
+            insert.execute((job.id.0.as_bytes(), job.created_at.as_microsecond(), job.definition.args.as_str()))?;
         }
         db.execute_batch("commit")?;
     }

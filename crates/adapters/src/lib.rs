@@ -12,5 +12,8 @@ pub mod redis;
 pub mod s3;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[allow(dead_code, unused_macros, unused_imports, reason = "the stores move to it one by one")]
+mod statement;
 #[cfg(feature = "zmq")]
 pub mod zmq;

@@ -49,7 +49,7 @@ impl Cluster {
 
     /// A job that `n1` dispatched and that runs, owned by `n1`.
     async fn running(&self) -> Dispatch {
-        let spec = JobSpec { queue: Some(queue()), ..JobSpec::new(JobType::new("t").expect("a name")) };
+        let spec = JobSpec::new(JobType::new("t").expect("a name")).with(|job| job.queue = Some(queue()));
         let job = spec.into_job(JobId(Uuid::now_v7()), now(), &JobDefaults::default()).expect("a job");
         self.n2.insert(vec![job]).await.expect("insert");
         let windows = vec![Window { queue: queue(), limit: 1, metered: None }];

@@ -82,15 +82,27 @@ async fn everything_that_can_be_said_of_a_job_is_kept() {
     .expect("enqueued");
     let job = store.get(&[id]).await.expect("get").remove(0).expect("there");
     assert_eq!(job.id.to_string(), "0198c0de-0000-7000-8000-0000000000ff");
-    assert_eq!((job.job_type.as_str(), job.queue.as_str(), job.priority), ("email.send", "email", Priority::Critical));
-    assert_eq!(job.args.to::<serde_json::Value>().expect("JSON"), serde_json::json!({"to": "ä@b.c", "n": 1}));
-    assert_eq!((job.status, job.max_retries, job.timeout), (Status::Scheduled, 7, Some(Duration::from_secs(30))));
-    assert_eq!((job.correlation_id.as_deref(), job.unique_key.as_deref()), (Some("c"), Some("k")));
+    assert_eq!(
+        (job.definition.job_type.as_str(), job.definition.queue.as_str(), job.definition.priority),
+        ("email.send", "email", Priority::Critical)
+    );
+    assert_eq!(
+        job.definition.args.to::<serde_json::Value>().expect("JSON"),
+        serde_json::json!({"to": "ä@b.c", "n": 1})
+    );
+    assert_eq!(
+        (job.status, job.definition.max_retries, job.definition.timeout),
+        (Status::Scheduled, 7, Some(Duration::from_secs(30)))
+    );
+    assert_eq!(
+        (job.definition.correlation_id.as_deref(), job.definition.unique_key.as_deref()),
+        (Some("c"), Some("k"))
+    );
     assert_eq!(job.scheduled_at, Some(job.created_at + Duration::from_secs(3_600)));
-    assert_eq!(job.retry_policy, Default::default());
+    assert_eq!(job.definition.retry_policy, Default::default());
     let plain = enqueue(&application, "'t', args => null, run_at => now() - interval '1 day'").await.expect("enqueued");
     let job = store.get(&[plain]).await.expect("get").remove(0).expect("there");
-    assert_eq!((job.args.as_str(), job.status, job.scheduled_at), ("null", Status::Pending, None));
+    assert_eq!((job.definition.args.as_str(), job.status, job.scheduled_at), ("null", Status::Pending, None));
     assert_eq!(plain.0.get_version_num(), 7, "an id that sorts by its time");
     let made = plain.0.get_timestamp().expect("of version 7").to_unix().0;
     assert!(Timestamp::now().as_second().abs_diff(made as i64) < 3_600, "{plain}");
@@ -103,8 +115,8 @@ async fn a_unique_key_and_an_id_name_the_first_job() {
     assert_eq!(enqueue(&application, "'t', unique_key => 'k'").await.expect("named"), first);
     let again = format!("'other', id => '{first}'");
     assert_eq!(enqueue(&application, &again).await.expect("named"), first);
-    let keyed = JobSpec { unique_key: Some("k".into()), ..spec("t") };
-    let fresh = JobSpec { unique_key: Some("fresh".into()), ..spec("t") };
+    let keyed = spec("t").with(|job| job.unique_key = Some("k".into()));
+    let fresh = spec("t").with(|job| job.unique_key = Some("fresh".into()));
     let transaction = application.transaction().await.expect("begins");
     let answers = enqueue_in(&transaction, &[keyed, fresh.clone(), fresh]).await.expect("enqueued");
     transaction.commit().await.expect("commits");
@@ -122,7 +134,7 @@ async fn no_job_is_mistaken_for_the_holder_of_a_free_key() {
     for id in [Uuid::nil(), Uuid::max()] {
         store.insert(vec![NewJob { id: JobId(id), ..stage::job(1) }]).await.expect("insert");
     }
-    let keyed = |n: u64, key: &str| NewJob { unique_key: Some(key.into()), ..stage::job(n) };
+    let keyed = |n: u64, key: &str| stage::job(n).with(|job| job.unique_key = Some(key.into()));
     let answers = store.insert(vec![keyed(2, "a"), keyed(3, "b")]).await.expect("insert");
     assert!(answers.iter().all(|answer| answer.created), "{answers:?}");
     let made = enqueue(&application, "'t', unique_key => 'c'").await.expect("enqueued");
@@ -134,7 +146,7 @@ async fn a_job_that_is_there_already_leaves_no_row_for_the_key_it_did_not_take()
     const KEYS: &str = "select key from convoke_unique_keys";
     let (store, application, _) = fresh().await;
     store.insert(vec![stage::job(1)]).await.expect("insert");
-    let again = NewJob { unique_key: Some("other".into()), ..stage::job(1) };
+    let again = stage::job(1).with(|job| job.unique_key = Some("other".into()));
     assert!(!store.insert(vec![again]).await.expect("insert")[0].created);
     let call = format!("'t', unique_key => 'another', id => '{}'", stage::job_id(1));
     assert_eq!(enqueue(&application, &call).await.expect("named"), stage::job_id(1));
@@ -145,7 +157,7 @@ async fn a_job_that_is_there_already_leaves_no_row_for_the_key_it_did_not_take()
     store.expire(fence, cutoffs, 100).await.expect("expire");
     assert!(application.query(KEYS, &[]).await.expect("keys").is_empty());
     // A key that nobody took can be taken.
-    let other = NewJob { unique_key: Some("other".into()), ..stage::job(2) };
+    let other = stage::job(2).with(|job| job.unique_key = Some("other".into()));
     assert!(store.insert(vec![other]).await.expect("insert")[0].created);
 }
 
@@ -187,13 +199,13 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
     enqueue(&open, "'t', queue => 'q', unique_key => 'mine'").await.expect("enqueued");
     for n in 2..5 {
         store.insert(vec![stage::job(n)]).await.expect("insert");
-        let keyed = NewJob { unique_key: Some(n.to_string()), ..stage::job(n + 100) };
+        let keyed = stage::job(n + 100).with(|job| job.unique_key = Some(n.to_string()));
         store.insert(vec![keyed]).await.expect("insert");
     }
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
     // Who wants the same key cannot be told yet whether it is taken; those beside it are not kept waiting by it.
-    let keyed = |n: u64, key: &str| NewJob { unique_key: Some(key.into()), ..stage::job(n) };
+    let keyed = |n: u64, key: &str| stage::job(n).with(|job| job.unique_key = Some(key.into()));
     let (waits, passes) =
         tokio::join!(store.insert(vec![keyed(200, "mine")]), store.insert(vec![keyed(201, "another")]));
     assert!(matches!(waits, Err(Error::Unavailable { .. })), "{waits:?}");
@@ -205,7 +217,7 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
 }
 
 fn keyed(key: String) -> NewJob {
-    NewJob { id: JobId(Uuid::now_v7()), unique_key: Some(key), ..stage::job(1) }
+    NewJob { id: JobId(Uuid::now_v7()), ..stage::job(1).with(|job| job.unique_key = Some(key)) }
 }
 
 /// What is to be expected of each of the calls that are made at once.
@@ -224,7 +236,10 @@ async fn a_key_that_an_open_transaction_holds_fails_alone_and_delays_no_other_ca
     enqueue(&open, "'t', queue => 'q', unique_key => 'mine'").await.expect("enqueued");
     enqueue(&open, "'t', queue => 'opened-there'").await.expect("enqueued");
     enqueue(&open, "'t', queue => 'q', id => '0198c0de-0000-7000-8000-0000000000ff'").await.expect("enqueued");
-    let plain = |queue: String| NewJob { id: JobId(Uuid::now_v7()), queue: stage::queue(&queue), ..stage::job(1) };
+    let plain = |queue: String| NewJob {
+        id: JobId(Uuid::now_v7()),
+        ..stage::job(1).with(|job| job.queue = stage::queue(&queue))
+    };
     let taken = JobId("0198c0de-0000-7000-8000-0000000000ff".parse().expect("an id"));
     let mut calls: Vec<(Fate, Vec<NewJob>)> = Vec::new();
     for n in 0..30 {
@@ -270,7 +285,7 @@ async fn a_schedule_whose_new_queue_is_locked_keeps_no_other_from_firing() {
         ticks.push(Tick {
             schedule: schedule_name(name),
             expected: stage::at(10),
-            jobs: vec![NewJob { queue: stage::queue(name), ..tick_job(name, n, 10) }],
+            jobs: vec![tick_job(name, n, 10).with(|job| job.queue = stage::queue(name))],
             skip_overlap: false,
             next_run_at: Some(stage::at(20)),
         });
@@ -326,7 +341,7 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
         let refused = enqueue_in(&application, &[JobSpec { id: Some(JobId(id)), ..spec("t") }]).await.expect_err("id");
         assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "jobs[0].id"), "{refused}");
     }
-    let nul = JobSpec { correlation_id: Some("\0".into()), ..spec("t") };
+    let nul = spec("t").with(|job| job.correlation_id = Some("\0".into()));
     assert!(matches!(enqueue_in(&application, &[nul]).await, Err(Error::Invalid(_))));
     assert!(enqueue_in(&application, &[]).await.expect("nothing").is_empty());
     assert_eq!(store.list(JobQuery { limit: 9, ..JobQuery::default() }).await.expect("list").jobs.len(), 1);
@@ -341,7 +356,7 @@ async fn a_queue_too_many_is_refused_here_too() {
     enqueue(&application, "'t', queue => '1'").await.expect("one that is there");
     let refused = enqueue(&application, "'t', queue => 'one-more'").await.expect_err("too many");
     assert!(refused.as_db_error().expect("said by the server").message().contains("10000 queues"), "{refused}");
-    let other = JobSpec { queue: Some(stage::queue("one-more")), ..spec("t") };
+    let other = spec("t").with(|job| job.queue = Some(stage::queue("one-more")));
     let refused = enqueue_in(&application, &[other]).await.expect_err("too many");
     assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "queue"), "{refused}");
     assert!(store.queue(&stage::queue("one-more")).await.expect("queue").is_none());

@@ -29,10 +29,9 @@ fn keyed(age: Duration, reserved: Duration) -> NewJob {
     let created_at = Timestamp::now() - age;
     NewJob {
         id: JobId(Uuid::now_v7()),
-        unique_key: Some("k".into()),
         unique_until: Some(created_at + reserved),
         created_at,
-        ..stage::job(1)
+        ..stage::job(1).with(|job| job.unique_key = Some("k".into()))
     }
 }
 

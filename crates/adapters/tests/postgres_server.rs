@@ -30,7 +30,7 @@ async fn client(url: &str) -> tokio_postgres::Client {
 
 fn new_job(queue: &str) -> NewJob {
     let now = Timestamp::now();
-    NewJob { id: JobId(Uuid::now_v7()), queue: stage::queue(queue), created_at: now, ..stage::job(1) }
+    NewJob { id: JobId(Uuid::now_v7()), created_at: now, ..stage::job(1).with(|job| job.queue = stage::queue(queue)) }
 }
 
 fn order(queue: &str, limit: usize) -> DispatchOrder {
@@ -233,7 +233,7 @@ async fn end_all(store: &PostgresStore, runs: &[Dispatch]) {
         if run.execution_id.0.as_u128() % 10 == 0 {
             reports.push(RunReport { started_at: Some(now), ..RunReport::of(run.job_id, run.execution_id) });
         }
-        let fails = run.max_retries == 0;
+        let fails = run.input.max_retries == 0;
         let outcome = if fails { stage::failed_for_good("x") } else { stage::completed() };
         reports.push(RunReport::of(run.job_id, run.execution_id).ended(now, outcome, 0.0));
     }
@@ -256,7 +256,7 @@ async fn dispatch_all(
                 assert!(given.insert(run.job_id), "{} was dispatched twice", run.job_id);
                 // How it is to end, for whoever ends it.
                 count += 1;
-                run.max_retries = u32::from(!count.is_multiple_of(4));
+                run.input.max_retries = u32::from(!count.is_multiple_of(4));
             }
             if !taken.is_empty() {
                 runs.send(taken).await.expect("somebody ends them");
@@ -302,7 +302,7 @@ async fn a_call_that_is_refused_does_not_fail_those_that_waited_with_it() {
         .await
         .expect("altered");
     let calls = (0..32).map(|n| {
-        let (store, job) = (store.clone(), NewJob { correlation_id: Some(n.to_string()), ..new_job("q") });
+        let (store, job) = (store.clone(), new_job("q").with(|job| job.correlation_id = Some(n.to_string())));
         tokio::spawn(async move { store.insert(vec![job]).await })
     });
     let calls: Vec<_> = calls.collect();
@@ -319,15 +319,15 @@ async fn texts_that_the_server_cannot_keep_are_refused_or_mended() {
     let store = connect(&url).await;
     let fence = store.seal(Epoch(1)).await.expect("seal");
     for job in [
-        NewJob { correlation_id: Some("a\0b".into()), ..new_job("q") },
-        NewJob { unique_key: Some("a\0b".into()), ..new_job("q") },
+        new_job("q").with(|job| job.correlation_id = Some("a\0b".into())),
+        new_job("q").with(|job| job.unique_key = Some("a\0b".into())),
     ] {
         stage::assert_invalid(store.insert(vec![job]).await);
     }
     let nobody = JobQuery { correlation_id: Some("\0".into()), limit: 9, ..JobQuery::default() };
     assert!(store.list(nobody).await.expect("list").jobs.is_empty());
     stage::assert_invalid(store.leases().enroll("n\0", "m", std::time::Duration::from_secs(9)).await);
-    let last = NewJob { max_retries: 0, ..new_job("q") };
+    let last = new_job("q").with(|job| job.max_retries = 0);
     store.insert(vec![last]).await.expect("insert");
     let run = store.dispatch(fence, order("q", 1)).await.expect("dispatch").runs.remove(0);
     let failed = || {

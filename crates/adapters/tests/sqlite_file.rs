@@ -26,7 +26,7 @@ fn new_job() -> NewJob {
 }
 
 fn job_with_args(bytes: usize) -> NewJob {
-    NewJob { args: Json::of(&"x".repeat(bytes)).expect("JSON"), ..new_job() }
+    new_job().with(|job| job.args = Json::of(&"x".repeat(bytes)).expect("JSON"))
 }
 
 fn order(limit: usize) -> DispatchOrder {
@@ -235,7 +235,7 @@ async fn one_verb_that_the_database_fails_does_not_fail_its_neighbours() {
     let mut bad = Vec::new();
     for job in good {
         waiting.push(insert(job));
-        bad.push(insert(NewJob { correlation_id: Some("bad".into()), ..new_job() }));
+        bad.push(insert(new_job().with(|job| job.correlation_id = Some("bad".into()))));
     }
     for answer in waiting {
         answer.await.expect("no panic").expect("inserted");

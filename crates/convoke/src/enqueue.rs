@@ -36,13 +36,13 @@ macro_rules! options {
         /// `default` where none is named.
         pub fn queue(self, queue: impl AsRef<str>) -> Self {
             match QueueName::new(queue) {
-                Ok(queue) => self.each(|spec| spec.queue = Some(queue.clone())),
+                Ok(queue) => self.each(|spec| spec.template.queue = Some(queue.clone())),
                 Err(invalid) => self.fail(invalid.into()),
             }
         }
 
         pub fn priority(self, priority: Priority) -> Self {
-            self.each(|spec| spec.priority = Some(priority))
+            self.each(|spec| spec.template.priority = Some(priority))
         }
 
         /// Not before this has passed.
@@ -57,22 +57,22 @@ macro_rules! options {
 
         /// How many attempts may follow the first.
         pub fn max_retries(self, retries: u32) -> Self {
-            self.each(|spec| spec.max_retries = Some(retries))
+            self.each(|spec| spec.template.max_retries = Some(retries))
         }
 
         pub fn retry_policy(self, policy: RetryPolicy) -> Self {
-            self.each(|spec| spec.retry_policy = Some(policy))
+            self.each(|spec| spec.template.retry_policy = Some(policy))
         }
 
         /// How long one attempt may take.
         pub fn timeout(self, timeout: Duration) -> Self {
-            self.each(|spec| spec.timeout = Some(timeout))
+            self.each(|spec| spec.template.timeout = Some(timeout))
         }
 
         /// Shown with the job, and a filter of lists.
         pub fn correlation_id(self, id: impl Into<String>) -> Self {
             let id = id.into();
-            self.each(|spec| spec.correlation_id = Some(id.clone()))
+            self.each(|spec| spec.template.correlation_id = Some(id.clone()))
         }
     };
 }
@@ -87,12 +87,12 @@ impl<O> Enqueue<O> {
     /// While a job with this key is live, no second is made: the handle is then of the first.
     pub fn unique_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
-        self.each(|spec| spec.unique_key = Some(key.clone()))
+        self.each(|spec| spec.template.unique_key = Some(key.clone()))
     }
 
     /// Keeps the unique key taken for so long, even when the job ends sooner.
     pub fn unique_for(self, duration: Duration) -> Self {
-        self.each(|spec| spec.unique_for = Some(duration))
+        self.each(|spec| spec.template.unique_for = Some(duration))
     }
 
     fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
@@ -127,7 +127,7 @@ impl<O> EnqueueAll<O> {
 
 fn spec(job_type: &str, args: &impl Serialize) -> Result<JobSpec> {
     let args = Json::of(args).map_err(|source| Error::Json { what: "the arguments cannot be written", source })?;
-    Ok(JobSpec { args: Some(args), ..JobSpec::new(JobType::new(job_type)?) })
+    Ok(JobSpec::new(JobType::new(job_type)?).with(|job| job.args = Some(args)))
 }
 
 type Sending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

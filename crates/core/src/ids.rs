@@ -132,6 +132,22 @@ name_id!(
     ServiceName, "serviceName"
 );
 
+impl JobType {
+    /// A value for a field that is about to be read.
+    pub(crate) fn unread() -> Self {
+        JobType(Arc::default())
+    }
+}
+
+/// The queue of jobs that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+impl Default for QueueName {
+    fn default() -> Self {
+        QueueName(DEFAULT_QUEUE.into())
+    }
+}
+
 /// Whether a text from outside may be a name: 1 to 255 bytes, no control characters.
 pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {

@@ -9,6 +9,7 @@ mod byte_budget;
 pub mod duration;
 pub mod election;
 pub mod error;
+mod flat;
 pub mod ids;
 pub mod instant;
 pub mod jobs;

@@ -52,13 +52,13 @@ impl From<Job> for DeadLetter {
     fn from(job: Job) -> Self {
         DeadLetter {
             job_id: job.id,
-            job_type: job.job_type,
-            queue: job.queue,
+            job_type: job.definition.job_type,
+            queue: job.definition.queue,
             status: job.status,
             error: job.error,
             attempts: job.attempt,
             failed_at: job.completed_at,
-            args: job.args,
+            args: job.definition.args,
         }
     }
 }

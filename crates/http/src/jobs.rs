@@ -258,5 +258,5 @@ async fn retry(State(state): State<AppState>, Segment(id): Segment<JobId>, _: No
 
 pub fn job_answer(status: StatusCode, job: &Job) -> Response {
     let result_bytes = job.result.as_ref().map_or(0, |result| result.as_str().len());
-    body::json(status, job, 1024 + job.args.as_str().len() + result_bytes)
+    body::json(status, job, 1024 + job.definition.args.as_str().len() + result_bytes)
 }

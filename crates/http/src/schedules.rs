@@ -66,7 +66,7 @@ async fn put(
     let warnings = spec.warnings();
     let (schedule, created) = state.coordinator.put_schedule(name, spec).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let size = 512 + schedule.args.as_str().len();
+    let size = 512 + schedule.template.args_bytes();
     Ok(body::json(status, &PutSchedule { schedule, warnings }, size))
 }
 

@@ -179,9 +179,9 @@ mod tests {
         let text = r#"{"type":"t","priority":"high","args":{"a":[1,{"b":2.0}]},"timeout":"1s","maxRetries":2,
             "retryPolicy":{"initialDelay":"1s","multiplier":3}}"#;
         let spec: JobSpec = read(text).expect("a job");
-        assert_eq!(spec.priority, Some(Priority::High));
-        assert_eq!(spec.args.expect("arguments").as_str(), r#"{"a":[1,{"b":2.0}]}"#, "carried as it was sent");
-        let policy = spec.retry_policy.expect("a policy");
+        assert_eq!(spec.template.priority, Some(Priority::High));
+        assert_eq!(spec.template.args.expect("arguments").as_str(), r#"{"a":[1,{"b":2.0}]}"#, "carried as it was sent");
+        let policy = spec.template.retry_policy.expect("a policy");
         assert_eq!((policy.multiplier, policy.initial_delay.as_secs()), (3.0, 1));
     }
 

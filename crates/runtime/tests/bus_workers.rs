@@ -117,7 +117,7 @@ async fn a_worker_over_the_bus_runs_jobs_with_logs_and_progress_and_is_in_the_re
     let shown = coordinator.workers().await.expect("workers").remove(0);
     assert_eq!((shown.concurrency, shown.via, shown.queues), (4, None, vec![queue("default"), queue("other")]));
     for name in ["default", "other"] {
-        let spec = JobSpec { queue: Some(queue(name)), ..spec("test") };
+        let spec = spec("test").with(|job| job.queue = Some(queue(name)));
         let (job, _) = coordinator.enqueue(spec).await.expect("enqueued");
         let job = ended(&coordinator, job.id).await;
         assert_eq!((job.status, job.attempt, job.worker_id), (Status::Completed, 1, Some(id("w"))));
@@ -147,7 +147,7 @@ async fn a_job_that_fails_over_the_bus_is_retried_until_it_is_a_dead_letter() {
     let mut handlers = Handlers::default();
     handler("test", &mut handlers, |cx| async move { Err(Failure::new(format!("attempt {}", cx.attempt()))) });
     let worker = Running::start(&ports, &settings, "w", handlers);
-    let spec = JobSpec { max_retries: Some(2), ..spec("test") };
+    let spec = spec("test").with(|job| job.max_retries = Some(2));
     let (job, _) = coordinator.enqueue(spec).await.expect("enqueued");
     let job = ended(&coordinator, job.id).await;
     assert_eq!((job.status, job.attempt, job.error.as_deref()), (Status::Failed, 3, Some("attempt 3")));
@@ -305,7 +305,7 @@ async fn the_runs_of_a_worker_that_dies_are_lost_and_run_again() {
 async fn a_job_that_kills_its_workers_before_a_word_does_not_kill_for_ever() {
     let (ports, settings) = (ports(), quick());
     let coordinator = start(&ports, settings.clone()).await;
-    let spec = JobSpec { max_retries: Some(1), ..spec("test") };
+    let spec = spec("test").with(|job| job.max_retries = Some(1));
     let (job, _) = coordinator.enqueue(spec).await.expect("enqueued");
     let mut killed = 0;
     while coordinator.job(job.id, None).await.expect("there").status.is_live() {
@@ -466,7 +466,7 @@ async fn a_job_with_the_nil_or_the_max_id_is_rejected_on_the_bus() {
 async fn by_the_bus_a_client_can_only_enqueue_what_makes_sense() {
     let ports = ports();
     let client = BusClient::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone());
-    let senseless = JobSpec { unique_for: Some(Duration::from_secs(1)), ..spec("test") };
+    let senseless = spec("test").with(|job| job.unique_for = Some(Duration::from_secs(1)));
     let error = client.enqueue(vec![spec("test"), senseless]).await.expect_err("refused").to_string();
     assert!(error.starts_with("jobs[1].uniqueFor: "), "{error}");
     assert_eq!(ports.bus.backlog("convoke.job.enqueue", "any").await.expect("a count"), 0, "all or nothing");

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{failed, one, ports, quick, register, report, spec, until};
+use convoke_core::jobs::Job;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{Event, EventKind};
-use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Store, Subscription};
 use convoke_core::{Epoch, NodeId, Result};
 use convoke_runtime::jobs::{Coordinator, Ports};
@@ -154,7 +154,7 @@ async fn clean_beside(incident: Incident) -> (Arc<Eventful>, Coordinator, Job) {
     coordinator.ready().await;
     register(&coordinator, "w", 1).await;
     // Of a job that runs twice nobody can tell whether it ever spoke by its channels.
-    let spec = JobSpec { max_retries: Some(1), ..spec() };
+    let spec = spec().with(|job| job.max_retries = Some(1));
     let (job, _) = coordinator.enqueue(spec).await.expect("it is enqueued");
     for _ in 0..2 {
         let (id, execution, _) = one(&coordinator, "w").await;

@@ -32,7 +32,10 @@ async fn join(ports: &Ports, id: &str, clock: Arc<TokioClock>) -> Coordinator {
 }
 
 fn timed() -> JobSpec {
-    JobSpec { timeout: Some(TIMEOUT), max_retries: Some(0), ..spec() }
+    spec().with(|job| {
+        job.timeout = Some(TIMEOUT);
+        job.max_retries = Some(0);
+    })
 }
 
 /// A worker that beats, over the bus or by a gateway.

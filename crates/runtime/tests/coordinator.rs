@@ -9,7 +9,7 @@ use common::{failed, one, poll, ports, register, report, spec, start, until, wor
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
 use convoke_core::jobs::wire::WorkerState;
-use convoke_core::jobs::{JobSpec, QueuePatch, Status};
+use convoke_core::jobs::{QueuePatch, Status};
 use convoke_core::{Error, QueueName};
 use convoke_runtime::jobs::{DeadSelection, Ports};
 
@@ -35,7 +35,7 @@ async fn a_job_is_enqueued_run_and_completed() {
 async fn a_job_that_keeps_failing_is_retried_and_ends_as_one_dead_letter() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "w", 1).await;
-    let (job, _) = coordinator.enqueue(JobSpec { max_retries: Some(2), ..spec() }).await.expect("it is enqueued");
+    let (job, _) = coordinator.enqueue(spec().with(|job| job.max_retries = Some(2))).await.expect("it is enqueued");
     for expected in 1..=3 {
         let (id, execution, attempt) = one(&coordinator, "w").await;
         assert_eq!((id, attempt), (job.id, expected));

@@ -35,7 +35,10 @@ async fn a_run_that_takes_too_long_is_ended_and_its_job_tried_again() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "w", 1).await;
     let timeout = Some(Duration::from_millis(30));
-    let spec = JobSpec { timeout, max_retries: Some(1), ..spec() };
+    let spec = spec().with(|job| {
+        job.timeout = timeout;
+        job.max_retries = Some(1);
+    });
     let (job, _) = coordinator.enqueue(spec).await.expect("it is enqueued");
     let mut next = None;
     for expected in 1..=2 {
@@ -64,8 +67,8 @@ async fn a_later_job_of_higher_priority_overtakes_what_is_not_dispatched() {
     let (first, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
     let (id, execution, _) = one(&coordinator, "w").await;
     assert_eq!(id, first.id);
-    let (low, _) = coordinator.enqueue(JobSpec { priority: Some(Priority::Low), ..spec() }).await.expect("enqueued");
-    let critical = JobSpec { priority: Some(Priority::Critical), ..spec() };
+    let (low, _) = coordinator.enqueue(spec().with(|job| job.priority = Some(Priority::Low))).await.expect("enqueued");
+    let critical = spec().with(|job| job.priority = Some(Priority::Critical));
     let (critical, _) = coordinator.enqueue(critical).await.expect("it is enqueued");
     report(&coordinator, "w", vec![Event::new(id, execution, EventKind::Completed)]).await;
     let (id, execution, _) = one(&coordinator, "w").await;
@@ -243,7 +246,10 @@ async fn what_a_worker_says_by_the_bus_is_recorded_by_the_owner_and_its_channels
 async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "w", 1).await;
-    let spec = JobSpec { timeout: Some(Duration::from_millis(30)), max_retries: Some(0), ..spec() };
+    let spec = spec().with(|job| {
+        job.timeout = Some(Duration::from_millis(30));
+        job.max_retries = Some(0);
+    });
     let (job, _) = coordinator.enqueue(spec).await.expect("it is enqueued");
     let (_, execution, _) = one(&coordinator, "w").await;
     assert_eq!(poll(&coordinator, "w", 0).await.cancel, [execution]);

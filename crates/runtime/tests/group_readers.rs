@@ -10,9 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{ports, quick, spec, until};
+use convoke_core::jobs::Status;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::wire::{self, Dispatch, StatusKind, StatusMessage, V1, WorkerState};
-use convoke_core::jobs::{JobSpec, Status};
 use convoke_core::ports::store::WorkerRecord;
 use convoke_core::ports::{Bus, Consumer, Delivery, Multiplex, QueueEnd, QueueReaders, Subscription};
 use convoke_core::{NodeId, QueueName, Result, WorkerId};
@@ -244,7 +244,7 @@ async fn a_reader_that_is_busy_is_waited_for_longer_than_one_that_beats() {
     let coordinator = start(&ports, settings.clone()).await;
     let reader = Reader::join(&ports, FOREIGN).await;
     for says_started in [true, false] {
-        let job = coordinator.enqueue(JobSpec { max_retries: Some(0), ..spec() }).await.expect("enqueued").0;
+        let job = coordinator.enqueue(spec().with(|job| job.max_retries = Some(0))).await.expect("enqueued").0;
         let (delivery, run) = reader.take().await.remove(0);
         if says_started {
             reader.say(&run, StatusKind::Started).await;
@@ -269,7 +269,7 @@ async fn the_runs_of_a_reader_that_never_reads_again_are_lost_in_time() {
     settings.worker.stale_after = Duration::from_millis(200);
     let coordinator = start(&ports, settings).await;
     let reader = Reader::join(&ports, "foreign-dying").await;
-    let job = coordinator.enqueue(JobSpec { max_retries: Some(1), ..spec() }).await.expect("enqueued").0;
+    let job = coordinator.enqueue(spec().with(|job| job.max_retries = Some(1))).await.expect("enqueued").0;
     let (delivery, run) = reader.take().await.remove(0);
     reader.say(&run, StatusKind::Started).await;
     reader.ack(&delivery).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{poll, ports, register, report, spec, start, until, worker};
 use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
-use convoke_core::jobs::{JobSpec, QueuePatch, RateLimit, Status};
+use convoke_core::jobs::{QueuePatch, RateLimit, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX, TAKE_BYTES_MAX, UNTAKEN_QUEUE_BYTES_MAX};
 use convoke_core::{Error, JobId, Json, NodeId, QueueName};
 use convoke_runtime::jobs::{Coordinator, Settings};
@@ -136,7 +136,7 @@ async fn large_jobs_are_dispatched_as_workers_take_them_and_handed_out_a_few_at_
     let coordinator = Coordinator::start(node, ports.clone(), Settings::default()).await.expect("it starts");
     coordinator.ready().await;
     let large = Json::parse(format!("\"{}\"", "x".repeat(ARGS_BYTES_MAX - 2))).expect("valid JSON");
-    let specs = |count| (0..count).map(|_| JobSpec { args: Some(large.clone()), ..spec() }).collect::<Vec<_>>();
+    let specs = |count| (0..count).map(|_| spec().with(|job| job.args = Some(large.clone()))).collect::<Vec<_>>();
     for _ in 0..JOBS / 20 {
         coordinator.enqueue_batch(specs(20)).await.expect("they are enqueued");
     }
@@ -155,7 +155,7 @@ async fn large_jobs_are_dispatched_as_workers_take_them_and_handed_out_a_few_at_
     let mut taken = BTreeSet::new();
     while taken.len() < JOBS {
         let jobs = poll(&coordinator, "w", 1_000).await.jobs;
-        let bytes: usize = jobs.iter().map(|job| job.args.as_str().len()).sum();
+        let bytes: usize = jobs.iter().map(|job| job.input.args.as_str().len()).sum();
         assert!(!jobs.is_empty() && bytes <= TAKE_BYTES_MAX, "{bytes} bytes in one poll");
         taken.extend(jobs.iter().map(|job| job.execution_id));
     }

@@ -7,7 +7,6 @@ mod common;
 use std::time::Duration;
 
 use common::{ports, register, report, spec, start, worker};
-use convoke_core::jobs::JobSpec;
 use convoke_core::jobs::link::{Event, EventKind, Heartbeat, Poll, WorkerLink};
 use convoke_core::{ExecutionId, JobId, JobType};
 use convoke_runtime::jobs::{Coordinator, Ports};
@@ -44,7 +43,7 @@ async fn assert_linear(what: &str, measure: impl AsyncFn(usize) -> Duration) {
 async fn busy(ports: &Ports, count: usize) -> (Coordinator, Vec<(JobId, ExecutionId)>) {
     let coordinator = start(ports).await;
     register(&coordinator, "w", MANY as u32).await;
-    let jobs = (0..count).map(|n| JobSpec { job_type: JobType::new(format!("type-{n}")).expect("a name"), ..spec() });
+    let jobs = (0..count).map(|n| spec().with(|job| job.job_type = JobType::new(format!("type-{n}")).expect("a name")));
     coordinator.enqueue_batch(jobs.collect()).await.expect("they are enqueued");
     let mut runs = Vec::with_capacity(count);
     while runs.len() < count {

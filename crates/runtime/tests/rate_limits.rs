@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{ports, quick, report, spec, worker};
 use convoke_core::jobs::link::{Event, EventKind, Poll, Register, WorkerLink};
-use convoke_core::jobs::{JobSpec, QueuePatch, RateLimit};
+use convoke_core::jobs::{QueuePatch, RateLimit};
 use convoke_core::{NodeId, QueueName};
 use convoke_runtime::jobs::{Coordinator, Ports, RateLimitSettings};
 
@@ -31,7 +31,7 @@ async fn start(ports: &Ports, rate_limit: RateLimitSettings) -> Coordinator {
 }
 
 async fn enqueue(coordinator: &Coordinator, name: &str, count: usize) {
-    let jobs = vec![JobSpec { queue: Some(queue(name)), ..spec() }; count];
+    let jobs = vec![spec().with(|job| job.queue = Some(queue(name))); count];
     coordinator.enqueue_batch(jobs).await.expect("they are enqueued");
 }
 
@@ -48,7 +48,7 @@ async fn run(coordinator: &Coordinator, total: usize) -> BTreeMap<String, usize>
         let poll = Poll { worker_id: worker("w"), max: 100, wait: Duration::from_secs(5) };
         let jobs = coordinator.poll(poll).await.expect("a poll is answered").jobs;
         for job in &jobs {
-            *given.entry(job.queue.to_string()).or_default() += 1;
+            *given.entry(job.input.queue.to_string()).or_default() += 1;
         }
         let done = jobs.iter().map(|job| Event::new(job.job_id, job.execution_id, EventKind::Completed));
         report(coordinator, "w", done.collect()).await;

@@ -53,7 +53,7 @@ async fn pausing_a_schedule_does_not_undo_a_change_that_comes_at_the_same_time()
         paused.expect("it is paused");
         put.expect("it is put");
         let stored = coordinator.schedule(&name).await.expect("it is there");
-        assert_eq!(stored.job_type.as_str(), "u", "the pause has not undone it");
+        assert_eq!(stored.template.job_type.as_str(), "u", "the pause has not undone it");
     }
     coordinator.stop().await;
 }

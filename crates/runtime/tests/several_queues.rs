@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use common::{ports, quick, shared_ports, spec, until, worker};
 use convoke_adapters::redis::RedisBus;
+use convoke_core::jobs::Status;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{Poll, Register, WorkerLink};
-use convoke_core::jobs::{JobSpec, Status};
 use convoke_core::ports::Bus;
 use convoke_core::{ExecutionId, JobId, NodeId, QueueName};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
@@ -57,7 +57,7 @@ async fn the_rest_is_for_others(leader: &Coordinator, busy: &dyn WorkerLink, idl
     register(idle, "idle", 10).await;
     let mut dispatched = BTreeSet::new();
     for queue in queues() {
-        let spec = JobSpec { queue: Some(queue), ..spec() };
+        let spec = spec().with(|job| job.queue = Some(queue));
         let id = leader.enqueue(spec).await.expect("it is enqueued").0.id;
         let job = until(leader, id, |job| job.status == Status::Dispatched).await;
         dispatched.insert((id, job.execution_id.expect("its run")));
@@ -132,7 +132,7 @@ async fn a_gateway_leaves_no_name_of_a_consumer_behind() {
     let queue = || queues().into_iter().next();
     let given = async |node: &Coordinator| {
         register(node, "w", 1).await;
-        node.enqueue(JobSpec { queue: queue(), ..spec() }).await.expect("it is enqueued");
+        node.enqueue(spec().with(|job| job.queue = queue())).await.expect("it is enqueued");
         let polls = async { while poll(node, "w", 1).await.is_empty() {} };
         tokio::time::timeout(PATIENCE, polls).await.expect("it is given a run");
         assert_eq!(consumers(&server, QUEUES[0]).await, 1);
@@ -166,7 +166,7 @@ async fn a_gateway_takes_over_what_a_dead_worker_on_the_bus_was_given_and_keeps_
     node.ready().await;
     let dead = bus_link(&Ports { bus: redis_bus(&server).await, ..ports });
     register(&dead, "dead", 5).await;
-    let (job, _) = node.enqueue(JobSpec { queue: queues().pop(), ..spec() }).await.expect("it is enqueued");
+    let (job, _) = node.enqueue(spec().with(|job| job.queue = queues().pop())).await.expect("it is enqueued");
     let taken = async { while poll(&dead, "dead", 1).await.is_empty() {} };
     tokio::time::timeout(PATIENCE, taken).await.expect("it is dispatched");
     drop(dead);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::counting::CountingStore;
 use common::{failed, one, quick, register, report, shared_ports, spec, worker};
 use convoke_adapters::redis::RedisCache;
+use convoke_core::jobs::Status;
 use convoke_core::jobs::link::WorkerLink;
-use convoke_core::jobs::{JobSpec, Status};
 use convoke_core::ports::SharedCache;
 use convoke_core::{JobId, NodeId};
 use convoke_runtime::jobs::{Coordinator, Ports};
@@ -67,7 +67,7 @@ impl Cluster {
 
 async fn dead_letter(coordinator: &Coordinator) -> JobId {
     register(coordinator, "w", 1).await;
-    coordinator.enqueue(JobSpec { max_retries: Some(0), ..spec() }).await.expect("it is enqueued");
+    coordinator.enqueue(spec().with(|job| job.max_retries = Some(0))).await.expect("it is enqueued");
     let (id, execution, _) = one(coordinator, "w").await;
     assert_eq!(report(coordinator, "w", vec![failed(id, execution)]).await, (1, 0));
     coordinator.leave(worker("w")).await.expect("it leaves");

@@ -10,7 +10,7 @@ use common::counting::CountingStore;
 use common::{failed, one, register, report, shared_ports, spec, start_as, worker};
 use convoke_core::jobs::link::{Event, EventKind, WorkerLink};
 use convoke_core::jobs::wire::{NodeState, WorkerState};
-use convoke_core::jobs::{JobSpec, QueuePatch, Status};
+use convoke_core::jobs::{QueuePatch, Status};
 use convoke_core::ports::store::{Handover, NodeRecord, Reassign, WorkerRecord};
 use convoke_core::{Error, JobId, NodeId, QueueName};
 use convoke_runtime::jobs::{Coordinator, DeadSelection, Ports};
@@ -26,7 +26,7 @@ async fn two() -> (Coordinator, Arc<CountingStore>, Coordinator, Ports) {
 
 async fn ended(coordinator: &Coordinator, kind: EventKind) -> JobId {
     register(coordinator, "w", 1).await;
-    coordinator.enqueue(JobSpec { max_retries: Some(0), ..spec() }).await.expect("it is enqueued");
+    coordinator.enqueue(spec().with(|job| job.max_retries = Some(0))).await.expect("it is enqueued");
     let (id, execution, _) = one(coordinator, "w").await;
     let end = match kind {
         EventKind::Failed => failed(id, execution),

@@ -143,11 +143,11 @@ async fn enqueue(coordinator: &Coordinator, roll: u32) -> Result<()> {
         _ => ("demo.doomed", "demo"),
     };
     let mut spec = JobSpec::new(JobType::new(job_type)?);
-    spec.queue = Some(QueueName::new(queue)?);
-    spec.args = Json::of(&serde_json::json!({ "roll": roll })).ok();
-    spec.priority = Some(if roll == 0 { Priority::High } else { Priority::Normal });
-    spec.timeout = Some(Duration::from_secs(30));
+    spec.template.queue = Some(QueueName::new(queue)?);
+    spec.template.args = Json::of(&serde_json::json!({ "roll": roll })).ok();
+    spec.template.priority = Some(if roll == 0 { Priority::High } else { Priority::Normal });
+    spec.template.timeout = Some(Duration::from_secs(30));
     // So that a retry can be watched.
-    spec.retry_policy = Some(RetryPolicy { initial_delay: Duration::from_secs(3), ..RetryPolicy::default() });
+    spec.template.retry_policy = Some(RetryPolicy { initial_delay: Duration::from_secs(3), ..RetryPolicy::default() });
     coordinator.enqueue(spec).await.map(|_| ())
 }

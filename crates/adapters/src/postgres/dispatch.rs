@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
-use convoke_core::jobs::Priority;
 use convoke_core::jobs::wire::{Dispatch, V1};
+use convoke_core::jobs::{Priority, RunInput};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
 use convoke_core::{Error, ExecutionId, JobType, QueueName};
@@ -114,7 +114,7 @@ impl DispatchWork {
             let floors = self.floors.lock();
             round.iter().map(|(_, queue)| floors.of(*queue, asked)).collect()
         };
-        let used: usize = answer.runs.iter().map(|run| run.args.as_str().len()).sum();
+        let used: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
         let bytes_max = limit(DISPATCH_BYTES_MAX.saturating_sub(used));
         let rows = ask(hot, fence, order, round, executions, (&floors, bytes_max)).await?;
         let elapsed = asked.elapsed();
@@ -207,13 +207,15 @@ fn read_run(row: &Row, fence: Fence, types: &HashMap<i32, JobType>, queue: &Queu
         v: V1,
         job_id: job_id(row, 2)?,
         execution_id: execution_id(row, 3)?,
-        job_type: names::of(types, get(row, 4)?)?,
-        queue: queue.clone(),
-        args: json(row, 12)?,
+        input: RunInput {
+            job_type: names::of(types, get(row, 4)?)?,
+            queue: queue.clone(),
+            args: json(row, 12)?,
+            max_retries: small(row, 9)?,
+            timeout: duration_option(row, 10)?,
+            correlation_id: get(row, 11)?,
+        },
         attempt: small(row, 8)?,
-        max_retries: small(row, 9)?,
-        timeout: duration_option(row, 10)?,
-        correlation_id: get(row, 11)?,
         epoch: fence.epoch(),
         rate_limit: None,
     })

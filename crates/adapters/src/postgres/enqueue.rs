@@ -32,7 +32,7 @@ pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Resul
     for (at, spec) in specs.iter().enumerate() {
         let job = spec.clone().into_job(JobId(Uuid::now_v7()), now, &JobDefaults::default());
         let job = job.map_err(|invalid| invalid.within(format!("jobs[{at}]")))?;
-        bytes += job.args.as_str().len();
+        bytes += job.definition.args.as_str().len();
         jobs.push(job);
     }
     if bytes > BATCH_BYTES_MAX {

@@ -44,7 +44,7 @@ impl Work for PlainInsert {
     const LOCK_TIMEOUT: &'static str = LOCK_TIMEOUT;
 
     fn weight(item: &Plain) -> usize {
-        1 + item.job.args.as_str().len() / BYTES_PER_WEIGHT
+        1 + item.job.definition.args.as_str().len() / BYTES_PER_WEIGHT
     }
 
     async fn run(&self, hot: &mut Hot, items: &[Plain]) -> failure::Result<Vec<Enqueued>> {
@@ -56,18 +56,20 @@ impl Work for PlainInsert {
         let queues: Vec<i32> = items.iter().map(|item| item.queue).collect();
         let types: Vec<i32> = items.iter().map(|item| item.job_type).collect();
         let states = small(|item| item.job.status().code().into());
-        let priorities = small(|item| item.job.priority.code().into());
+        let priorities = small(|item| item.job.definition.priority.code().into());
         let due_ats = column(|item| micros(item.job.due_at()));
         let created_ats = column(|item| micros(item.job.created_at));
         let scheduled_ats: Vec<Option<i64>> = items.iter().map(|item| item.job.run_at.map(micros)).collect();
         let max_retries: Vec<i32> = items.iter().map(|item| retries(&item.job)).collect();
-        let timeouts: Vec<Option<i64>> = items.iter().map(|item| item.job.timeout.map(duration_micros)).collect();
-        let initials = column(|item| duration_micros(item.job.retry_policy.initial_delay));
-        let multipliers: Vec<f64> = items.iter().map(|item| item.job.retry_policy.multiplier).collect();
-        let maxima = column(|item| duration_micros(item.job.retry_policy.max_delay));
-        let jitters = small(|item| jitter_code(item.job.retry_policy.jitter));
-        let correlations: Vec<Option<&str>> = items.iter().map(|item| item.job.correlation_id.as_deref()).collect();
-        let args: Vec<&str> = items.iter().map(|item| item.job.args.as_str()).collect();
+        let timeouts: Vec<Option<i64>> =
+            items.iter().map(|item| item.job.definition.timeout.map(duration_micros)).collect();
+        let initials = column(|item| duration_micros(item.job.definition.retry_policy.initial_delay));
+        let multipliers: Vec<f64> = items.iter().map(|item| item.job.definition.retry_policy.multiplier).collect();
+        let maxima = column(|item| duration_micros(item.job.definition.retry_policy.max_delay));
+        let jitters = small(|item| jitter_code(item.job.definition.retry_policy.jitter));
+        let correlations: Vec<Option<&str>> =
+            items.iter().map(|item| item.job.definition.correlation_id.as_deref()).collect();
+        let args: Vec<&str> = items.iter().map(|item| item.job.definition.args.as_str()).collect();
         let params: [&(dyn ToSql + Sync); 17] = [
             &ids,
             &queues,
@@ -107,7 +109,7 @@ impl Work for PlainInsert {
 }
 
 fn retries(job: &NewJob) -> i32 {
-    i32::try_from(job.max_retries).unwrap_or(i32::MAX)
+    i32::try_from(job.definition.max_retries).unwrap_or(i32::MAX)
 }
 
 pub(super) struct CarefulInsert {
@@ -122,7 +124,7 @@ impl Work for CarefulInsert {
 
     fn weight(item: &NewJob) -> usize {
         // Each is a dozen statements.
-        8 + item.args.as_str().len() / BYTES_PER_WEIGHT
+        8 + item.definition.args.as_str().len() / BYTES_PER_WEIGHT
     }
 
     async fn run(&self, hot: &mut Hot, jobs: &[NewJob]) -> failure::Result<Vec<Enqueued>> {
@@ -177,7 +179,7 @@ impl LockedKeys {
 
     /// Remembers the key of a call that has only one: of several it is not known which is locked.
     fn remember(&self, jobs: &[NewJob]) {
-        let mut keys = jobs.iter().filter_map(|job| job.unique_key.as_ref());
+        let mut keys = jobs.iter().filter_map(|job| job.definition.unique_key.as_ref());
         let (Some(key), None) = (keys.next(), keys.next()) else { return };
         let mut locked = self.0.lock();
         if locked.len() >= Self::REMEMBERED_MAX {
@@ -194,7 +196,7 @@ impl LockedKeys {
         if locked.is_empty() {
             return Ok(());
         }
-        for key in jobs.iter().filter_map(|job| job.unique_key.as_ref()) {
+        for key in jobs.iter().filter_map(|job| job.definition.unique_key.as_ref()) {
             match locked.get(key) {
                 Some(at) if at.elapsed() < Self::REMEMBERED_FOR => {
                     return Err(Error::locked());
@@ -241,19 +243,19 @@ impl<'j> Columns<'j> {
         Columns {
             ids: each(jobs, |job| job.id.0),
             texts: [
-                each(jobs, |job| job.job_type.as_str()),
-                each(jobs, |job| job.queue.as_str()),
-                each(jobs, |job| job.args.as_str()),
+                each(jobs, |job| job.definition.job_type.as_str()),
+                each(jobs, |job| job.definition.queue.as_str()),
+                each(jobs, |job| job.definition.args.as_str()),
             ],
-            priorities: each(jobs, |job| job.priority.code().into()),
+            priorities: each(jobs, |job| job.definition.priority.code().into()),
             max_retries: each(jobs, retries),
-            initials: each(jobs, |job| duration_micros(job.retry_policy.initial_delay)),
-            multipliers: each(jobs, |job| job.retry_policy.multiplier),
-            maxima: each(jobs, |job| duration_micros(job.retry_policy.max_delay)),
-            jitters: each(jobs, |job| jitter_code(job.retry_policy.jitter)),
-            timeouts: each(jobs, |job| job.timeout.map(duration_micros)),
-            correlations: each(jobs, |job| job.correlation_id.as_deref()),
-            keys: each(jobs, |job| job.unique_key.as_deref()),
+            initials: each(jobs, |job| duration_micros(job.definition.retry_policy.initial_delay)),
+            multipliers: each(jobs, |job| job.definition.retry_policy.multiplier),
+            maxima: each(jobs, |job| duration_micros(job.definition.retry_policy.max_delay)),
+            jitters: each(jobs, |job| jitter_code(job.definition.retry_policy.jitter)),
+            timeouts: each(jobs, |job| job.definition.timeout.map(duration_micros)),
+            correlations: each(jobs, |job| job.definition.correlation_id.as_deref()),
+            keys: each(jobs, |job| job.definition.unique_key.as_deref()),
             key_untils: each(jobs, |job| job.unique_until.map(micros)),
             created_ats: each(jobs, |job| micros(job.created_at)),
             run_ats: each(jobs, |job| job.run_at.map(micros)),
@@ -287,8 +289,8 @@ impl<'j> Columns<'j> {
 /// Refuses what cannot be kept, before anything is sent: it would fail its neighbours.
 pub(super) fn check(jobs: &[NewJob]) -> Result<(), convoke_core::Invalid> {
     for job in jobs {
-        check_exact("correlationId", job.correlation_id.as_deref())?;
-        check_exact("uniqueKey", job.unique_key.as_deref())?;
+        check_exact("correlationId", job.definition.correlation_id.as_deref())?;
+        check_exact("uniqueKey", job.definition.unique_key.as_deref())?;
     }
     Ok(())
 }
@@ -300,10 +302,11 @@ pub(super) enum Way {
 }
 
 pub(super) async fn way(ways: &Ways, names: &Names, jobs: Vec<NewJob>) -> Result<Way> {
-    if jobs.iter().any(|job| job.unique_key.is_some() || job.schedule.is_some()) {
+    if jobs.iter().any(|job| job.definition.unique_key.is_some() || job.schedule.is_some()) {
         return Ok(Way::Careful(jobs));
     }
-    let known = |job: &NewJob| Some((names.queues.id(&job.queue)?, names.types.id(&job.job_type)?));
+    let known =
+        |job: &NewJob| Some((names.queues.id(&job.definition.queue)?, names.types.id(&job.definition.job_type)?));
     if !jobs.iter().all(|job| known(job).is_some()) {
         lent!(Read, ways, |db| learn(db, names, &jobs))?;
     }
@@ -313,6 +316,6 @@ pub(super) async fn way(ways: &Ways, names: &Names, jobs: Vec<NewJob>) -> Result
 }
 
 async fn learn(db: &tokio_postgres::Client, names: &Names, jobs: &[NewJob]) -> failure::Result<()> {
-    names.queues.learn(db, QueueName::BY_NAME, jobs.iter().map(|job| job.queue.clone())).await?;
-    names.types.learn(db, JobType::BY_NAME, jobs.iter().map(|job| job.job_type.clone())).await
+    names.queues.learn(db, QueueName::BY_NAME, jobs.iter().map(|job| job.definition.queue.clone())).await?;
+    names.types.learn(db, JobType::BY_NAME, jobs.iter().map(|job| job.definition.job_type.clone())).await
 }

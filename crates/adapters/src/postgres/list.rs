@@ -112,7 +112,7 @@ enum Route {
 async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Route> {
     for (path, condition) in paths(query) {
         match path {
-            Path::Correlation => return Ok(Route::Walk { key: "j.correlation_id = $5" }),
+            Path::Key => return Ok(Route::Walk { key: "j.correlation_id = $5" }),
             Path::Type => {
                 if condition == Condition::Always || is_rare_type(db, wanted.job_type).await? {
                     return Ok(Route::Walk { key: "j.type_id = $4" });

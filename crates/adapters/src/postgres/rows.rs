@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use convoke_core::jobs::{ExecutionStatus, Jitter, Job, Ownership, Priority, Progress, RetryPolicy, Status};
+use convoke_core::jobs::{
+    ExecutionStatus, Jitter, Job, JobDefinition, Ownership, Priority, Progress, RetryPolicy, Status,
+};
 use convoke_core::{
     ExecutionId, Invalid, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId,
 };
@@ -171,22 +173,24 @@ pub(super) fn job(row: &Row) -> Result<Job> {
     let (attempt, attempt_base) = (small(row, 6)?, small(row, 7)?);
     Ok(Job {
         id: job_id(row, 0)?,
-        job_type: job_type(row, 1)?,
-        queue: queue_name(row, 2)?,
+        definition: JobDefinition {
+            job_type: job_type(row, 1)?,
+            queue: queue_name(row, 2)?,
+            priority: code(row, 4, Priority::from_code)?,
+            args: json(row, 5)?,
+            max_retries: small(row, 8)?,
+            retry_policy: retry_policy(row, 9)?,
+            correlation_id: get(row, 17)?,
+            unique_key: get(row, 18)?,
+            timeout: duration_option(row, 19)?,
+        },
         status: status(row, 3)?,
-        priority: code(row, 4, Priority::from_code)?,
-        args: json(row, 5)?,
         attempt,
         retry_count: attempt.saturating_sub(attempt_base).saturating_sub(1),
-        max_retries: small(row, 8)?,
-        retry_policy: retry_policy(row, 9)?,
         execution_id: get::<Option<Uuid>>(row, 13)?.map(ExecutionId),
         ownership: code(row, 14, Ownership::from_code)?,
         owner_node: node_id_option(row, 15)?,
         worker_id: worker_id_option(row, 16)?,
-        correlation_id: get(row, 17)?,
-        unique_key: get(row, 18)?,
-        timeout: duration_option(row, 19)?,
         progress: progress(row, 20)?,
         result: json_option(row, 22)?,
         error: get(row, 23)?,

@@ -61,7 +61,7 @@ fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Red
     if before.status.is_live() || before.status.to(Status::Pending).is_err() {
         return Ok(Redriven::Refused(before));
     }
-    if let Some(key) = &before.unique_key {
+    if let Some(key) = &before.definition.unique_key {
         match key_holder(db, key, now)? {
             Some(holder) if holder != id => return Ok(Redriven::Refused(before)),
             // It still has it, with its time.

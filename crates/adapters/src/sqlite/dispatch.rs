@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{Priority, Status};
+use convoke_core::jobs::{Priority, RunInput, Status};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, Window};
 use convoke_core::{ByteBudget, ExecutionId};
@@ -127,13 +127,15 @@ fn give_out(
                 v: V1,
                 job_id: job_id(row, 0)?,
                 execution_id: *execution,
-                job_type: ledger.books.job_type(db, row.get(1)?)?,
-                queue: name.clone(),
-                args,
+                input: RunInput {
+                    job_type: ledger.books.job_type(db, row.get(1)?)?,
+                    queue: name.clone(),
+                    args,
+                    max_retries: number(row, 4)?,
+                    timeout: duration_option(row, 5)?,
+                    correlation_id: row.get(6)?,
+                },
                 attempt: number(row, 3)?,
-                max_retries: number(row, 4)?,
-                timeout: duration_option(row, 5)?,
-                correlation_id: row.get(6)?,
                 epoch: fence.epoch(),
                 rate_limit: None,
             });

@@ -15,7 +15,7 @@ use super::writer::BYTES_PER_ROW;
 
 /// What these jobs count as in a group of writes.
 pub(super) fn rows(jobs: &[NewJob]) -> usize {
-    jobs.iter().map(|job| 1 + job.args.as_str().len() / BYTES_PER_ROW).sum()
+    jobs.iter().map(|job| 1 + job.definition.args.as_str().len() / BYTES_PER_ROW).sum()
 }
 
 pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
@@ -28,9 +28,9 @@ pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enq
 /// The queues that `jobs` would open: those of jobs that are there already would not.
 fn new_queues<'j>(ledger: &Ledger<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
     let mut queues = Vec::new();
-    for job in jobs.iter().filter(|job| ledger.books.find_queue(&job.queue).is_none()) {
+    for job in jobs.iter().filter(|job| ledger.books.find_queue(&job.definition.queue).is_none()) {
         if in_the_way(ledger.db, job)?.is_none() {
-            queues.push(&job.queue);
+            queues.push(&job.definition.queue);
         }
     }
     Ok(queues)
@@ -43,41 +43,41 @@ pub(super) fn insert_one(
 ) -> Result<Enqueued> {
     let db = ledger.db;
     // Without a key and with a queue that is known, the insert itself finds out.
-    if (job.unique_key.is_some() || ledger.books.find_queue(&job.queue).is_none())
+    if (job.definition.unique_key.is_some() || ledger.books.find_queue(&job.definition.queue).is_none())
         && let Some(there) = in_the_way(db, job)?
     {
         return Ok(Enqueued { id: there, created: false });
     }
-    let queue = ledger.books.open_queue(db, &job.queue)?;
-    let job_type = ledger.books.open_type(db, &job.job_type)?;
+    let queue = ledger.books.open_queue(db, &job.definition.queue)?;
+    let job_type = ledger.books.open_type(db, &job.definition.job_type)?;
     let status = job.status();
-    let policy = &job.retry_policy;
+    let policy = &job.definition.retry_policy;
     let inserted = statement.execute(params![
         job.id.0.as_bytes(),
         status.code(),
         queue.0,
         job_type,
-        job.priority.code(),
+        job.definition.priority.code(),
         micros(job.due_at()),
-        job.max_retries,
-        job.timeout.map(duration_micros),
+        job.definition.max_retries,
+        job.definition.timeout.map(duration_micros),
         duration_micros(policy.initial_delay),
         policy.multiplier,
         duration_micros(policy.max_delay),
         jitter_code(policy.jitter),
         micros(job.created_at),
         job.run_at.map(micros),
-        job.correlation_id,
-        job.unique_key,
+        job.definition.correlation_id,
+        job.definition.unique_key,
         job.schedule.as_ref().map(ScheduleName::as_str),
-        job.args.as_str(),
+        job.definition.args.as_str(),
     ])?;
     if inserted == 0 {
         let there = already_there(db, job)?.unwrap_or(job.id);
         return Ok(Enqueued { id: there, created: false });
     }
     ledger.books.moved(queue, None, Some(status));
-    if let Some(key) = &job.unique_key {
+    if let Some(key) = &job.definition.unique_key {
         take_key(db, key, job.id, job.unique_until)?;
     }
     Ok(Enqueued { id: job.id, created: true })
@@ -85,7 +85,7 @@ pub(super) fn insert_one(
 
 /// Which job is in the way of `job`: itself, its tick's, or the one that has its key.
 fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
-    match (already_there(db, job)?, &job.unique_key) {
+    match (already_there(db, job)?, &job.definition.unique_key) {
         (None, Some(key)) => key_holder(db, key, job.created_at),
         (there, _) => Ok(there),
     }

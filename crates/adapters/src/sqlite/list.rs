@@ -78,7 +78,7 @@ fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Opti
     let walk = |sql: &str, key| Ok(Some(Route::Walk { sql: sql.into(), key }));
     for (path, condition) in paths(query) {
         match path {
-            Path::Correlation => {
+            Path::Key => {
                 let key = wanted.correlation_id.map(|id| Value::Text(id.into()));
                 return walk(include_str!("sql/walk_correlated.sql"), key);
             }

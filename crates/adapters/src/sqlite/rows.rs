@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use convoke_core::jobs::{Jitter, job};
-use convoke_core::jobs::{Job, Ownership, Priority, Progress, RetryPolicy, Status};
+use convoke_core::jobs::{Job, JobDefinition, Ownership, Priority, Progress, RetryPolicy, Status};
 use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use jiff::Timestamp;
 use rusqlite::Row;
@@ -150,22 +150,24 @@ pub(super) fn job(row: &Row<'_>) -> Read<Job> {
     let attempt_base: u32 = number(row, 7)?;
     Ok(Job {
         id: job_id(row, 0)?,
-        job_type: job_type(row, 1)?,
-        queue: queue_name(row, 2)?,
+        definition: JobDefinition {
+            job_type: job_type(row, 1)?,
+            queue: queue_name(row, 2)?,
+            priority: code(row, 4, Priority::from_code)?,
+            args: json(row, 5)?,
+            max_retries: number(row, 8)?,
+            retry_policy: retry_policy(row, 9)?,
+            correlation_id: row.get(17)?,
+            unique_key: row.get(18)?,
+            timeout: duration_option(row, 19)?,
+        },
         status: status(row, 3)?,
-        priority: code(row, 4, Priority::from_code)?,
-        args: json(row, 5)?,
         attempt,
         retry_count: attempt.saturating_sub(attempt_base).saturating_sub(1),
-        max_retries: number(row, 8)?,
-        retry_policy: retry_policy(row, 9)?,
         execution_id: execution_id_option(row, 13)?,
         ownership: code(row, 14, Ownership::from_code)?,
         owner_node: node_id_option(row, 15)?,
         worker_id: worker_id_option(row, 16)?,
-        correlation_id: row.get(17)?,
-        unique_key: row.get(18)?,
-        timeout: duration_option(row, 19)?,
         progress: progress(row, 20)?,
         result: json_option(row, 22)?,
         error: row.get(23)?,

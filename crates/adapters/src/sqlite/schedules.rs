@@ -69,7 +69,7 @@ pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Re
         let schedule = read_schedule(row)?;
         if schedule.next_run_at.is_some_and(|at| at > now)
             || answer.due.len() == limit
-            || !budget.admits(schedule.args.as_str().len())
+            || !budget.admits(schedule.template.args_bytes())
         {
             answer.next_at = schedule.next_run_at;
             break;
@@ -81,7 +81,7 @@ pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Re
 
 pub(super) fn tick(ledger: &mut Ledger<'_>, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {
     epoch::hold(ledger, fence, "tick")?;
-    ledger.books.admit(ticks.iter().flat_map(|tick| &tick.jobs).map(|job| &job.queue))?;
+    ledger.books.admit(ticks.iter().flat_map(|tick| &tick.jobs).map(|job| &job.definition.queue))?;
     ticks.iter().map(|tick| tick_one(ledger, tick)).collect()
 }
 

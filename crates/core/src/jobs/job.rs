@@ -1,46 +1,37 @@
 //! A job as it is shown: one row for all its attempts.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::lifecycle::Status;
-use super::priority::Priority;
-use super::retry::RetryPolicy;
-use crate::ids::{ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
+use super::template::JobDefinition;
+use crate::flat::flattened;
+use crate::ids::{ExecutionId, JobId, NodeId, ScheduleName, WorkerId};
 use crate::json::Json;
 
+/// A job as it is stored and shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Job {
     pub id: JobId,
-    #[serde(rename = "type")]
-    pub job_type: JobType,
-    pub queue: QueueName,
+    #[serde(flatten, skip_deserializing, default = "JobDefinition::unread")]
+    pub definition: JobDefinition,
     pub status: Status,
-    pub priority: Priority,
-    pub args: Json,
     /// Runs so far that counted, over the whole life of the job: 0 until it is first dispatched.
     pub attempt: u32,
     /// Attempts after the first since it was enqueued or redriven.
     pub retry_count: u32,
-    pub max_retries: u32,
-    pub retry_policy: RetryPolicy,
     pub execution_id: Option<ExecutionId>,
     pub ownership: Ownership,
     pub owner_node: Option<NodeId>,
     pub worker_id: Option<WorkerId>,
-    pub correlation_id: Option<String>,
-    pub unique_key: Option<String>,
-    #[serde(with = "crate::duration::option", default)]
-    pub timeout: Option<Duration>,
     pub progress: Option<Progress>,
     pub result: Option<Json>,
     pub error: Option<String>,
+    /// The schedule that made it.
     pub schedule: Option<ScheduleName>,
     pub created_at: Timestamp,
-    /// When it is meant to run, where that is not at once; of a schedule's job, the tick.
+    /// When it is meant to run, if that is not at once; of a schedule's job, the tick.
     pub scheduled_at: Option<Timestamp>,
     pub dispatched_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
@@ -48,11 +39,13 @@ pub struct Job {
     pub channels_cleaned: bool,
 }
 
+flattened!(Job, definition);
+
 impl Job {
     /// Returns the bytes of what is not bounded by a name's length: arguments, result and error.
     pub fn payload_bytes(&self) -> usize {
         let result = self.result.as_ref().map_or(0, |result| result.as_str().len());
-        self.args.as_str().len() + result + self.error.as_ref().map_or(0, String::len)
+        self.definition.args.as_str().len() + result + self.error.as_ref().map_or(0, String::len)
     }
 }
 

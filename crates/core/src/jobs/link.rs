@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, LogLevel};
 use super::spec::JobSpec;
+use super::template::RunInput;
 use super::wire::Dispatch;
 use crate::error::Result;
-use crate::ids::{ExecutionId, JobId, JobType, QueueName, WorkerId};
+use crate::flat::flattened;
+use crate::ids::{ExecutionId, JobId, QueueName, WorkerId};
 use crate::json::Json;
 
 /// What a worker says and hears. An unknown worker gets [`Error::NotFound`](crate::Error::NotFound) and registers again.
@@ -92,36 +94,23 @@ pub struct Polled {
     pub drain: bool,
 }
 
-/// A run, as a worker is given it.
+/// A run, as a worker receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Assignment {
     pub job_id: JobId,
     pub execution_id: ExecutionId,
-    #[serde(rename = "type")]
-    pub job_type: JobType,
-    pub queue: QueueName,
-    pub args: Json,
+    #[serde(flatten, skip_deserializing, default = "RunInput::unread")]
+    pub input: RunInput,
     pub attempt: u32,
-    pub max_retries: u32,
-    #[serde(with = "crate::duration::option", default)]
-    pub timeout: Option<Duration>,
-    pub correlation_id: Option<String>,
 }
+
+flattened!(Assignment, input);
 
 impl From<Dispatch> for Assignment {
     fn from(dispatch: Dispatch) -> Self {
-        Assignment {
-            job_id: dispatch.job_id,
-            execution_id: dispatch.execution_id,
-            job_type: dispatch.job_type,
-            queue: dispatch.queue,
-            args: dispatch.args,
-            attempt: dispatch.attempt,
-            max_retries: dispatch.max_retries,
-            timeout: dispatch.timeout,
-            correlation_id: dispatch.correlation_id,
-        }
+        let Dispatch { job_id, execution_id, input, attempt, .. } = dispatch;
+        Assignment { job_id, execution_id, input, attempt }
     }
 }
 

@@ -8,8 +8,30 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::job::Job;
+use super::lifecycle::Status;
+use super::template::correlation_key;
 use crate::error::Invalid;
-use crate::ports::store::JobQuery;
+use crate::ids::{JobType, QueueName};
+
+/// The filters of a list, and the page of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobQuery {
+    pub queue: Option<QueueName>,
+    pub job_type: Option<JobType>,
+    /// Any of these; empty for all.
+    pub statuses: Vec<Status>,
+    pub correlation_id: Option<String>,
+    pub limit: usize,
+    /// As given by the page before; `Invalid` if it is not one of ours.
+    pub cursor: Option<String>,
+}
+
+impl JobQuery {
+    /// Returns the [search keys](super::JobDefinition::search_keys) that a job must have, the rarest first.
+    pub fn search_keys(&self) -> Vec<String> {
+        self.correlation_id.iter().map(|id| correlation_key(id)).collect()
+    }
+}
 
 /// Upper bound of the rows that a page reads.
 pub const ROWS_READ_MAX: usize = 10_000;
@@ -20,8 +42,8 @@ pub const RANGES_MAX: usize = 64;
 /// A way from a query to its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// Down the index of the correlation id.
-    Correlation,
+    /// Down the index of the query's first search key.
+    Key,
     /// Down the index of the type.
     Type,
     /// Down the ranges of ended jobs, one for each queue and status.
@@ -48,8 +70,8 @@ pub enum Condition {
 
 /// Returns the paths of a query in the order in which they are tried. The last one has no condition.
 pub fn paths(query: &JobQuery) -> Vec<(Path, Condition)> {
-    if query.correlation_id.is_some() {
-        return vec![(Path::Correlation, Condition::Always)];
+    if !query.search_keys().is_empty() {
+        return vec![(Path::Key, Condition::Always)];
     }
     let (of_queue, of_type) = (query.queue.is_some(), query.job_type.is_some());
     let mut paths = Vec::new();
@@ -73,10 +95,16 @@ pub fn paths(query: &JobQuery) -> Vec<(Path, Condition)> {
 
 /// Returns whether the job is one that the query asks for.
 pub fn matches(query: &JobQuery, job: &Job) -> bool {
-    query.queue.as_ref().is_none_or(|queue| *queue == job.queue)
-        && query.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
+    let (wanted, definition) = (query.search_keys(), &job.definition);
+    query.queue.as_ref().is_none_or(|queue| *queue == definition.queue)
+        && query.job_type.as_ref().is_none_or(|job_type| *job_type == definition.job_type)
         && (query.statuses.is_empty() || query.statuses.contains(&job.status))
-        && query.correlation_id.as_ref().is_none_or(|id| job.correlation_id.as_ref() == Some(id))
+        && (wanted.is_empty() || has_keys(&wanted, &definition.search_keys()))
+}
+
+/// Returns whether the job with the search keys `keys` has all that are `wanted`.
+pub fn has_keys(wanted: &[String], keys: &[String]) -> bool {
+    wanted.iter().all(|wanted| keys.contains(wanted))
 }
 
 /// The place where a page begins: below this number of a job in the order of storing.
@@ -121,8 +149,6 @@ impl FromStr for Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{JobType, QueueName};
-    use crate::jobs::Status;
 
     fn query(queue: bool, job_type: bool, statuses: &[Status]) -> JobQuery {
         JobQuery {
@@ -146,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn a_correlation_id_is_the_only_path_of_a_query_that_has_one() {
+    fn a_search_key_is_the_only_path_of_a_query_that_has_one() {
         let query = JobQuery { correlation_id: Some("c".into()), ..query(true, true, &[Status::Failed]) };
-        assert_eq!(paths(&query), [(Path::Correlation, Condition::Always)]);
+        assert_eq!(paths(&query), [(Path::Key, Condition::Always)]);
     }
 
     #[test]

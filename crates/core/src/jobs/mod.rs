@@ -2,12 +2,13 @@
 //!
 //! A job is one row for all its attempts; each attempt is a run with an [`ExecutionId`](crate::ExecutionId) of its own, and
 //! only the current one can commit. [`lifecycle`] has the states and what may follow each; [`run`] what a worker can report
-//! of a run and [`run_state`] what a report changes; [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
+//! of a run and [`run_state`] what a report changes; [`template`] has a job's definition, [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
 pub mod cron;
 pub mod deadline;
+pub mod dispatch;
 pub mod event;
 pub mod fair_share;
 pub mod handoff;
@@ -28,6 +29,7 @@ pub mod run_log;
 pub mod run_state;
 pub mod schedule;
 pub mod spec;
+pub mod template;
 pub mod untaken;
 pub mod window;
 pub mod wire;
@@ -42,5 +44,6 @@ pub use rate_limit::SlidingWindow;
 pub use retry::{Jitter, RetryPolicy};
 pub use run::{Claim, Outcome, RunEnd, RunReport};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use spec::{JobDefaults, JobSpec, NewJob};
+pub use spec::{JobSpec, NewJob};
+pub use template::{JobDefaults, JobDefinition, JobTemplate, RunInput};
 pub use window::Windows;

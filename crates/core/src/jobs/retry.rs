@@ -32,29 +32,32 @@ pub enum Jitter {
 }
 
 fn default_initial_delay() -> Duration {
-    Duration::from_secs(10)
+    RetryPolicy::BUILT_IN.initial_delay
 }
 
 fn default_multiplier() -> f64 {
-    2.0
+    RetryPolicy::BUILT_IN.multiplier
 }
 
 fn default_max_delay() -> Duration {
-    Duration::from_secs(600)
+    RetryPolicy::BUILT_IN.max_delay
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        RetryPolicy {
-            initial_delay: default_initial_delay(),
-            multiplier: default_multiplier(),
-            max_delay: default_max_delay(),
-            jitter: Jitter::Full,
-        }
+        RetryPolicy::BUILT_IN
     }
 }
 
 impl RetryPolicy {
+    /// The policy of a coordinator that sets none.
+    pub const BUILT_IN: RetryPolicy = RetryPolicy {
+        initial_delay: Duration::from_secs(10),
+        multiplier: 2.0,
+        max_delay: Duration::from_secs(600),
+        jitter: Jitter::Full,
+    };
+
     pub fn check(&self) -> Result<(), Invalid> {
         if !(1.0..=1_000.0).contains(&self.multiplier) {
             let message = format!("expected a number from 1 to 1000, got {}", self.multiplier);

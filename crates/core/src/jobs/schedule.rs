@@ -15,13 +15,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cron::{Cron, DayRule};
-use super::priority::Priority;
-use super::spec::{JobDefaults, NewJob};
-use crate::ids::{JobId, JobType, QueueName, ScheduleName};
-use crate::json::Json;
+use super::spec::NewJob;
+use super::template::{JobDefaults, JobTemplate};
+use crate::flat;
+use crate::ids::{JobId, ScheduleName};
 
 pub use spec::ScheduleSpec;
 
@@ -39,13 +39,12 @@ const COUNTED_TICKS_MAX: u64 = 100_000;
 
 /// A schedule as it is stored and shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Schedule {
     pub name: ScheduleName,
-    #[serde(rename = "type")]
-    pub job_type: JobType,
-    pub queue: QueueName,
-    pub args: Json,
+    /// Its jobs. Options that are left out get the defaults that hold at each tick.
+    #[serde(flatten, skip_deserializing, default = "JobTemplate::unread")]
+    pub template: JobTemplate,
     /// Five or six fields, or a nickname. Exactly one of `cron` and `every` is set.
     pub cron: Option<String>,
     #[serde(with = "crate::duration::option", default)]
@@ -57,14 +56,53 @@ pub struct Schedule {
     pub missed: Missed,
     pub overlap: Overlap,
     pub paused: bool,
-    pub priority: Priority,
-    pub max_retries: Option<u32>,
-    #[serde(with = "crate::duration::option", default)]
-    pub timeout: Option<Duration>,
     pub created_at: Timestamp,
     /// `None` while paused.
     pub next_run_at: Option<Timestamp>,
     pub last_run_at: Option<Timestamp>,
+}
+
+impl Serialize for Schedule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Whole<'a>(&'a Schedule);
+
+        impl Serialize for Whole<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                Schedule::serialize(self.0, serializer)
+            }
+        }
+
+        /// Options that readers of a schedule expect, as null if they are not set.
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown<'a> {
+            #[serde(flatten)]
+            schedule: Whole<'a>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            args: Option<()>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            max_retries: Option<()>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            timeout: Option<()>,
+        }
+
+        let template = &self.template;
+        Shown {
+            schedule: Whole(self),
+            args: template.args.is_none().then_some(()),
+            max_retries: template.max_retries.is_none().then_some(()),
+            timeout: template.timeout.is_none().then_some(()),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Schedule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (template, rest) = flat::read::<JobTemplate, flat::Rest, D>(deserializer)?;
+        let schedule = Schedule::deserialize(rest.deserializer()).map_err(serde::de::Error::custom)?;
+        Ok(Schedule { template, ..schedule })
+    }
 }
 
 /// What to do about ticks that passed while nobody was there.
@@ -90,6 +128,12 @@ pub enum Overlap {
 }
 
 impl Schedule {
+    /// Returns the schedule with another template of its jobs.
+    pub fn with(mut self, change: impl FnOnce(&mut JobTemplate)) -> Self {
+        change(&mut self.template);
+        self
+    }
+
     /// The first tick after `at`. `None` where none will come: a stored schedule that this version cannot read has none.
     pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
         match self.rhythm()? {
@@ -250,22 +294,15 @@ fn due_of_interval(every: Interval, first: Timestamp, now: Timestamp, keep: usiz
     Due { newest: (end - kept + 1..=end).filter_map(|k| every.tick(k)).collect(), count }
 }
 
-/// The job of a tick. It is due as soon as it is stored.
+/// Returns the job of a tick. It is due as soon as it is stored.
 pub fn job_for_tick(schedule: &Schedule, id: JobId, tick: Timestamp, now: Timestamp, defaults: &JobDefaults) -> NewJob {
+    // Not before its tick, even if the clock that planned it was ahead of the one that stores it.
+    let created_at = now.max(tick);
     NewJob {
         id,
-        job_type: schedule.job_type.clone(),
-        queue: schedule.queue.clone(),
-        args: schedule.args.clone(),
-        priority: schedule.priority,
-        max_retries: schedule.max_retries.unwrap_or(defaults.max_retries),
-        retry_policy: defaults.retry_policy,
-        timeout: schedule.timeout,
-        correlation_id: None,
-        unique_key: None,
-        unique_until: None,
-        // Not before its tick, even where the clock that planned it was ahead of the one that stores it.
-        created_at: now.max(tick),
+        unique_until: schedule.template.unique_for.map(|duration| created_at + duration),
+        definition: schedule.template.clone().define(defaults),
+        created_at,
         run_at: Some(tick),
         schedule: Some(schedule.name.clone()),
     }

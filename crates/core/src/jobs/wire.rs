@@ -12,7 +12,6 @@ mod nodes;
 pub mod seed;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -24,7 +23,9 @@ use super::event::Event;
 use super::job::LogLevel;
 use super::queue::RateLimit;
 use super::spec::JobSpec;
-use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
+use super::template::RunInput;
+use crate::flat::flattened;
+use crate::ids::{Epoch, ExecutionId, JobId, NodeId, QueueName, WorkerId};
 use crate::json::Json;
 use crate::limits::POISON_BODY_BYTES_MAX;
 
@@ -99,7 +100,7 @@ impl<'de> Deserialize<'de> for Enqueue {
 
 /// `job.dispatch.{queue}`: one run for one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Dispatch {
     #[serde(default)]
     pub v: V1,
@@ -107,26 +108,18 @@ pub struct Dispatch {
     pub job_id: JobId,
     #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
-    #[serde(rename = "type", alias = "Type")]
-    pub job_type: JobType,
-    #[serde(alias = "Queue")]
-    pub queue: QueueName,
-    #[serde(alias = "Args")]
-    pub args: Json,
+    #[serde(flatten, skip_deserializing, default = "RunInput::unread")]
+    pub input: RunInput,
     #[serde(alias = "Attempt")]
     pub attempt: u32,
-    #[serde(alias = "MaxRetries")]
-    pub max_retries: u32,
-    #[serde(with = "crate::duration::option", default, alias = "Timeout")]
-    pub timeout: Option<Duration>,
-    #[serde(alias = "CorrelationId")]
-    pub correlation_id: Option<String>,
     #[serde(alias = "Epoch")]
     pub epoch: Epoch,
-    /// That of its queue: a gateway at which many have gathered does not hand out all at once.
+    /// The limit of its queue, so that a gateway at which many runs have gathered does not hand out all of them at once.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "RateLimit")]
     pub rate_limit: Option<RateLimit>,
 }
+
+flattened!(Dispatch, input);
 
 /// `job.{id}.status`: what a worker says of its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

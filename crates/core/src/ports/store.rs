@@ -20,6 +20,7 @@ use crate::election::Fence;
 use crate::error::Result;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
 use crate::jobs::link::Enqueued;
+pub use crate::jobs::listing::JobQuery;
 use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
 use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch, RunReport, Status};
@@ -92,18 +93,6 @@ pub trait JobStore: Send + Sync {
     /// Deletes dead letters: those of `ids` that are one, with their history and logs. Answers how many were. Many log lines
     /// are deleted in several transactions, before their job.
     async fn purge(&self, ids: &[JobId]) -> Result<u64>;
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct JobQuery {
-    pub queue: Option<QueueName>,
-    pub job_type: Option<JobType>,
-    /// Any of these; empty for all.
-    pub statuses: Vec<Status>,
-    pub correlation_id: Option<String>,
-    pub limit: usize,
-    /// As given by the page before; `Invalid` where it is not one of ours.
-    pub cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

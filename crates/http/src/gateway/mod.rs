@@ -56,7 +56,7 @@ async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request:
     // reach its worker.
     share.reserve(1).await?;
     let polled = WorkerLink::poll(&state.coordinator, poll).await?;
-    let args_bytes: usize = polled.jobs.iter().map(|job| job.args.as_str().len()).sum();
+    let args_bytes: usize = polled.jobs.iter().map(|job| job.input.args.as_str().len()).sum();
     let bytes_expected = 64 + args_bytes + polled.jobs.len() * 320;
     Ok(body::json(StatusCode::OK, &polled, bytes_expected))
 }

@@ -81,7 +81,7 @@ impl std::fmt::Debug for Client {
 fn batch_len(jobs: &[JobSpec]) -> usize {
     let mut bytes = 0;
     let fits = jobs.iter().take(BATCH_JOBS_MAX).take_while(|job| {
-        bytes += SPEC_BYTES + job.args.as_ref().map_or(0, |args| args.as_str().len());
+        bytes += SPEC_BYTES + job.template.args.as_ref().map_or(0, |args| args.as_str().len());
         bytes <= BATCH_BYTES_MAX
     });
     fits.count().max(1)
@@ -160,7 +160,7 @@ mod tests {
 
     fn spec(args_bytes: usize) -> JobSpec {
         let args = Json::of(&"x".repeat(args_bytes)).ok();
-        JobSpec { args, ..JobSpec::new(JobType::new("a").expect("a name")) }
+        JobSpec::new(JobType::new("a").expect("a name")).with(|job| job.args = args)
     }
 
     fn lost() -> Error {

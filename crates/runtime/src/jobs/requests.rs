@@ -125,7 +125,7 @@ impl Coordinator {
         if let Some(execution_id) = run {
             stop_run(node, id, execution_id, reason).await;
         }
-        telemetry::count_jobs(job.status, &job.queue, &job.job_type, 1);
+        telemetry::count_jobs(job.status, &job.definition.queue, &job.definition.job_type, 1);
         node.waiters.wake(id);
         node.cache.job_changed(id);
         announce(node, &job);
@@ -138,7 +138,7 @@ impl Coordinator {
         match self.store().redrive(&[id], node.now()).await?.pop() {
             Some(Redriven::Pending(job)) => {
                 node.cache.job_changed(id);
-                node.hints.ready(&job.queue);
+                node.hints.ready(&job.definition.queue);
                 announce(node, &job);
                 Ok(job)
             }
@@ -163,7 +163,7 @@ impl Coordinator {
                 if let Redriven::Pending(job) = outcome {
                     retried += 1;
                     node.cache.job_changed(job.id);
-                    node.hints.ready(&job.queue);
+                    node.hints.ready(&job.definition.queue);
                     announce(node, &job);
                 }
             }
@@ -357,7 +357,7 @@ struct Told {
 
 impl Told {
     fn of(job: &NewJob) -> Self {
-        let (queue, job_type) = (job.queue.clone(), job.job_type.clone());
+        let (queue, job_type) = (job.definition.queue.clone(), job.definition.job_type.clone());
         Told { id: job.id, status: job.status(), queue, job_type, due_at: job.due_at() }
     }
 
@@ -372,8 +372,8 @@ fn announce(node: &Node, job: &Job) {
         node.tell(Happening::Job {
             status: job.status,
             job_id: job.id,
-            job_type: job.job_type.clone(),
-            queue: job.queue.clone(),
+            job_type: job.definition.job_type.clone(),
+            queue: job.definition.queue.clone(),
             attempt: job.attempt,
         });
     }

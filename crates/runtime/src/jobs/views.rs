@@ -111,10 +111,13 @@ impl Coordinator {
         let node = self.node();
         let keep = |job: &Job| {
             let lifetime = kept_for(job, &node.settings.retention, node.now())?;
-            let texts =
-                [job.result.as_ref().map(|json| json.as_str()), job.error.as_deref(), job.unique_key.as_deref()];
+            let texts = [
+                job.result.as_ref().map(|json| json.as_str()),
+                job.error.as_deref(),
+                job.definition.unique_key.as_deref(),
+            ];
             let texts = texts.into_iter().flatten().map(str::len).sum::<usize>();
-            Some(Keep { lifetime, bytes: RECORD_BYTES + job.args.as_str().len() + texts })
+            Some(Keep { lifetime, bytes: RECORD_BYTES + job.definition.args.as_str().len() + texts })
         };
         node.cache.read(Key::Job(id), self.job(id, None), keep).await
     }

@@ -116,16 +116,16 @@ fn shortened(text: &str) -> String {
 pub async fn run(args: EnqueueArgs, verbose: u8) -> Result<ExitCode> {
     let remote = Remote::new(&args.remote, verbose)?;
     let mut spec = JobSpec::new(args.job_type);
-    spec.queue = args.queue;
-    spec.args = args.args.as_deref().map(read_args).transpose()?;
-    spec.priority = args.priority;
+    spec.template.queue = args.queue;
+    spec.template.args = args.args.as_deref().map(read_args).transpose()?;
+    spec.template.priority = args.priority;
     spec.delay = args.delay;
     spec.run_at = args.at;
-    spec.max_retries = args.max_retries;
-    spec.timeout = args.timeout;
-    spec.unique_key = args.unique_key;
-    spec.unique_for = args.unique_for;
-    spec.correlation_id = args.correlation_id;
+    spec.template.max_retries = args.max_retries;
+    spec.template.timeout = args.timeout;
+    spec.template.unique_key = args.unique_key;
+    spec.template.unique_for = args.unique_for;
+    spec.template.correlation_id = args.correlation_id;
     let answer = remote.post("/v1/jobs", &spec).await?;
     let id = text(&answer.value()?, "id");
     if !args.wait {

@@ -52,12 +52,13 @@ impl State {
             return Some(job.id);
         }
         let tick = job.schedule.clone().zip(job.run_at).and_then(|tick| self.ticks.get(&tick).copied());
-        tick.or_else(|| self.key_holder(job.unique_key.as_deref()?, job.created_at))
+        tick.or_else(|| self.key_holder(job.definition.unique_key.as_deref()?, job.created_at))
     }
 
     /// Refuses jobs that would open more queues than there may be.
     pub(super) fn check_queues<'a>(&self, jobs: impl Iterator<Item = &'a NewJob>) -> Result<(), Invalid> {
-        let new: BTreeSet<_> = jobs.map(|job| &job.queue).filter(|queue| !self.queues.contains_key(*queue)).collect();
+        let new: BTreeSet<_> =
+            jobs.map(|job| &job.definition.queue).filter(|queue| !self.queues.contains_key(*queue)).collect();
         if new.is_empty() || self.queues.len() + new.len() <= QUEUES_MAX {
             return Ok(());
         }
@@ -75,12 +76,12 @@ impl<'a> Planned<'a> {
             return Some(job.id);
         }
         let tick = job.schedule.as_ref().zip(job.run_at).and_then(|tick| self.ticks.get(&tick).copied());
-        tick.or_else(|| self.keys.get(job.unique_key.as_deref()?).copied())
+        tick.or_else(|| self.keys.get(job.definition.unique_key.as_deref()?).copied())
     }
 
     fn add(&mut self, job: &'a NewJob) {
         self.ids.insert(job.id);
-        if let Some(key) = &job.unique_key {
+        if let Some(key) = &job.definition.unique_key {
             self.keys.insert(key, job.id);
         }
         if let Some(tick) = job.schedule.as_ref().zip(job.run_at) {

@@ -108,7 +108,7 @@ impl State {
 
     fn redrive(&mut self, id: JobId, now: Timestamp) -> Redriven {
         let Some(row) = self.row(id) else { return Redriven::Unknown };
-        let key = row.job.unique_key.clone();
+        let key = row.job.definition.unique_key.clone();
         let key_taken = key.as_deref().is_some_and(|key| self.key_holder(key, now).is_some_and(|holder| holder != id));
         if row.job.status.is_live() || row.job.status.to(Status::Pending).is_err() || key_taken {
             return Redriven::Refused(row.job.clone());

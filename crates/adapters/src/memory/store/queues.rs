@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use convoke_core::jobs::dispatch::{HEADS_READ, oldest_due};
 use convoke_core::jobs::{Queue, QueuePatch};
 use convoke_core::limits::QUEUES_MAX;
 use convoke_core::ports::store::QueueStore;
@@ -58,13 +59,14 @@ impl QueueStore for MemoryStore {
 
 impl State {
     fn show(&self, name: &QueueName, settings: &QueueSettings) -> Queue {
+        let heads = self.indexes.pending(name).take(HEADS_READ);
         Queue {
             name: name.clone(),
             paused: settings.paused,
             rate_limit: settings.rate_limit,
             concurrency: settings.concurrency,
             counts: self.indexes.counts(name),
-            oldest_pending_at: self.indexes.oldest_pending_at(name),
+            oldest_pending_at: oldest_due(heads.filter_map(|seq| self.rows.get(&seq)).map(|row| row.due_at)),
         }
     }
 }

@@ -74,8 +74,8 @@ impl Row {
         Some(InFlight {
             job: self.job.id,
             execution: self.job.execution_id?,
-            job_type: self.job.job_type.clone(),
-            queue: self.job.queue.clone(),
+            job_type: self.job.definition.job_type.clone(),
+            queue: self.job.definition.queue.clone(),
             attempt: self.job.attempt,
             status: self.job.status,
             worker: self.job.worker_id.clone(),
@@ -154,9 +154,9 @@ impl Row {
             status: job.status,
             attempt: job.attempt,
             attempt_base: self.attempts_before,
-            max_retries: job.max_retries,
-            retry_policy: job.retry_policy,
-            timeout: job.timeout,
+            max_retries: job.definition.max_retries,
+            retry_policy: job.definition.retry_policy,
+            timeout: job.definition.timeout,
             due_at: self.due_at,
             started_at: job.started_at,
             deadline: self.deadline,
@@ -179,7 +179,8 @@ impl Row {
             Verdict::Late => Recorded::Stale,
             Verdict::NotOwner => Recorded::NotOwner,
             Verdict::Applied(applied) => {
-                let change = run.change(&applied.write, self.job.job_type.clone(), self.job.queue.clone());
+                let change =
+                    run.change(&applied.write, self.job.definition.job_type.clone(), self.job.definition.queue.clone());
                 self.store(run, applied, report.execution);
                 Recorded::Applied(change)
             }

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
+use convoke_core::jobs::dispatch::Room;
 use convoke_core::jobs::run_state::Source;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
@@ -154,7 +155,7 @@ impl State {
         for seq in &due {
             queues.insert(self.change(*seq, |row| {
                 row.become_status(Status::Pending);
-                row.job.queue.clone()
+                row.job.definition.queue.clone()
             }));
         }
         Promoted {
@@ -173,17 +174,17 @@ impl State {
         now: Timestamp,
         epoch: Epoch,
     ) -> (Vec<Dispatch>, bool) {
-        let Some(settings) = self.queues.get(&window.queue).filter(|settings| !settings.paused) else {
-            return (Vec::new(), false);
+        let Some(settings) = self.queues.get(&window.queue) else { return (Vec::new(), false) };
+        let room = Room {
+            paused: settings.paused,
+            concurrency: settings.concurrency.map(u64::from),
+            in_flight: self.indexes.counts(&window.queue).in_flight(),
         };
-        let in_flight = self.indexes.counts(&window.queue).in_flight();
-        let free = settings.concurrency.map(|most| u64::from(most).saturating_sub(in_flight) as usize);
-        let limit = window.limit.min(free.unwrap_or(usize::MAX));
+        let limit = room.within(window.limit);
         let (mut runs, mut is_cut) = (Vec::new(), false);
-        while runs.len() < limit
-            && let Some(seq) = self.indexes.next_pending(&window.queue)
-        {
-            let args_bytes = self.rows.get(&seq).map_or(0, |row| row.job.args.as_str().len());
+        let pending: Vec<u64> = self.indexes.pending(&window.queue).take(limit).collect();
+        for seq in pending {
+            let args_bytes = self.rows.get(&seq).map_or(0, |row| row.job.definition.args.as_str().len());
             is_cut = !budget.admits(args_bytes);
             if is_cut {
                 break;
@@ -216,13 +217,8 @@ fn dispatch_row(row: &mut Row, execution: ExecutionId, now: Timestamp, epoch: Ep
         v: V1,
         job_id: job.id,
         execution_id: execution,
-        job_type: job.job_type.clone(),
-        queue: job.queue.clone(),
-        args: job.args.clone(),
+        input: job.definition.clone().into(),
         attempt: job.attempt,
-        max_retries: job.max_retries,
-        timeout: job.timeout,
-        correlation_id: job.correlation_id.clone(),
         epoch,
         rate_limit: None,
     }

@@ -42,7 +42,7 @@ impl ScheduleStore for MemoryStore {
         waiting.sort_by_key(|(at, _)| *at);
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let due = waiting.iter().take_while(|(at, _)| *at <= now).take(limit);
-        let due = due.take_while(|(_, schedule)| budget.admits(schedule.args.as_str().len())).count();
+        let due = due.take_while(|(_, schedule)| budget.admits(schedule.template.args_bytes())).count();
         Ok(DueSchedules {
             due: waiting[..due].iter().map(|(_, schedule)| (*schedule).clone()).collect(),
             next_at: waiting.get(due).map(|(at, _)| *at),

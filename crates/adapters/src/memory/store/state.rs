@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use convoke_core::jobs::schedule::Schedule;
-use convoke_core::jobs::{Job, NewJob, Priority, QueueCounts, RateLimit, Status};
+use convoke_core::jobs::{Job, NewJob, QueueCounts, RateLimit, Status};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
 use convoke_core::shards::ShardMember;
 use convoke_core::{Epoch, JobId, NodeId, QueueName, ScheduleName, WorkerId};
@@ -62,8 +62,8 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Indexes {
     counts: BTreeMap<QueueName, QueueCounts>,
-    /// One for each priority.
-    pending: BTreeMap<QueueName, [BTreeSet<When>; Priority::ALL.len()]>,
+    /// By rank, first stored first.
+    pending: BTreeMap<QueueName, BTreeSet<(i64, u64)>>,
     pub(super) scheduled: BTreeSet<When>,
     pub(super) in_flight: BTreeSet<JobId>,
     pub(super) deadlines: BTreeSet<When>,
@@ -85,13 +85,13 @@ impl Indexes {
     /// Puts a row into every index it belongs to, or takes it out of them.
     fn set(&mut self, row: &Row, there: bool) {
         let job = &row.job;
-        let counts = self.counts.entry(job.queue.clone()).or_default();
+        let counts = self.counts.entry(job.definition.queue.clone()).or_default();
         let count = counts.get(job.status);
         counts.set(job.status, if there { count + 1 } else { count - 1 });
         match (job.status, job.completed_at) {
             (Status::Pending, _) => {
-                let pending = self.pending.entry(job.queue.clone()).or_default();
-                put(&mut pending[usize::from(job.priority.code())], (row.due_at, row.seq), there);
+                let pending = self.pending.entry(job.definition.queue.clone()).or_default();
+                put(pending, (job.definition.priority.rank(row.due_at), row.seq), there);
             }
             (Status::Scheduled, _) => put(&mut self.scheduled, (row.due_at, row.seq), there),
             (Status::Dispatched | Status::Running, _) => put(&mut self.in_flight, job.id, there),
@@ -113,19 +113,9 @@ impl Indexes {
         self.counts.get(queue).copied().unwrap_or_default()
     }
 
-    pub(super) fn oldest_pending_at(&self, queue: &QueueName) -> Option<Timestamp> {
-        self.pending.get(queue)?.iter().filter_map(|pending| pending.first()).map(|(due_at, _)| *due_at).min()
-    }
-
-    /// Whom to serve next.
-    pub(super) fn next_pending(&self, queue: &QueueName) -> Option<u64> {
-        let heads = self
-            .pending
-            .get(queue)?
-            .iter()
-            .zip(Priority::ALL)
-            .filter_map(|(pending, priority)| pending.first().map(|(due_at, seq)| (priority.rank(*due_at), *seq)));
-        heads.min().map(|(_, seq)| seq)
+    /// The jobs of the queue that are served next, in order.
+    pub(super) fn pending<'a>(&'a self, queue: &QueueName) -> impl Iterator<Item = u64> + use<'a> {
+        self.pending.get(queue).into_iter().flatten().map(|(_, seq)| *seq)
     }
 }
 
@@ -153,12 +143,12 @@ impl State {
 
     pub(super) fn store(&mut self, new: NewJob) {
         self.last_seq += 1;
-        self.queues.entry(new.queue.clone()).or_default();
+        self.queues.entry(new.definition.queue.clone()).or_default();
         if let (Some(schedule), Some(tick)) = (&new.schedule, new.run_at) {
             self.ticks.insert((schedule.clone(), tick), new.id);
         }
         self.free_keys(new.created_at);
-        if let Some(key) = &new.unique_key {
+        if let Some(key) = &new.definition.unique_key {
             self.hold_key(key.clone(), UniqueKey { job: new.id, until: new.unique_until });
         }
         let row = Row::new(self.last_seq, new);
@@ -174,7 +164,7 @@ impl State {
         if let (Some(schedule), Some(tick)) = (&row.job.schedule, row.job.scheduled_at) {
             self.ticks.remove(&(schedule.clone(), tick));
         }
-        let Some(key) = row.job.unique_key else { return };
+        let Some(key) = row.job.definition.unique_key else { return };
         let Some(held) = self.keys.get(&key).filter(|held| held.job == row.job.id) else { return };
         match held.until {
             Some(until) => {

@@ -3,6 +3,7 @@ use serde::de::DeserializeOwned;
 use super::super::wire::V1;
 use super::*;
 use crate::ids::Epoch;
+use crate::ids::JobType;
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
 const RUN: &str = "0198c0de-0000-7000-8000-000000000002";
@@ -59,19 +60,21 @@ fn polling_is_exactly_this() {
     let assignment = Assignment {
         job_id: job(),
         execution_id: run(),
-        job_type: JobType::new("email.send").expect("a name"),
-        queue: queue(),
-        args: Json::parse(r#"{"to": 1}"#.into()).expect("valid JSON"),
+        input: RunInput {
+            job_type: JobType::new("email.send").expect("a name"),
+            queue: queue(),
+            args: Json::parse(r#"{"to": 1}"#.into()).expect("valid JSON"),
+            max_retries: 3,
+            timeout: None,
+            correlation_id: Some("c".into()),
+        },
         attempt: 1,
-        max_retries: 3,
-        timeout: None,
-        correlation_id: Some("c".into()),
     };
     is_exactly(
         Polled { jobs: vec![assignment], cancel: vec![run()], drain: false },
         concat!(
-            r#"{"jobs":[{"jobId":"JOB","executionId":"RUN","type":"email.send","queue":"email","args":{"to": 1},"attempt":1,"#,
-            r#""maxRetries":3,"timeout":null,"correlationId":"c"}],"cancel":["RUN"],"drain":false}"#
+            r#"{"jobs":[{"jobId":"JOB","executionId":"RUN","type":"email.send","queue":"email","args":{"to": 1},"#,
+            r#""maxRetries":3,"timeout":null,"correlationId":"c","attempt":1}],"cancel":["RUN"],"drain":false}"#
         ),
     );
 }
@@ -167,18 +170,20 @@ fn a_dispatch_becomes_what_a_worker_is_given() {
         v: V1,
         job_id: job(),
         execution_id: run(),
-        job_type: JobType::new("t").expect("a name"),
-        queue: queue(),
-        args: Json::null(),
+        input: RunInput {
+            job_type: JobType::new("t").expect("a name"),
+            queue: queue(),
+            args: Json::null(),
+            max_retries: 5,
+            timeout: Some(Duration::from_secs(1)),
+            correlation_id: Some("c".into()),
+        },
         attempt: 4,
-        max_retries: 5,
-        timeout: Some(Duration::from_secs(1)),
-        correlation_id: Some("c".into()),
         epoch: Epoch(1),
         rate_limit: None,
     };
     let given = Assignment::from(dispatch);
-    assert_eq!((given.job_id, given.execution_id, given.job_type.as_str()), (job(), run(), "t"));
-    assert_eq!((given.attempt, given.max_retries, given.timeout), (4, 5, Some(Duration::from_secs(1))));
-    assert_eq!((given.queue, given.correlation_id.as_deref()), (queue(), Some("c")));
+    assert_eq!((given.job_id, given.execution_id, given.input.job_type.as_str()), (job(), run(), "t"));
+    assert_eq!((given.attempt, given.input.max_retries, given.input.timeout), (4, 5, Some(Duration::from_secs(1))));
+    assert_eq!((given.input.queue, given.input.correlation_id.as_deref()), (queue(), Some("c")));
 }

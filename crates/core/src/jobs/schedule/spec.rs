@@ -3,56 +3,92 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::MapAccess;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{EVERY_MIN, Missed, Overlap, Schedule};
 use crate::error::Invalid;
-use crate::ids::{JobType, QueueName, ScheduleName};
+use crate::flat::{self, Extra, Field};
+use crate::ids::{JobType, ScheduleName};
 use crate::jobs::cron::{Cron, DayRule};
-use crate::jobs::priority::Priority;
-use crate::jobs::spec::{DEFAULT_QUEUE, check_max_retries, check_timeout};
-use crate::json::Json;
-use crate::limits::ARGS_BYTES_MAX;
+use crate::jobs::template::JobTemplate;
 
-/// The body of `PUT /v1/schedules/{name}`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
+/// The body of `PUT /v1/schedules/{name}`: either `cron` or `every`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
-    #[serde(rename = "type")]
-    pub job_type: JobType,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue: Option<QueueName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
+    pub template: JobTemplate,
+    /// Five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`, `W` and `#` are accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
+    /// At least `100ms`.
+    #[serde(with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Of `cron`; `UTC` if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tz: Option<String>,
-    /// Which days `cron` names if both of its day fields are restricted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Which days `cron` names if both of its day fields are restricted; `or` if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub day: Option<DayRule>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_retries: Option<u32>,
-    #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Duration>,
+}
+
+impl<'de> Deserialize<'de> for ScheduleSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (template, Cadence { cron, every, tz, day, missed, overlap, paused }) = flat::read(deserializer)?;
+        Ok(ScheduleSpec {
+            template,
+            cron: cron.flatten(),
+            every: every.and_then(|every| every.0),
+            tz: tz.flatten(),
+            day: day.flatten(),
+            missed: missed.flatten(),
+            overlap: overlap.flatten(),
+            paused: paused.flatten(),
+        })
+    }
+}
+
+/// The fields of a schedule's request that are not its template's. A field that is null is as good as none.
+#[derive(Default)]
+struct Cadence {
+    cron: Option<Option<String>>,
+    every: Option<Every>,
+    tz: Option<Option<String>>,
+    day: Option<Option<DayRule>>,
+    missed: Option<Option<Missed>>,
+    overlap: Option<Option<Overlap>>,
+    paused: Option<Option<bool>>,
+}
+
+#[derive(Deserialize)]
+struct Every(#[serde(with = "crate::duration::option")] Option<Duration>);
+
+impl<'de> Extra<'de> for Cadence {
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+        match field {
+            "cron" => flat::fill(&mut self.cron, "cron", map),
+            "every" => flat::fill(&mut self.every, "every", map),
+            "tz" => flat::fill(&mut self.tz, "tz", map),
+            "day" => flat::fill(&mut self.day, "day", map),
+            "missed" => flat::fill(&mut self.missed, "missed", map),
+            "overlap" => flat::fill(&mut self.overlap, "overlap", map),
+            "paused" => flat::fill(&mut self.paused, "paused", map),
+            _ => Ok(Field::Unknown),
+        }
+    }
 }
 
 impl ScheduleSpec {
     pub fn new(job_type: JobType) -> Self {
         ScheduleSpec {
-            job_type,
-            queue: None,
-            args: None,
+            template: JobTemplate::new(job_type),
             cron: None,
             every: None,
             tz: None,
@@ -60,30 +96,22 @@ impl ScheduleSpec {
             missed: None,
             overlap: None,
             paused: None,
-            priority: None,
-            max_retries: None,
-            timeout: None,
         }
     }
 
     /// Checks it and finds its first tick. Its interval counts from `now`.
     pub fn into_schedule(self, name: ScheduleName, now: Timestamp) -> Result<Schedule, Invalid> {
         let tz = self.check_rhythm(now)?;
+        self.template.check()?;
         let day = self.cron.as_ref().map(|_| self.day.unwrap_or_default());
-        let args = self.args.unwrap_or_default();
-        args.check("args", ARGS_BYTES_MAX)?;
-        if let Some(max_retries) = self.max_retries {
-            check_max_retries(max_retries)?;
-        }
-        check_timeout(self.timeout)?;
         let mut schedule = Schedule {
             name,
-            job_type: self.job_type,
-            queue: match self.queue {
-                Some(queue) => queue,
-                None => QueueName::new(DEFAULT_QUEUE)?,
+            template: JobTemplate {
+                queue: Some(self.template.queue.unwrap_or_default()),
+                priority: Some(self.template.priority.unwrap_or_default()),
+                args: self.template.args.filter(|args| !args.is_null()),
+                ..self.template
             },
-            args,
             cron: self.cron,
             every: self.every,
             tz,
@@ -91,9 +119,6 @@ impl ScheduleSpec {
             missed: self.missed.unwrap_or_default(),
             overlap: self.overlap.unwrap_or_default(),
             paused: false,
-            priority: self.priority.unwrap_or_default(),
-            max_retries: self.max_retries,
-            timeout: self.timeout,
             created_at: whole_microsecond(now),
             next_run_at: None,
             last_run_at: None,

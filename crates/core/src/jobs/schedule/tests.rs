@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::InvalidKind;
+use crate::jobs::Priority;
 use crate::jobs::Status;
 use crate::limits::{ARGS_BYTES_MAX, RETRIES_MAX};
 
@@ -34,9 +35,9 @@ fn a_silent_request_gets_the_defaults() {
     assert_eq!(
         serde_json::to_string(&schedule).expect("serialises"),
         concat!(
-            r#"{"name":"s","type":"report","queue":"default","args":null,"cron":"0 3 * * *","every":null,"tz":"UTC","#,
-            r#""day":"or","missed":"latest","overlap":"skip","paused":false,"priority":"normal","maxRetries":null,"#,
-            r#""timeout":null,"createdAt":"2026-06-15T12:00:00Z","nextRunAt":"2026-06-16T03:00:00Z","lastRunAt":null}"#
+            r#"{"name":"s","type":"report","queue":"default","priority":"normal","cron":"0 3 * * *","every":null,"tz":"UTC","#,
+            r#""day":"or","missed":"latest","overlap":"skip","paused":false,"createdAt":"2026-06-15T12:00:00Z","#,
+            r#""nextRunAt":"2026-06-16T03:00:00Z","lastRunAt":null,"args":null,"maxRetries":null,"timeout":null}"#
         )
     );
 }
@@ -49,10 +50,11 @@ fn a_full_request_is_kept() {
     );
     let schedule = put(body, at(NOON)).expect("valid");
     assert_eq!((schedule.tz.as_deref(), schedule.missed), (Some("Europe/Berlin"), Missed::All));
-    assert_eq!((schedule.overlap, schedule.priority), (Overlap::Allow, Priority::High));
-    assert_eq!((schedule.max_retries, schedule.timeout), (Some(7), Some(Duration::from_secs(30))));
+    assert_eq!((schedule.overlap, schedule.template.priority), (Overlap::Allow, Some(Priority::High)));
+    assert_eq!((schedule.template.max_retries, schedule.template.timeout), (Some(7), Some(Duration::from_secs(30))));
     assert_eq!((schedule.paused, schedule.next_run_at), (true, None));
-    assert_eq!((schedule.queue.as_str(), schedule.args.as_str()), ("q", r#"{"a":1}"#));
+    let (queue, args) = (schedule.template.queue, schedule.template.args);
+    assert_eq!((queue.expect("a queue").as_str(), args.expect("arguments").as_str()), ("q", r#"{"a":1}"#));
 }
 
 #[test]
@@ -243,13 +245,19 @@ fn a_tick_becomes_a_job_that_is_due() {
     for now in [tick, seconds(tick, 5), seconds(tick, -1)] {
         let job = job_for_tick(&schedule, id, tick, now, &defaults);
         assert_eq!((job.id, job.status(), job.due_at()), (id, Status::Pending, now.max(tick)));
-        assert_eq!((job.job_type.as_str(), job.queue.as_str(), job.args.as_str()), ("report", "q", "[1]"));
-        assert_eq!((job.priority, job.max_retries, job.timeout), (Priority::Low, 9, Some(Duration::from_secs(60))));
+        assert_eq!(
+            (job.definition.job_type.as_str(), job.definition.queue.as_str(), job.definition.args.as_str()),
+            ("report", "q", "[1]")
+        );
+        assert_eq!(
+            (job.definition.priority, job.definition.max_retries, job.definition.timeout),
+            (Priority::Low, 9, Some(Duration::from_secs(60)))
+        );
         let stored = job.into_stored();
         assert_eq!((stored.schedule, stored.scheduled_at), (Some(schedule.name.clone()), Some(tick)));
     }
-    let own = Schedule { max_retries: Some(0), ..schedule };
-    assert_eq!(job_for_tick(&own, id, tick, tick, &defaults).max_retries, 0);
+    let own = schedule.with(|job| job.max_retries = Some(0));
+    assert_eq!(job_for_tick(&own, id, tick, tick, &defaults).definition.max_retries, 0);
 }
 
 const YEAR: (&str, &str) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");

@@ -1,5 +1,7 @@
 use super::*;
 use crate::error::InvalidKind;
+use crate::jobs::{Priority, RetryPolicy};
+use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 
 const OWN: &str = "0198c0de-0000-7000-8000-000000000001";
 
@@ -22,10 +24,16 @@ fn job(fields: &str) -> Result<NewJob, Invalid> {
 #[test]
 fn a_request_with_nothing_but_a_type_gets_the_defaults() {
     let job = job("").expect("valid");
-    assert_eq!((job.id, job.job_type.as_str(), job.queue.as_str()), (fresh(), "email.send", "default"));
-    assert!(job.args.is_null());
-    assert_eq!((job.priority, job.max_retries, job.retry_policy), (Priority::Normal, 3, RetryPolicy::default()));
-    assert_eq!((job.timeout, job.run_at, job.unique_until), (None, None, None));
+    assert_eq!(
+        (job.id, job.definition.job_type.as_str(), job.definition.queue.as_str()),
+        (fresh(), "email.send", "default")
+    );
+    assert!(job.definition.args.is_null());
+    assert_eq!(
+        (job.definition.priority, job.definition.max_retries, job.definition.retry_policy),
+        (Priority::Normal, 3, RetryPolicy::default())
+    );
+    assert_eq!((job.definition.timeout, job.run_at, job.unique_until), (None, None, None));
     assert_eq!((job.status(), job.due_at()), (Status::Pending, now()));
 }
 
@@ -37,10 +45,22 @@ fn a_full_request_is_kept() {
         r#""correlationId":"c","uniqueKey":"u","uniqueFor":"1h""#
     );
     let job = job(fields).expect("valid");
-    assert_eq!((job.id.to_string().as_str(), job.queue.as_str(), job.args.as_str()), (OWN, "email", r#"{"to": 1}"#));
-    assert_eq!((job.priority, job.max_retries, job.retry_policy.multiplier), (Priority::Critical, 0, 3.0));
-    assert_eq!((job.timeout, job.correlation_id.as_deref()), (Some(Duration::from_secs(30)), Some("c")));
-    assert_eq!((job.unique_key.as_deref(), job.unique_until), (Some("u"), Some(now() + Duration::from_secs(3_600))));
+    assert_eq!(
+        (job.id.to_string().as_str(), job.definition.queue.as_str(), job.definition.args.as_str()),
+        (OWN, "email", r#"{"to": 1}"#)
+    );
+    assert_eq!(
+        (job.definition.priority, job.definition.max_retries, job.definition.retry_policy.multiplier),
+        (Priority::Critical, 0, 3.0)
+    );
+    assert_eq!(
+        (job.definition.timeout, job.definition.correlation_id.as_deref()),
+        (Some(Duration::from_secs(30)), Some("c"))
+    );
+    assert_eq!(
+        (job.definition.unique_key.as_deref(), job.unique_until),
+        (Some("u"), Some(now() + Duration::from_secs(3_600)))
+    );
     let due = now() + Duration::from_secs(5);
     assert_eq!((job.run_at, job.status(), job.due_at()), (Some(due), Status::Scheduled, due));
     let stored = job.into_stored();
@@ -50,8 +70,8 @@ fn a_full_request_is_kept() {
 #[test]
 fn what_was_read_is_written_again() {
     let text = concat!(
-        r#"{"id":"0198c0de-0000-7000-8000-000000000001","type":"t","queue":"q","args":[1, 2],"priority":"low","delay":"5s","#,
-        r#""maxRetries":1,"timeout":"30s","correlationId":"c","uniqueKey":"u","uniqueFor":"1h"}"#
+        r#"{"id":"0198c0de-0000-7000-8000-000000000001","type":"t","queue":"q","args":[1, 2],"priority":"low","#,
+        r#""maxRetries":1,"timeout":"30s","correlationId":"c","uniqueKey":"u","uniqueFor":"1h","delay":"5s"}"#
     );
     let spec: JobSpec = serde_json::from_str(text).expect("reads");
     assert_eq!(serde_json::to_string(&spec).expect("serialises"), text);
@@ -66,7 +86,10 @@ fn null_is_as_good_as_silence() {
         r#""retryPolicy":null,"timeout":null,"correlationId":null,"uniqueKey":null,"uniqueFor":null"#
     );
     let job = job(fields).expect("valid");
-    assert_eq!((job.id, job.queue.as_str(), job.run_at, job.timeout), (fresh(), "default", None, None));
+    assert_eq!(
+        (job.id, job.definition.queue.as_str(), job.run_at, job.definition.timeout),
+        (fresh(), "default", None, None)
+    );
 }
 
 #[test]
@@ -113,10 +136,10 @@ fn a_request_that_makes_no_sense_is_refused_by_its_field() {
 #[test]
 fn what_is_at_a_limit_is_fine() {
     let args = format!(r#","args":"{}""#, "x".repeat(ARGS_BYTES_MAX - 2));
-    assert_eq!(job(&args).expect("valid").args.as_str().len(), ARGS_BYTES_MAX);
+    assert_eq!(job(&args).expect("valid").definition.args.as_str().len(), ARGS_BYTES_MAX);
     let key = format!(r#","uniqueKey":"{}""#, "x".repeat(NAME_BYTES_MAX));
     assert!(job(&key).is_ok());
-    assert_eq!(job(&format!(r#","maxRetries":{RETRIES_MAX}"#)).expect("valid").max_retries, RETRIES_MAX);
+    assert_eq!(job(&format!(r#","maxRetries":{RETRIES_MAX}"#)).expect("valid").definition.max_retries, RETRIES_MAX);
     assert!(job(r#","delay":"36500d""#).is_ok(), "the longest delay does not overflow");
 }
 
@@ -149,7 +172,7 @@ fn what_is_no_request_is_refused_by_what_is_wrong() {
 #[test]
 fn numbers_that_no_number_type_holds_are_carried_as_they_are() {
     let numbers = r#"[123456789012345678901234567890, 1e300, -0.0]"#;
-    assert_eq!(job(&format!(r#","args":{numbers}"#)).expect("valid").args.as_str(), numbers);
+    assert_eq!(job(&format!(r#","args":{numbers}"#)).expect("valid").definition.args.as_str(), numbers);
 }
 
 #[test]

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 
 use super::*;
+use crate::ids::JobType;
 use crate::jobs::event::{Happening, WorkerChange};
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
@@ -36,13 +39,15 @@ fn dispatch() -> Dispatch {
         v: V1,
         job_id: job(),
         execution_id: run(),
-        job_type: JobType::new("email.send").expect("a name"),
-        queue: queue(),
-        args: Json::parse(r#"{"to": "a@b.c"}"#.into()).expect("valid JSON"),
+        input: RunInput {
+            job_type: JobType::new("email.send").expect("a name"),
+            queue: queue(),
+            args: Json::parse(r#"{"to": "a@b.c"}"#.into()).expect("valid JSON"),
+            max_retries: 3,
+            timeout: Some(Duration::from_secs(30)),
+            correlation_id: None,
+        },
         attempt: 2,
-        max_retries: 3,
-        timeout: Some(Duration::from_secs(30)),
-        correlation_id: None,
         epoch: Epoch(7),
         rate_limit: None,
     }
@@ -85,7 +90,7 @@ fn a_dispatch_is_exactly_this() {
         dispatch(),
         concat!(
             r#"{"v":1,"jobId":"JOB","executionId":"RUN","type":"email.send","queue":"email","args":{"to": "a@b.c"},"#,
-            r#""attempt":2,"maxRetries":3,"timeout":"30s","correlationId":null,"epoch":7}"#
+            r#""maxRetries":3,"timeout":"30s","correlationId":null,"attempt":2,"epoch":7}"#
         ),
     );
 }
@@ -291,7 +296,7 @@ fn an_enqueue_is_a_request_with_an_id_and_a_version() {
         format!(r#"{{"v":1,"id":"{JOB}","type":"email.send","queue":"email","args":{{"to": "a@b.c"}},"delay":"5s"}}"#);
     let enqueue: Enqueue = serde_json::from_str(&text).expect("reads");
     assert_eq!((enqueue.spec.id, enqueue.spec.delay), (Some(job()), Some(Duration::from_secs(5))));
-    assert_eq!(enqueue.spec.args.as_ref().map(Json::as_str), Some(r#"{"to": "a@b.c"}"#));
+    assert_eq!(enqueue.spec.template.args.as_ref().map(Json::as_str), Some(r#"{"to": "a@b.c"}"#));
     assert_eq!(String::from_utf8_lossy(&encode(&enqueue)), text);
     for (change, named) in [
         ((r#""v":1"#, r#""v":2"#), "expected v 1, got 2"),
@@ -362,7 +367,7 @@ fn what_others_send_is_also_read_in_pascal_case() {
     let text = Some("x".to_owned());
     let result = Some(Json::parse("7".into()).expect("valid JSON"));
     let args = Json::parse("[7]".into()).expect("valid JSON");
-    reads(Dispatch { correlation_id: text.clone(), args, ..dispatch() });
+    reads(Dispatch { input: RunInput { correlation_id: text.clone(), args, ..dispatch().input }, ..dispatch() });
     let (percent, retry) = (Some(4), Some(true));
     reads(StatusMessage {
         percent,
@@ -406,7 +411,7 @@ fn keys_in_pascal_case_do_not_let_garbage_pass() {
     let text = format!(r#"{{"Id":"{JOB}","JobType":"t","Queue":"q","MaxRetries":2,"ScheduledAt":"{AT}"}}"#);
     let spec = serde_json::from_str::<Enqueue>(&text).expect("an enqueue").spec;
     assert_eq!(
-        (spec.id, spec.job_type.as_str(), spec.max_retries, spec.run_at),
+        (spec.id, spec.template.job_type.as_str(), spec.template.max_retries, spec.run_at),
         (Some(job()), "t", Some(2), Some(at()))
     );
 }

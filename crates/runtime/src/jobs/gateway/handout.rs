@@ -112,8 +112,8 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         let mut ids = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {
-                Ok(Dispatch { rate_limit, queue, job_id, execution_id, .. })
-                    if !node.pace.admits(&queue, rate_limit, node.now()) =>
+                Ok(Dispatch { rate_limit, input, job_id, execution_id, .. })
+                    if !node.pace.admits(&input.queue, rate_limit, node.now()) =>
                 {
                     early.push(RunRef { job_id, execution_id });
                 }

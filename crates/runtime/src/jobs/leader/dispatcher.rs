@@ -389,13 +389,13 @@ impl Dispatcher {
         }
         let mut channel: Option<(&QueueName, String)> = None;
         for run in &mut done.runs {
-            run.rate_limit = self.meters.get(&run.queue).map(SlidingWindow::limit);
-            self.windows.untaken().published(&run.queue, run.args.as_str().len());
+            run.rate_limit = self.meters.get(&run.input.queue).map(SlidingWindow::limit);
+            self.windows.untaken().published(&run.input.queue, run.input.args.as_str().len());
         }
         for run in &done.runs {
             let name = match &channel {
-                Some((queue, name)) if **queue == run.queue => name.clone(),
-                _ => channel.insert((&run.queue, self.node.channels.dispatch(&run.queue))).1.clone(),
+                Some((queue, name)) if **queue == run.input.queue => name.clone(),
+                _ => channel.insert((&run.input.queue, self.node.channels.dispatch(&run.input.queue))).1.clone(),
             };
             entries.push((name, wire::encode(run)));
         }
@@ -408,8 +408,8 @@ impl Dispatcher {
                 self.node.tell(Happening::Job {
                     status: Status::Dispatched,
                     job_id: run.job_id,
-                    job_type: run.job_type,
-                    queue: run.queue,
+                    job_type: run.input.job_type,
+                    queue: run.input.queue,
                     attempt: run.attempt,
                 });
             }

@@ -59,8 +59,8 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
     for ((schedule, planned), ticked) in planned.into_iter().zip(ticked) {
         announce(node, &schedule, planned, &ticked);
     }
-    for schedule in &found.due {
-        node.hints.ready(&schedule.queue);
+    for queue in found.due.iter().filter_map(|schedule| schedule.template.queue.as_ref()) {
+        node.hints.ready(queue);
     }
     if found.due.len() == BATCH_MAX && moved {
         return Ok(Fired::More);

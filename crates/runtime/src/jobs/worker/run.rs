@@ -49,12 +49,12 @@ impl Run {
         let run = Run {
             job: assignment.job_id,
             execution: assignment.execution_id,
-            job_type: assignment.job_type,
-            queue: assignment.queue,
+            job_type: assignment.input.job_type,
+            queue: assignment.input.queue,
             attempt: assignment.attempt,
-            max_retries: assignment.max_retries,
-            timeout: assignment.timeout,
-            correlation_id: assignment.correlation_id,
+            max_retries: assignment.input.max_retries,
+            timeout: assignment.input.timeout,
+            correlation_id: assignment.input.correlation_id,
             token: CancellationToken::new(),
             started_at: OnceLock::new(),
             stop: AtomicU8::new(Stop::No as u8),
@@ -62,7 +62,7 @@ impl Run {
             started_told: AtomicBool::new(false),
             over: AtomicBool::new(false),
         };
-        (run, assignment.args)
+        (run, assignment.input.args)
     }
 
     pub fn stop(&self, why: Stop) {

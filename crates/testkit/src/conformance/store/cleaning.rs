@@ -2,7 +2,7 @@
 
 use convoke_core::JobId;
 use convoke_core::jobs::run::Outcome;
-use convoke_core::jobs::{NewJob, RunReport, Status};
+use convoke_core::jobs::{RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cutoffs, Expired};
 
@@ -59,7 +59,7 @@ pub async fn a_job_that_ran_more_than_once_is_cleaned_by_hand(store: &dyn Store)
 
 pub async fn a_judged_end_says_nothing_of_channels(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(NewJob { max_retries: 0, ..job(1) }).await;
+    let run = stage.run(job(1).with(|job| job.max_retries = 0)).await;
     stage.judge(report(&run).ended(at(5), lost(), 0.0)).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     assert_eq!(uncleaned(store).await, [job_id(1)]);
@@ -104,7 +104,7 @@ pub async fn a_job_that_ended_again_since_it_was_due_is_not_marked(store: &dyn S
 
 pub async fn each_kind_expires_by_its_own_cutoff(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let once = |n| NewJob { max_retries: 0, ..job(n) };
+    let once = |n| job(n).with(|job| job.max_retries = 0);
     stage.enqueue((1..=5).map(once)).await;
     let runs = stage.dispatch("q", 4, at(0)).await;
     stage.end(&runs[0], at(10), completed()).await;

@@ -53,13 +53,14 @@ impl Workload<'_> {
         let run_at = (self.dice.roll(4) == 0).then(|| at(self.second + 3));
         let unique_key = (self.dice.roll(4) == 0).then(|| format!("k{}", self.dice.roll(5)));
         NewJob {
-            queue: queue(NAMES[self.dice.roll(3) as usize]),
-            priority: Priority::ALL[self.dice.roll(4) as usize],
-            max_retries: self.dice.roll(3) as u32,
             created_at: at(self.second),
             run_at,
-            unique_key,
-            ..job(self.last_job)
+            ..job(self.last_job).with(|job| {
+                job.queue = queue(NAMES[self.dice.roll(3) as usize]);
+                job.priority = Priority::ALL[self.dice.roll(4) as usize];
+                job.max_retries = self.dice.roll(3) as u32;
+                job.unique_key = unique_key;
+            })
         }
     }
 
@@ -131,10 +132,13 @@ impl Workload<'_> {
         for job in &jobs {
             let ended = !job.status.is_live();
             assert_eq!(job.completed_at.is_some(), ended, "{job:?}");
-            assert!(job.retry_count <= job.max_retries, "{job:?}");
+            assert!(job.retry_count <= job.definition.max_retries, "{job:?}");
         }
-        let mut keys: Vec<_> =
-            jobs.iter().filter(|job| job.status.is_live()).filter_map(|job| job.unique_key.as_ref()).collect();
+        let mut keys: Vec<_> = jobs
+            .iter()
+            .filter(|job| job.status.is_live())
+            .filter_map(|job| job.definition.unique_key.as_ref())
+            .collect();
         let live = keys.len();
         keys.sort();
         keys.dedup();

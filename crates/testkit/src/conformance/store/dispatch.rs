@@ -10,7 +10,10 @@ use super::stage::*;
 
 pub async fn due_jobs_are_promoted_and_no_others(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let due = |n: u64, second: i64, name: &str| NewJob { run_at: Some(at(second)), queue: queue(name), ..job(n) };
+    let due = |n: u64, second: i64, name: &str| NewJob {
+        run_at: Some(at(second)),
+        ..job(n).with(|job| job.queue = queue(name))
+    };
     stage.enqueue([due(1, 10, "b"), due(2, 20, "a"), due(3, 30, "b"), due(4, 40, "a")]).await;
     let none = store.promote(stage.fence, at(9), 10).await.expect("promote");
     assert_eq!(none, Promoted { count: 0, queues: vec![], next_due_at: Some(at(10)) });
@@ -36,15 +39,21 @@ pub async fn a_scheduled_job_is_not_dispatched(store: &dyn Store) {
 
 pub async fn a_dispatch_carries_what_a_worker_needs(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let new = NewJob { timeout: Some(seconds(30)), correlation_id: Some("c".into()), ..job(1) };
+    let new = job(1).with(|job| {
+        job.timeout = Some(seconds(30));
+        job.correlation_id = Some("c".into());
+    });
     stage.enqueue([new.clone()]).await;
     let order = stage.order("q", 1, at(3));
     let execution = order.executions[0];
     let run = store.dispatch(stage.fence, order).await.expect("dispatch").runs.remove(0);
     assert_eq!((run.job_id, run.execution_id, run.epoch), (job_id(1), execution, Epoch(1)));
-    assert_eq!((&run.job_type, &run.queue, &run.args), (&new.job_type, &new.queue, &new.args));
-    assert_eq!((run.attempt, run.max_retries, run.timeout), (1, 3, new.timeout));
-    assert_eq!(run.correlation_id, new.correlation_id);
+    assert_eq!(
+        (&run.input.job_type, &run.input.queue, &run.input.args),
+        (&new.definition.job_type, &new.definition.queue, &new.definition.args)
+    );
+    assert_eq!((run.attempt, run.input.max_retries, run.input.timeout), (1, 3, new.definition.timeout));
+    assert_eq!(run.input.correlation_id, new.definition.correlation_id);
     let job = stage.job(job_id(1)).await;
     assert_eq!((job.status, job.execution_id, job.attempt), (Status::Dispatched, Some(execution), 1));
     assert_eq!((job.dispatched_at, job.started_at, job.retry_count), (Some(at(3)), None, 0));
@@ -53,7 +62,7 @@ pub async fn a_dispatch_carries_what_a_worker_needs(store: &dyn Store) {
 pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue((1..=5).map(job)).await;
-    stage.enqueue((6..=8).map(|n| NewJob { queue: queue("b"), ..job(n) })).await;
+    stage.enqueue((6..=8).map(|n| job(n).with(|job| job.queue = queue("b")))).await;
     let window = |name: &str, limit| Window { queue: queue(name), limit, metered: None };
     let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
     let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
@@ -88,13 +97,13 @@ pub async fn no_more_is_dispatched_than_there_are_executions(store: &dyn Store) 
 pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let fitting = DISPATCH_BYTES_MAX / ARGS_BYTES_MAX;
-    let large = |n: u64| NewJob { args: large_args(ARGS_BYTES_MAX), ..job(n) };
-    let first = |n: u64| NewJob { queue: queue("a"), ..job(n) };
+    let large = |n: u64| job(n).with(|job| job.args = large_args(ARGS_BYTES_MAX));
+    let first = |n: u64| job(n).with(|job| job.queue = queue("a"));
     stage.enqueue((1..=2).map(first)).await;
     // In two batches, so that no one of them is larger than a client's may be.
     stage.enqueue((3..=9).map(large)).await;
     stage.enqueue((10..=18).map(large)).await;
-    stage.enqueue([NewJob { queue: queue("z"), ..job(19) }]).await;
+    stage.enqueue([job(19).with(|job| job.queue = queue("z"))]).await;
     let window = |name: &str| Window { queue: queue(name), limit: 50, metered: Some(seconds(3_600)) };
     let order = || {
         let windows = ["a", "q", "z"].map(window).to_vec();
@@ -104,7 +113,7 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     let mut taken = Vec::new();
     loop {
         let answer = store.dispatch(stage.fence, order()).await.expect("dispatch");
-        let bytes: usize = answer.runs.iter().map(|run| run.args.as_str().len()).sum();
+        let bytes: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
         assert!(bytes <= DISPATCH_BYTES_MAX, "{bytes} bytes in one dispatch");
         for queue in &answer.queues {
             assert_eq!(queue.is_cut, queue.pending > 0, "what is left was cut off by the bytes: {queue:?}");
@@ -127,7 +136,7 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
 
 pub async fn a_job_larger_than_the_bytes_left_waits_for_the_next_dispatch(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let of = |n: u64, bytes: usize| NewJob { args: large_args(bytes), ..job(n) };
+    let of = |n: u64, bytes: usize| job(n).with(|job| job.args = large_args(bytes));
     stage.enqueue([of(1, 1_000)]).await;
     stage.enqueue((2..=9).map(|n| of(n, ARGS_BYTES_MAX))).await;
     stage.enqueue([of(10, 1_000)]).await;
@@ -146,7 +155,9 @@ pub async fn first_stored_is_first_served(store: &dyn Store) {
 
 pub async fn the_higher_priority_is_served_first(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue(Priority::ALL.into_iter().zip(1..).map(|(priority, n)| NewJob { priority, ..job(n) })).await;
+    stage
+        .enqueue(Priority::ALL.into_iter().zip(1..).map(|(priority, n)| job(n).with(|job| job.priority = priority)))
+        .await;
     for n in (1..=4).rev() {
         assert_eq!(stage.dispatch_one(at(1)).await.job_id, job_id(n));
     }
@@ -154,7 +165,8 @@ pub async fn the_higher_priority_is_served_first(store: &dyn Store) {
 
 pub async fn priorities_age_so_that_none_starves(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let late = |n: u64, priority, second: i64| NewJob { priority, created_at: at(second), ..job(n) };
+    let late =
+        |n: u64, priority, second: i64| NewJob { created_at: at(second), ..job(n).with(|job| job.priority = priority) };
     stage
         .enqueue([
             late(1, Priority::Low, 0),
@@ -185,7 +197,7 @@ pub async fn a_retry_is_ranked_by_when_it_is_due(store: &dyn Store) {
 
 pub async fn a_paused_queue_is_skipped_and_hinders_no_other(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue([job(1), NewJob { queue: queue("b"), ..job(2) }]).await;
+    stage.enqueue([job(1), job(2).with(|job| job.queue = queue("b"))]).await;
     store.configure(&queue("q"), QueuePatch { paused: Some(true), ..Default::default() }).await.expect("pause");
     let window = |name: &str| Window { queue: queue(name), limit: 5, metered: Some(seconds(3_600)) };
     let order = DispatchOrder { now: at(1), windows: vec![window("q"), window("b")], executions: stage.executions(10) };
@@ -234,7 +246,7 @@ pub async fn metered_windows_leave_a_record_of_what_was_granted(store: &dyn Stor
 pub async fn grants_of_all_queues_are_read_together_for_as_long_as_they_are_to_be_kept(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue((1..=4).map(job)).await;
-    stage.enqueue((5..=8).map(|n| NewJob { queue: queue("b"), ..job(n) })).await;
+    stage.enqueue((5..=8).map(|n| job(n).with(|job| job.queue = queue("b")))).await;
     let grant = async |name: &str, second, kept| {
         let windows = vec![Window { queue: queue(name), limit: 1, metered: Some(seconds(kept)) }];
         let order = DispatchOrder { now: at(second), windows, executions: stage.executions(1) };

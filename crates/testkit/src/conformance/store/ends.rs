@@ -39,7 +39,7 @@ pub async fn every_live_job_can_be_cancelled(store: &dyn Store) {
 
 pub async fn nobody_owns_a_job_that_has_ended(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue((1..=6).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    stage.enqueue((1..=6).map(|n| job(n).with(|job| job.max_retries = 0))).await;
     let runs = stage.dispatch("q", 6, at(1)).await;
     let owned = |run| RunReport { owner: Some(Claim::Take(node("n"))), ..report(run) };
     for run in &runs[..5] {
@@ -74,7 +74,7 @@ pub async fn cancelling_what_has_ended_changes_nothing(store: &dyn Store) {
 
 pub async fn what_failed_or_was_cancelled_can_be_redriven_and_nothing_else(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue((1..=6).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    stage.enqueue((1..=6).map(|n| job(n).with(|job| job.max_retries = 0))).await;
     stage.enqueue([NewJob { run_at: Some(at(99)), ..job(7) }]).await;
     let runs = stage.dispatch("q", 5, at(1)).await;
     stage.end(&runs[0], at(2), failed("x")).await;
@@ -101,7 +101,7 @@ pub async fn what_failed_or_was_cancelled_can_be_redriven_and_nothing_else(store
 
 pub async fn the_runs_of_a_redriven_job_are_not_heard_again(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(NewJob { max_retries: 0, ..job(1) }).await;
+    let run = stage.run(job(1).with(|job| job.max_retries = 0)).await;
     stage.end(&run, at(2), failed("x")).await;
     store.redrive(&[job_id(1)], at(3)).await.expect("redrive");
     let late = report(&run).ended(at(4), completed(), 0.0);
@@ -113,7 +113,7 @@ pub async fn the_runs_of_a_redriven_job_are_not_heard_again(store: &dyn Store) {
 
 pub async fn dead_letters_are_purged_with_all_that_is_theirs(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue((1..=5).map(|n| NewJob { max_retries: 0, ..job(n) })).await;
+    stage.enqueue((1..=5).map(|n| job(n).with(|job| job.max_retries = 0))).await;
     let runs = stage.dispatch("q", 4, at(1)).await;
     stage.apply(RunReport { logs: vec![log("a")], ..report(&runs[0]).ended(at(2), failed("x"), 0.0) }).await;
     stage.end(&runs[1], at(2), convoke_core::jobs::Outcome::TimedOut { error: "x".into() }).await;

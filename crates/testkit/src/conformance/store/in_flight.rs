@@ -1,7 +1,7 @@
 //! Who is running, whose time is up, whom nobody has claimed.
 
 use convoke_core::JobId;
-use convoke_core::jobs::{Claim, NewJob, RunReport, Status};
+use convoke_core::jobs::{Claim, RunReport, Status};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Holders, InFlightFilter};
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ pub async fn runs_in_flight_are_told_by_job_id(store: &dyn Store) {
     let last = &told[2];
     assert_eq!((last.execution, last.attempt, last.status), (runs[0].execution_id, 1, Status::Running));
     assert_eq!((&last.worker, &last.owner, last.dispatched_at), (&Some(worker("w")), &None, at(1)));
-    assert_eq!((&last.job_type, &last.queue), (&runs[0].job_type, &runs[0].queue));
+    assert_eq!((&last.job_type, &last.queue), (&runs[0].input.job_type, &runs[0].input.queue));
 }
 
 pub async fn runs_in_flight_are_told_page_by_page(store: &dyn Store) {
@@ -126,7 +126,7 @@ pub async fn holders_are_the_workers_and_owners_of_runs_in_flight(store: &dyn St
 
 pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let timed = |n: u64, timeout| NewJob { timeout: Some(seconds(timeout)), ..job(n) };
+    let timed = |n: u64, timeout| job(n).with(|job| job.timeout = Some(seconds(timeout)));
     stage.enqueue([timed(1, 30), timed(2, 10), timed(3, 20), timed(4, 10), job(5), timed(6, 40)]).await;
     let runs = stage.dispatch("q", 6, at(0)).await;
     let nobody = store.overdue(at(9_999), 9).await.expect("overdue");
@@ -160,7 +160,7 @@ pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dy
 
 pub async fn a_deadline_counts_from_the_first_start(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(NewJob { timeout: Some(seconds(10)), ..job(1) }).await;
+    let run = stage.run(job(1).with(|job| job.timeout = Some(seconds(10)))).await;
     stage.start(&run, "w", at(5)).await;
     stage.start(&run, "w", at(12)).await;
     assert_eq!(store.overdue(at(14), 9).await.expect("overdue").next_at, Some(at(15)));
@@ -169,7 +169,7 @@ pub async fn a_deadline_counts_from_the_first_start(store: &dyn Store) {
 
 pub async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue([NewJob { timeout: Some(seconds(10)), ..job(1) }, job(2)]).await;
+    stage.enqueue([job(1).with(|job| job.timeout = Some(seconds(10))), job(2)]).await;
     let runs = stage.dispatch("q", 2, at(0)).await;
     for run in &runs {
         let handed_out = RunReport { worker: Some(worker("w")), handed_out_at: Some(at(5)), ..report(run) };
@@ -193,7 +193,7 @@ pub async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out(
 
 pub async fn a_start_moves_the_deadline_of_a_run_that_was_handed_out(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(NewJob { timeout: Some(seconds(10)), ..job(1) }).await;
+    let run = stage.run(job(1).with(|job| job.timeout = Some(seconds(10)))).await;
     let handed_out = |second| RunReport { handed_out_at: Some(at(second)), ..report(&run) };
     stage.apply(handed_out(5)).await;
     stage.start(&run, "w", at(8)).await;
@@ -205,7 +205,7 @@ pub async fn a_start_moves_the_deadline_of_a_run_that_was_handed_out(store: &dyn
 
 pub async fn a_deadline_beyond_all_time_is_its_end(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let timed = |n| NewJob { timeout: Some(seconds(10)), ..job(n) };
+    let timed = |n| job(n).with(|job| job.timeout = Some(seconds(10)));
     stage.enqueue([timed(1), timed(2)]).await;
     let runs = stage.dispatch("q", 2, at(0)).await;
     stage.apply(RunReport { handed_out_at: Some(Timestamp::MAX), ..report(&runs[0]) }).await;

@@ -10,21 +10,22 @@ use super::stage::*;
 pub async fn a_stored_job_is_read_back_as_it_was_given(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let new = NewJob {
-        priority: Priority::Critical,
-        max_retries: 7,
-        retry_policy: RetryPolicy {
-            initial_delay: seconds(3),
-            multiplier: 1.5,
-            max_delay: seconds(77),
-            jitter: Jitter::Full,
-        },
-        timeout: Some(seconds(30)),
-        correlation_id: Some("c-1".into()),
-        unique_key: Some("k-1".into()),
         unique_until: Some(at(500)),
         run_at: Some(at(60)),
-        args: json(r#"{"n": 1.0, "text": "ä\n"}"#),
-        ..job(1)
+        ..job(1).with(|job| {
+            job.priority = Priority::Critical;
+            job.max_retries = 7;
+            job.retry_policy = RetryPolicy {
+                initial_delay: seconds(3),
+                multiplier: 1.5,
+                max_delay: seconds(77),
+                jitter: Jitter::Full,
+            };
+            job.timeout = Some(seconds(30));
+            job.correlation_id = Some("c-1".into());
+            job.unique_key = Some("k-1".into());
+            job.args = json(r#"{"n": 1.0, "text": "ä\n"}"#);
+        })
     };
     stage.enqueue([new.clone(), job(2)]).await;
     assert_eq!(stage.job(job_id(1)).await, new.into_stored());
@@ -61,7 +62,10 @@ pub async fn get_answers_in_order_and_for_unknown_ids(store: &dyn Store) {
 pub async fn an_id_that_is_known_makes_no_second_job(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue([job(1)]).await;
-    let again = NewJob { queue: queue("other"), args: json("2"), ..job(1) };
+    let again = job(1).with(|job| {
+        job.queue = queue("other");
+        job.args = json("2");
+    });
     let answers = store.insert(vec![again.clone(), job(2), job(2)]).await.expect("insert");
     let created: Vec<_> = answers.iter().map(|answer| (answer.id, answer.created)).collect();
     assert_eq!(created, [(job_id(1), false), (job_id(2), true), (job_id(2), false)]);
@@ -78,9 +82,9 @@ pub async fn an_id_that_is_known_makes_no_second_job(store: &dyn Store) {
 pub async fn a_queue_too_many_refuses_the_whole_batch(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let count = QUEUES_MAX as u64;
-    stage.enqueue((1..=count).map(|n| NewJob { queue: queue(&format!("q{n}")), ..job(n) })).await;
-    let one_more = NewJob { queue: queue("one-more"), ..job(count + 2) };
-    let known = NewJob { queue: queue("q1"), ..job(count + 1) };
+    stage.enqueue((1..=count).map(|n| job(n).with(|job| job.queue = queue(&format!("q{n}"))))).await;
+    let one_more = job(count + 2).with(|job| job.queue = queue("one-more"));
+    let known = job(count + 1).with(|job| job.queue = queue("q1"));
     assert_invalid(store.insert(vec![known.clone(), one_more.clone()]).await);
     assert!(stage.find(known.id).await.is_none(), "all or nothing");
     assert!(stage.find(one_more.id).await.is_none());

@@ -31,11 +31,15 @@ pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
     stage
         .enqueue([
             job(1),
-            NewJob { queue: queue("b"), ..job(2) },
-            NewJob { job_type: u.clone(), ..job(3) },
-            NewJob { correlation_id: Some("c".into()), ..job(4) },
+            job(2).with(|job| job.queue = queue("b")),
+            job(3).with(|job| job.job_type = u.clone()),
+            job(4).with(|job| job.correlation_id = Some("c".into())),
             NewJob { run_at: Some(at(99)), ..job(5) },
-            NewJob { queue: queue("b"), job_type: u.clone(), correlation_id: Some("c".into()), ..job(6) },
+            job(6).with(|job| {
+                job.queue = queue("b");
+                job.job_type = u.clone();
+                job.correlation_id = Some("c".into());
+            }),
         ])
         .await;
     let found = async |query: JobQuery| ids(&stage.list(JobQuery { limit: 2, ..query }).await);
@@ -61,7 +65,7 @@ pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
 
 pub async fn a_page_of_jobs_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let large = |n: u64| NewJob { args: large_args(ARGS_BYTES_MAX), ..job(n) };
+    let large = |n: u64| job(n).with(|job| job.args = large_args(ARGS_BYTES_MAX));
     stage.enqueue((1..=10).map(large)).await;
     let runs = stage.dispatch("q", 4, at(1)).await;
     for run in &runs {
@@ -108,7 +112,7 @@ pub async fn a_page_of_log_lines_ends_when_its_bytes_are_used_up(store: &dyn Sto
 
 pub async fn a_history_is_read_page_by_page(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue([convoke_core::jobs::NewJob { max_retries: 9, ..job(1) }]).await;
+    stage.enqueue([job(1).with(|job| job.max_retries = 9)]).await;
     for second in 1..=4 {
         let run = stage.dispatch_one(at(second * 1_000)).await;
         let lost = convoke_core::jobs::Outcome::Lost { error: format!("lost {second}") };
@@ -162,14 +166,14 @@ pub async fn lists_find_jobs_in_every_state(store: &dyn Store) {
 pub async fn pages_have_neither_gaps_nor_doubles_while_jobs_arrive(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let even = |n: u64| if n.is_multiple_of(2) { queue("even") } else { queue("q") };
-    stage.enqueue((1..=60).map(|n| NewJob { queue: even(n), ..job(n) })).await;
+    stage.enqueue((1..=60).map(|n| job(n).with(|job| job.queue = even(n)))).await;
     for filter in [None, Some(queue("even"))] {
         let (mut seen, mut cursor, mut next) = (Vec::new(), None, stage.all().await.len() as u64 + 1);
         loop {
             let asked = JobQuery { queue: filter.clone(), cursor, ..query(7) };
             let page = store.list(asked).await.expect("list");
             seen.extend(ids(&page.jobs));
-            stage.enqueue([NewJob { queue: even(next), ..job(next) }]).await;
+            stage.enqueue([job(next).with(|job| job.queue = even(next))]).await;
             next += 1;
             cursor = page.next_cursor;
             if cursor.is_none() {

@@ -10,7 +10,7 @@ pub async fn a_queue_comes_with_its_first_job(store: &dyn Store) {
     let stage = Stage::new(store).await;
     assert!(store.queues().await.expect("queues").is_empty());
     assert!(store.queue(&queue("q")).await.expect("queue").is_none());
-    stage.enqueue([job(1), NewJob { queue: queue("a"), ..job(2) }, NewJob { queue: queue("z"), ..job(3) }]).await;
+    stage.enqueue([job(1), job(2).with(|job| job.queue = queue("a")), job(3).with(|job| job.queue = queue("z"))]).await;
     let names: Vec<_> = store.queues().await.expect("queues").into_iter().map(|queue| queue.name).collect();
     assert_eq!(names, [queue("a"), queue("q"), queue("z")], "by name");
     let shown = stage.queue("q").await;
@@ -54,19 +54,19 @@ pub async fn a_queue_without_jobs_can_be_deleted(store: &dyn Store) {
     let names = async || store.queues().await.expect("queues").into_iter().map(|queue| queue.name).collect::<Vec<_>>();
     assert_eq!(names().await, [queue("a"), queue("c"), queue("q")]);
     // Another may take its place, and it comes back without its settings.
-    stage.enqueue([NewJob { queue: queue("d"), ..job(2) }, NewJob { queue: queue("b"), ..job(3) }]).await;
+    stage.enqueue([job(2).with(|job| job.queue = queue("d")), job(3).with(|job| job.queue = queue("b"))]).await;
     assert_eq!(names().await, ["a", "b", "c", "d", "q"].map(queue));
     let back = stage.queue("b").await;
     assert_eq!((back.paused, back.concurrency, back.counts.get(Status::Pending)), (false, None, 1));
     assert_eq!(stage.queue("c").await.concurrency, Some(3));
     let run = stage.dispatch("b", 1, at(10)).await.pop().expect("its job is pending");
-    assert_eq!((run.job_id, run.queue), (job_id(3), queue("b")));
+    assert_eq!((run.job_id, run.input.queue), (job_id(3), queue("b")));
 }
 
 pub async fn a_queue_tells_since_when_its_oldest_job_waits(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let late = |n, second| NewJob { created_at: at(second), ..job(n) };
-    let high = NewJob { priority: convoke_core::jobs::Priority::High, ..late(3, 9) };
+    let high = late(3, 9).with(|job| job.priority = convoke_core::jobs::Priority::High);
     stage.enqueue([late(1, 7), late(2, 5), high]).await;
     assert_eq!(stage.queue("q").await.oldest_pending_at, Some(at(5)), "of any priority");
     stage.dispatch_one(at(10)).await;

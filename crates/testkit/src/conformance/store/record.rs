@@ -164,7 +164,11 @@ pub async fn a_completion_is_stored_as_the_rules_of_a_run_say(store: &dyn Store)
     for (n, (has_history, (state, completion))) in (1..).zip(cases) {
         let now = 10 * i64::try_from(n).expect("few cases");
         let timeout = Some(Duration::from_secs(60));
-        stage.enqueue([2 * n, 2 * n + 1].map(|n| NewJob { created_at: at(now), timeout, ..job(n) })).await;
+        stage
+            .enqueue(
+                [2 * n, 2 * n + 1].map(|n| NewJob { created_at: at(now), ..job(n).with(|job| job.timeout = timeout) }),
+            )
+            .await;
         let mut runs = stage.dispatch("q", 2, at(now)).await;
         if has_history {
             for run in &runs {
@@ -217,8 +221,8 @@ pub async fn one_report_can_tell_a_whole_run(store: &dyn Store) {
     let change = stage.apply(whole).await;
     let expected = Change {
         status: Status::Completed,
-        job_type: run.job_type.clone(),
-        queue: run.queue.clone(),
+        job_type: run.input.job_type.clone(),
+        queue: run.input.queue.clone(),
         attempt: 1,
         due_at: at(0),
         started_at: Some(at(2)),
@@ -349,7 +353,12 @@ pub async fn an_end_is_repeated_by_the_same_result_or_error_only(store: &dyn Sto
     // Without retries the run stays the job's last, with them it goes to the history.
     for (max_retries, base) in [(0, 10), (1, 20)] {
         for ((outcome, others), n) in ends.iter().zip(base..) {
-            let run = stage.run(NewJob { max_retries, queue: queue(&format!("q{n}")), ..job(n) }).await;
+            let run = stage
+                .run(job(n).with(|job| {
+                    job.max_retries = max_retries;
+                    job.queue = queue(&format!("q{n}"));
+                }))
+                .await;
             stage.end(&run, at(5), outcome.clone()).await;
             let ended = stage.job(job_id(n)).await;
             let again =
@@ -370,7 +379,7 @@ pub async fn an_end_in_the_history_is_repeated_by_the_same_end_only(store: &dyn 
     let stage = Stage::new(store).await;
     let ends = [("failed", failed("late")), ("lost", lost()), ("released", Outcome::Released)];
     for ((kind, outcome), n) in ends.into_iter().zip(1..) {
-        let run = stage.run(NewJob { queue: queue(kind), ..job(n) }).await;
+        let run = stage.run(job(n).with(|job| job.queue = queue(kind))).await;
         stage.end(&run, at(1), outcome).await;
         let waiting = stage.job(job_id(n)).await;
         for (said, late) in every_kind(&run) {

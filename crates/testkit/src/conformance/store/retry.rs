@@ -89,7 +89,7 @@ pub async fn an_exhausted_job_is_a_dead_letter_exactly_once(store: &dyn Store) {
     let ends: [(fn() -> Outcome, Status); 3] =
         [(|| failed("x"), Status::Failed), (timed_out, Status::TimedOut), (lost, Status::Failed)];
     for ((outcome, status), n) in ends.into_iter().zip(1..) {
-        let attempts = exhaust(&stage, NewJob { max_retries: 2, ..job(n) }, outcome).await;
+        let attempts = exhaust(&stage, job(n).with(|job| job.max_retries = 2), outcome).await;
         assert_eq!(attempts, 3, "the first and two retries");
         let dead = stage.job(job_id(n)).await;
         assert_eq!((dead.status, dead.attempt, dead.retry_count), (status, 3, 2));
@@ -105,7 +105,7 @@ pub async fn an_exhausted_job_is_a_dead_letter_exactly_once(store: &dyn Store) {
 
 pub async fn a_job_without_retries_has_one_attempt(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    assert_eq!(exhaust(&stage, NewJob { max_retries: 0, ..job(1) }, || failed("x")).await, 1);
+    assert_eq!(exhaust(&stage, job(1).with(|job| job.max_retries = 0), || failed("x")).await, 1);
 }
 
 pub async fn a_worker_can_say_not_to_retry(store: &dyn Store) {
@@ -130,7 +130,7 @@ pub async fn a_lost_run_counts_and_is_followed_at_once(store: &dyn Store) {
 
 pub async fn the_last_lost_run_is_lost_in_the_history_too(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let run = stage.run(NewJob { max_retries: 0, ..job(1) }).await;
+    let run = stage.run(job(1).with(|job| job.max_retries = 0)).await;
     stage.judge(report(&run).ended(at(5), lost(), 0.0)).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Lost)]);
@@ -140,7 +140,7 @@ pub async fn the_last_lost_run_is_lost_in_the_history_too(store: &dyn Store) {
 
 pub async fn a_released_run_does_not_count(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    stage.enqueue([NewJob { max_retries: 0, ..job(1) }]).await;
+    stage.enqueue([job(1).with(|job| job.max_retries = 0)]).await;
     for second in 1..=5 {
         let run = stage.dispatch_one(at(second)).await;
         assert_eq!(run.attempt, 1);
@@ -159,7 +159,7 @@ pub async fn a_released_run_does_not_count(store: &dyn Store) {
 
 pub async fn a_redriven_job_goes_on_with_a_fresh_budget(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    exhaust(&stage, NewJob { max_retries: 1, ..job(1) }, || failed("x")).await;
+    exhaust(&stage, job(1).with(|job| job.max_retries = 1), || failed("x")).await;
     let answers = store.redrive(&[job_id(1), job_id(9)], at(5_000)).await.expect("redrive");
     assert_eq!(answers[1], Redriven::Unknown);
     let Redriven::Pending(job) = &answers[0] else { panic!("a dead letter can be redriven: {answers:?}") };

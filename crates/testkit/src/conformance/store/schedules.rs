@@ -3,7 +3,7 @@
 use convoke_core::ScheduleName;
 use convoke_core::jobs::cron::DayRule;
 use convoke_core::jobs::schedule::{Missed, Overlap, Schedule};
-use convoke_core::jobs::{NewJob, Priority, Status};
+use convoke_core::jobs::{JobTemplate, NewJob, Priority, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, PAGE_BYTES_MAX};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
@@ -17,9 +17,14 @@ pub fn schedule_name(name: &str) -> ScheduleName {
 pub fn schedule(name: &str) -> Schedule {
     Schedule {
         name: schedule_name(name),
-        job_type: convoke_core::JobType::new("t").expect("a name"),
-        queue: queue("q"),
-        args: json(r#"{"n": 1}"#),
+        template: JobTemplate {
+            queue: Some(queue("q")),
+            args: Some(json(r#"{"n": 1}"#)),
+            priority: Some(Priority::High),
+            max_retries: Some(2),
+            timeout: Some(seconds(30)),
+            ..JobTemplate::new(convoke_core::JobType::new("t").expect("a name"))
+        },
         cron: Some("*/5 * * * *".into()),
         every: None,
         tz: Some("Europe/Berlin".into()),
@@ -27,9 +32,6 @@ pub fn schedule(name: &str) -> Schedule {
         missed: Missed::All,
         overlap: Overlap::Allow,
         paused: false,
-        priority: Priority::High,
-        max_retries: Some(2),
-        timeout: Some(seconds(30)),
         created_at: at(0),
         next_run_at: Some(at(10)),
         last_run_at: None,
@@ -62,13 +64,13 @@ async fn kept(store: &dyn Store, name: &str) -> Schedule {
 pub async fn due_schedules_end_when_their_bytes_are_used_up(store: &dyn Store) {
     let stage = Stage::new(store).await;
     for n in 0..10 {
-        let large = Schedule { args: large_args(ARGS_BYTES_MAX), ..schedule(&format!("s{n}")) };
+        let large = schedule(&format!("s{n}")).with(|job| job.args = Some(large_args(ARGS_BYTES_MAX)));
         store.put_schedule(large).await.expect("put");
     }
     let (mut seen, mut rounds) = (Vec::new(), 0);
     while seen.len() < 10 {
         let found = store.due_schedules(at(10), 100).await.expect("due");
-        let bytes: usize = found.due.iter().map(|schedule| schedule.args.as_str().len()).sum();
+        let bytes: usize = found.due.iter().map(|schedule| schedule.template.args_bytes()).sum();
         assert!(!found.due.is_empty() && bytes <= PAGE_BYTES_MAX, "{bytes} bytes");
         let ticks: Vec<Tick> = found.due.iter().map(|schedule| tick(schedule.name.as_str(), 10, Vec::new())).collect();
         seen.extend(found.due.into_iter().map(|schedule| schedule.name));
@@ -92,11 +94,12 @@ pub async fn schedules_are_kept_by_name(store: &dyn Store) {
         paused: true,
         next_run_at: None,
         last_run_at: Some(at(3)),
-        max_retries: None,
-        timeout: None,
         missed: Missed::Skip,
         overlap: Overlap::Skip,
-        ..schedule("b")
+        ..schedule("b").with(|job| {
+            job.max_retries = None;
+            job.timeout = None;
+        })
     };
     assert!(!store.put_schedule(other.clone()).await.expect("put"), "replaced");
     assert_eq!(store.schedule(&schedule_name("b")).await.expect("schedule"), Some(other));

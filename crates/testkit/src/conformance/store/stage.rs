@@ -7,8 +7,8 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::run::{NewLog, Outcome};
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{
-    Execution, ExecutionStatus, Jitter, Job, LogLevel, NewJob, Priority, Queue, QueueCounts, RetryPolicy, RunReport,
-    Status,
+    Execution, ExecutionStatus, Jitter, Job, JobDefaults, JobTemplate, LogLevel, NewJob, Queue, QueueCounts,
+    RetryPolicy, RunReport, Status,
 };
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Change, DispatchOrder, JobQuery, Recorded, Window};
@@ -54,15 +54,14 @@ pub fn large_args(bytes: usize) -> Json {
 pub fn job(n: u64) -> NewJob {
     NewJob {
         id: job_id(n),
-        job_type: JobType::new("t").expect("a name"),
-        queue: queue("q"),
-        args: json(r#"{"a": 1}"#),
-        priority: Priority::Normal,
-        max_retries: 3,
-        retry_policy: RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() },
-        timeout: None,
-        correlation_id: None,
-        unique_key: None,
+        definition: JobTemplate {
+            queue: Some(queue("q")),
+            args: Some(json(r#"{"a": 1}"#)),
+            max_retries: Some(3),
+            retry_policy: Some(RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() }),
+            ..JobTemplate::new(JobType::new("t").expect("a name"))
+        }
+        .define(&JobDefaults::default()),
         unique_until: None,
         created_at: at(0),
         run_at: None,
@@ -150,7 +149,7 @@ impl<'a> Stage<'a> {
 
     /// Stores a job and dispatches it.
     pub async fn run(&self, job: NewJob) -> Dispatch {
-        let (id, name, now) = (job.id, job.queue.clone(), job.created_at);
+        let (id, name, now) = (job.id, job.definition.queue.clone(), job.created_at);
         self.enqueue([job]).await;
         let run = self.dispatch(name.as_str(), 1, now).await.pop().expect("the job is pending");
         assert_eq!(run.job_id, id, "the only pending job of its queue");
@@ -230,7 +229,7 @@ impl<'a> Stage<'a> {
         let jobs = self.all().await;
         for queue in self.store.queues().await.expect("queues") {
             let mut counted = QueueCounts::default();
-            for job in jobs.iter().filter(|job| job.queue == queue.name) {
+            for job in jobs.iter().filter(|job| job.definition.queue == queue.name) {
                 counted.set(job.status, counted.get(job.status) + 1);
             }
             assert_eq!(queue.counts, counted, "counters of {}", queue.name);

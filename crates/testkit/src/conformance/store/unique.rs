@@ -7,7 +7,7 @@ use convoke_core::ports::store::{Cutoffs, Redriven};
 use super::stage::*;
 
 fn keyed(n: u64) -> NewJob {
-    NewJob { unique_key: Some("k".into()), ..job(n) }
+    job(n).with(|job| job.unique_key = Some("k".into()))
 }
 
 fn reserved(n: u64, until: i64) -> NewJob {
@@ -53,7 +53,7 @@ pub async fn a_key_is_free_once_its_job_has_ended(store: &dyn Store) {
 }
 
 pub async fn a_key_holds_within_a_batch(store: &dyn Store) {
-    let other = NewJob { unique_key: Some("other".into()), ..job(3) };
+    let other = job(3).with(|job| job.unique_key = Some("other".into()));
     let answers = store.insert(vec![keyed(1), keyed(2), other, keyed(4)]).await.expect("insert");
     let answers: Vec<_> = answers.into_iter().map(|answer| (answer.id, answer.created)).collect();
     assert_eq!(answers, [(job_id(1), true), (job_id(1), false), (job_id(3), true), (job_id(1), false)]);

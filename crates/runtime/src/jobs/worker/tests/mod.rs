@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use convoke_core::jobs::RunInput;
 use convoke_core::jobs::link::*;
 use convoke_core::ports::Clock;
 use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, Json, QueueName, Result, WorkerId};
@@ -238,14 +239,23 @@ pub fn job(n: u128, job_type: &str) -> Assignment {
     Assignment {
         job_id: JobId(Uuid::from_u128(n)),
         execution_id: run_id(n),
-        job_type: JobType::new(job_type).expect("a name"),
-        queue: QueueName::new("q").expect("a name"),
-        args: Json::of(&n.to_string()).expect("a string"),
+        input: RunInput {
+            job_type: JobType::new(job_type).expect("a name"),
+            queue: QueueName::new("q").expect("a name"),
+            args: Json::of(&n.to_string()).expect("a string"),
+            max_retries: 3,
+            timeout: None,
+            correlation_id: None,
+        },
         attempt: 1,
-        max_retries: 3,
-        timeout: None,
-        correlation_id: None,
     }
+}
+
+/// A job that may take so long.
+pub fn timed_job(n: u128, job_type: &str, timeout: Duration) -> Assignment {
+    let mut job = job(n, job_type);
+    job.input.timeout = Some(timeout);
+    job
 }
 
 pub fn jobs(range: std::ops::Range<u128>, job_type: &str) -> Vec<Assignment> {

@@ -66,7 +66,7 @@ async fn a_panic_before_the_first_await_or_in_a_drop_costs_no_slot() {
     handlers.add(JobType::new("early").expect("a name"), |_, _| panic!("early"));
     handlers.add(JobType::new("noop").expect("a name"), |_, _| Box::pin(async { Ok(None) }));
     let rig = start(1, handlers);
-    let dropped = Assignment { timeout: Some(Duration::from_millis(500)), ..job(2, "drop") };
+    let dropped = timed_job(2, "drop", Duration::from_millis(500));
     rig.fake.give([job(1, "early"), dropped, job(3, "noop")]);
     rig.fake.until("the last one ran", |script| script.of_kind(EventKind::Completed) == 1).await;
     let summary = rig.stop().await;
@@ -84,7 +84,7 @@ async fn a_run_that_takes_too_long_is_dropped_and_timed_out() {
             std::future::pending().await
         }
     });
-    let end = end_of(handlers, Assignment { timeout: Some(Duration::from_secs(3)), ..job(1, "slow") }).await;
+    let end = end_of(handlers, timed_job(1, "slow", Duration::from_secs(3))).await;
     assert_eq!((end.kind, end.error.as_deref()), (EventKind::TimedOut, Some("the run took longer than 3s")));
     gone.notified().await;
 }

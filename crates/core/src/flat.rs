@@ -1,0 +1,169 @@
+//! Reads a JSON object that holds the fields of two types side by side.
+//!
+//! `#[serde(flatten)]` writes such an object, but cannot read it here: it copies all values into a buffer, which loses the
+//! text of raw JSON, lets unknown fields pass and forgets where in the request an error is. [`read`] passes the fields of one
+//! type, `T`, straight on to its derived reader, and the others to an [`Extra`].
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, forward_to_deserialize_any};
+use serde_json::value::RawValue;
+
+/// The fields of an object that are not those of `T`.
+pub trait Extra<'de>: Default {
+    /// Reads the value of `field`. Returns an unknown field without reading it.
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error>;
+}
+
+/// Whether an [`Extra`] knows a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    Read,
+    /// The value is still to be read: the object is rejected.
+    Unknown,
+}
+
+/// Reads the object.
+pub fn read<'de, T, X, D>(deserializer: D) -> Result<(T, X), D::Error>
+where
+    T: Deserialize<'de>,
+    X: Extra<'de>,
+    D: Deserializer<'de>,
+{
+    let mut extra = X::default();
+    let inner = T::deserialize(Split { deserializer, extra: &mut extra, lifetime: PhantomData })?;
+    Ok((inner, extra))
+}
+
+/// Reads a value into a slot that was empty before.
+pub fn fill<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+    slot: &mut Option<V>,
+    field: &'static str,
+    map: &mut A,
+) -> Result<Field, A::Error> {
+    if slot.is_some() {
+        return Err(A::Error::duplicate_field(field));
+    }
+    *slot = Some(map.next_value()?);
+    Ok(Field::Read)
+}
+
+struct Split<'x, 'de, D, X> {
+    deserializer: D,
+    extra: &'x mut X,
+    lifetime: PhantomData<&'de ()>,
+}
+
+impl<'de, D: Deserializer<'de>, X: Extra<'de>> Deserializer<'de> for Split<'_, 'de, D, X> {
+    type Error = D::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.deserializer.deserialize_map(Object { visitor, fields, extra: self.extra })
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, D::Error> {
+        Err(D::Error::custom("only a struct has fields"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+struct Object<'x, V, X> {
+    visitor: V,
+    fields: &'static [&'static str],
+    extra: &'x mut X,
+}
+
+impl<'de, V: Visitor<'de>, X: Extra<'de>> Visitor<'de> for Object<'_, V, X> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(Fields { map, fields: self.fields, extra: self.extra })
+    }
+}
+
+struct Fields<'x, A, X> {
+    map: A,
+    fields: &'static [&'static str],
+    extra: &'x mut X,
+}
+
+impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        while let Some(Name(field)) = self.map.next_key::<Name<'de>>()? {
+            if self.fields.contains(&field.as_ref()) {
+                return seed.deserialize(StrDeserializer::new(&field)).map(Some);
+            }
+            if self.extra.read(&field, &mut self.map)? == Field::Unknown {
+                return Err(A::Error::custom(format_args!("unknown field `{field}`")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+}
+
+/// A field's name, borrowed from the text if it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Fields that are read later, by a derived reader of a type of which unknown fields are ignored.
+#[derive(Default)]
+pub struct Rest(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Extra<'de> for Rest {
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+        self.0.push((field.to_owned(), map.next_value()?));
+        Ok(Field::Read)
+    }
+}
+
+impl Rest {
+    /// Returns a deserializer of the fields.
+    pub fn deserializer(&self) -> MapDeserializer<'_, impl Iterator<Item = (&str, &RawValue)>, serde_json::Error> {
+        MapDeserializer::new(self.0.iter().map(|(field, value)| (field.as_str(), &**value)))
+    }
+}
+
+/// Reads and writes a type whose field `$part` stands among its other fields. The type derives both with
+/// `#[serde(remote = "Self")]`, and its field has `#[serde(flatten, skip_deserializing, default = …)]`.
+macro_rules! flattened {
+    ($name:ident, $part:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let (part, rest) = $crate::flat::read::<_, $crate::flat::Rest, D>(deserializer)?;
+                let whole = $name::deserialize(rest.deserializer()).map_err(serde::de::Error::custom)?;
+                Ok($name { $part: part, ..whole })
+            }
+        }
+    };
+}
+pub(crate) use flattened;

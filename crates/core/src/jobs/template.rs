@@ -1,0 +1,300 @@
+//! The definition of a job: all that is said about it but when it runs. A new field of a job is added here.
+//!
+//! | type | who has it | options |
+//! | --- | --- | --- |
+//! | [`JobTemplate`] | requests: [`JobSpec`](super::JobSpec), [`ScheduleSpec`](super::ScheduleSpec), and schedules | may be left out |
+//! | [`JobDefinition`] | stored jobs: [`NewJob`](super::NewJob), [`Job`](super::Job) | filled in with the coordinator's defaults |
+//! | [`RunInput`] | workers: [`Dispatch`](super::wire::Dispatch), [`Assignment`](super::link::Assignment) | those that a worker needs |
+//!
+//! Stores keep a definition as its arguments and a [`document`](JobDefinition::document), which they never look into. The fields
+//! by which jobs are listed are also given to them as [`search_keys`](JobDefinition::search_keys).
+
+use std::time::Duration;
+
+use serde::de::{IgnoredAny, MapAccess};
+use serde::{Deserialize, Serialize};
+
+use super::priority::Priority;
+use super::retry::RetryPolicy;
+use super::wire::V1;
+use crate::error::Invalid;
+use crate::flat::{self, Extra, Field};
+use crate::ids::{DEFAULT_QUEUE, JobType, QueueName};
+use crate::json::Json;
+use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
+
+/// What a request says about a job. Options that are left out get the coordinator's defaults when a job is made of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
+pub struct JobTemplate {
+    /// Type of the job: which handler runs it.
+    #[serde(rename = "type")]
+    pub job_type: JobType,
+    /// `default` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueName>,
+    /// Any JSON of at most 1 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Attempts after the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_retries: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<RetryPolicy>,
+    /// The time that one attempt may take.
+    #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Shown with the job, and a filter of lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// While a job with this key is live, no other is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique_key: Option<String>,
+    /// Keeps the key taken for so long, also after the job has ended.
+    #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
+    pub unique_for: Option<Duration>,
+}
+
+/// A job as it was enqueued, with all defaults filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobDefinition {
+    #[serde(rename = "type")]
+    pub job_type: JobType,
+    pub queue: QueueName,
+    pub priority: Priority,
+    pub args: Json,
+    pub max_retries: u32,
+    pub retry_policy: RetryPolicy,
+    #[serde(with = "crate::duration::option", default)]
+    pub timeout: Option<Duration>,
+    pub correlation_id: Option<String>,
+    pub unique_key: Option<String>,
+}
+
+/// What every run of a job is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunInput {
+    #[serde(rename = "type", alias = "Type")]
+    pub job_type: JobType,
+    #[serde(alias = "Queue")]
+    pub queue: QueueName,
+    #[serde(alias = "Args")]
+    pub args: Json,
+    #[serde(alias = "MaxRetries")]
+    pub max_retries: u32,
+    #[serde(with = "crate::duration::option", default, alias = "Timeout")]
+    pub timeout: Option<Duration>,
+    #[serde(default, alias = "CorrelationId")]
+    pub correlation_id: Option<String>,
+}
+
+/// The options of a job whose request leaves them out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct JobDefaults {
+    pub max_retries: u32,
+    pub retry_policy: RetryPolicy,
+}
+
+impl JobDefaults {
+    /// The defaults of a coordinator that sets none. Documents are written and read with these.
+    pub const BUILT_IN: JobDefaults = JobDefaults { max_retries: 3, retry_policy: RetryPolicy::BUILT_IN };
+}
+
+impl Default for JobDefaults {
+    fn default() -> Self {
+        JobDefaults::BUILT_IN
+    }
+}
+
+impl JobTemplate {
+    /// The value of a field that the reader of the type around it fills in.
+    pub(super) fn unread() -> Self {
+        JobTemplate::new(JobType::unread())
+    }
+
+    pub fn new(job_type: JobType) -> Self {
+        JobTemplate {
+            job_type,
+            queue: None,
+            args: None,
+            priority: None,
+            max_retries: None,
+            retry_policy: None,
+            timeout: None,
+            correlation_id: None,
+            unique_key: None,
+            unique_for: None,
+        }
+    }
+
+    /// Returns the size of its arguments.
+    pub fn args_bytes(&self) -> usize {
+        self.args.as_ref().map_or(0, |args| args.as_str().len())
+    }
+
+    /// Checks each field against its limits, and fields that belong together.
+    pub fn check(&self) -> Result<(), Invalid> {
+        if let Some(args) = &self.args {
+            args.check("args", ARGS_BYTES_MAX)?;
+        }
+        if let Some(max_retries) = self.max_retries.filter(|max_retries| *max_retries > RETRIES_MAX) {
+            return Err(Invalid::new("maxRetries", format!("expected 0 to {RETRIES_MAX}, got {max_retries}")));
+        }
+        if let Some(policy) = &self.retry_policy {
+            policy.check()?;
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Invalid::new("timeout", "expected a duration longer than zero; leave it out for no timeout"));
+        }
+        check_key("correlationId", self.correlation_id.as_deref())?;
+        check_key("uniqueKey", self.unique_key.as_deref())?;
+        if self.unique_for.is_some() && self.unique_key.is_none() {
+            return Err(Invalid::senseless("uniqueFor", "expected only together with uniqueKey"));
+        }
+        Ok(())
+    }
+
+    /// Fills in the options that were left out.
+    pub fn define(self, defaults: &JobDefaults) -> JobDefinition {
+        JobDefinition {
+            job_type: self.job_type,
+            queue: self.queue.unwrap_or_default(),
+            priority: self.priority.unwrap_or_default(),
+            args: self.args.unwrap_or_default(),
+            max_retries: self.max_retries.unwrap_or(defaults.max_retries),
+            retry_policy: self.retry_policy.unwrap_or(defaults.retry_policy),
+            timeout: self.timeout,
+            correlation_id: self.correlation_id,
+            unique_key: self.unique_key,
+        }
+    }
+}
+
+fn check_key(field: &str, key: Option<&str>) -> Result<(), Invalid> {
+    match key {
+        Some("") => Err(Invalid::new(
+            field,
+            format!("expected 1 to {NAME_BYTES_MAX} bytes, got an empty string; leave it out for none"),
+        )),
+        Some(key) if key.len() > NAME_BYTES_MAX => {
+            Err(Invalid::new(field, format!("expected at most {NAME_BYTES_MAX} bytes, got {}", key.len())))
+        }
+        // Not every store can keep one, and jobs must not depend on which it is.
+        Some(key) if key.contains('\0') => Err(Invalid::new(field, "expected no NUL character, got one in it")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the search key of jobs with this correlation id.
+pub fn correlation_key(id: &str) -> String {
+    format!("{CORRELATION_KEY}{id}")
+}
+
+/// What the search key of a correlation id begins with.
+pub const CORRELATION_KEY: &str = "c:";
+
+impl JobDefinition {
+    pub(super) fn unread() -> Self {
+        JobTemplate::unread().define(&JobDefaults::BUILT_IN)
+    }
+
+    /// Returns the keys under which the job is found by a list with a filter. A store keeps an index of them.
+    pub fn search_keys(&self) -> Vec<String> {
+        self.correlation_id.iter().map(|id| correlation_key(id)).collect()
+    }
+
+    /// Returns all but the arguments, for [`from_document`](Self::from_document). Options that have the built-in default are
+    /// left out, so that most documents are short.
+    pub fn document(&self) -> String {
+        let defaults = JobDefaults::BUILT_IN;
+        let JobDefinition {
+            job_type,
+            queue,
+            priority,
+            args: _,
+            max_retries,
+            retry_policy,
+            timeout,
+            correlation_id,
+            unique_key,
+        } = self;
+        let template = JobTemplate {
+            job_type: job_type.clone(),
+            queue: (queue.as_str() != DEFAULT_QUEUE).then(|| queue.clone()),
+            args: None,
+            priority: Some(*priority).filter(|priority| *priority != Priority::default()),
+            max_retries: Some(*max_retries).filter(|max_retries| *max_retries != defaults.max_retries),
+            retry_policy: Some(*retry_policy).filter(|policy| *policy != defaults.retry_policy),
+            timeout: *timeout,
+            correlation_id: correlation_id.clone(),
+            unique_key: unique_key.clone(),
+            unique_for: None,
+        };
+        match serde_json::to_string(&Document { v: V1, template }) {
+            Ok(document) => document,
+            Err(error) => unreachable!("a document did not serialise: {error}"),
+        }
+    }
+
+    /// Reads a document and the arguments that a store kept beside it.
+    pub fn from_document(document: &str, args: Json) -> serde_json::Result<Self> {
+        let Document { template, .. } = serde_json::from_str(document)?;
+        Ok(JobTemplate { args: Some(args), ..template }.define(&JobDefaults::BUILT_IN))
+    }
+}
+
+/// The form in which stores keep a definition without its arguments.
+#[derive(Serialize)]
+struct Document {
+    v: V1,
+    #[serde(flatten)]
+    template: JobTemplate,
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (template, Version(v)) = flat::read(deserializer)?;
+        let v = v.ok_or_else(|| serde::de::Error::missing_field("v"))?;
+        Ok(Document { v, template })
+    }
+}
+
+#[derive(Default)]
+struct Version(Option<V1>);
+
+impl<'de> Extra<'de> for Version {
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+        if field == "v" {
+            return flat::fill(&mut self.0, "v", map);
+        }
+        // A newer node of the cluster knows fields that this one does not.
+        map.next_value::<IgnoredAny>()?;
+        Ok(Field::Read)
+    }
+}
+
+impl RunInput {
+    pub(super) fn unread() -> Self {
+        JobDefinition::unread().into()
+    }
+}
+
+impl From<JobDefinition> for RunInput {
+    fn from(definition: JobDefinition) -> Self {
+        RunInput {
+            job_type: definition.job_type,
+            queue: definition.queue,
+            args: definition.args,
+            max_retries: definition.max_retries,
+            timeout: definition.timeout,
+            correlation_id: definition.correlation_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::jobs::retry::Jitter;
+
+fn policies() -> impl Strategy<Value = RetryPolicy> {
+    let policy = (0..10_000u64, 1.0..10.0f64, 0..10_000u64, any::<bool>());
+    policy.prop_map(|(initial_ms, multiplier, more_ms, full)| RetryPolicy {
+        initial_delay: Duration::from_millis(initial_ms),
+        multiplier,
+        max_delay: Duration::from_millis(initial_ms + more_ms),
+        jitter: if full { Jitter::Full } else { Jitter::None },
+    })
+}
+
+prop_compose! {
+    fn templates()(
+        job_type in "[a-z.]{1,20}",
+        queue in prop::option::of("[a-z]{1,20}"),
+        args in prop::option::of(any::<i64>()),
+        priority in prop::option::of(prop::sample::select(Priority::ALL.to_vec())),
+        max_retries in prop::option::of(0..=RETRIES_MAX),
+        retry_policy in prop::option::of(policies()),
+        timeout_ms in prop::option::of(1..10_000_000u64),
+        correlation_id in prop::option::of("[^\0]{1,60}"),
+        unique in prop::option::of(("[^\0]{1,60}", prop::option::of(0..10_000u64))),
+    ) -> JobTemplate {
+        let (unique_key, unique_for) = unique.unzip();
+        JobTemplate {
+            job_type: JobType::new(job_type).expect("a name"),
+            queue: queue.map(|queue| QueueName::new(queue).expect("a name")),
+            args: args.map(|args| Json::of(&json!({ "a": args })).expect("JSON")),
+            priority,
+            max_retries,
+            retry_policy,
+            timeout: timeout_ms.map(Duration::from_millis),
+            correlation_id,
+            unique_key,
+            unique_for: unique_for.flatten().map(Duration::from_millis),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_definition_is_read_back_from_its_document_and_its_arguments(template in templates()) {
+        prop_assert_eq!(template.check(), Ok(()));
+        let defaults = JobDefaults { max_retries: 7, ..JobDefaults::BUILT_IN };
+        let definition = template.define(&defaults);
+        let read = JobDefinition::from_document(&definition.document(), definition.args.clone());
+        prop_assert_eq!(read.expect("its own document"), definition);
+    }
+
+    #[test]
+    fn a_template_is_read_back_from_its_json(template in templates()) {
+        let text = serde_json::to_string(&template).expect("it serialises");
+        prop_assert_eq!(serde_json::from_str::<JobTemplate>(&text).expect("its own text"), template);
+    }
+}
+
+fn definition(fields: &str) -> JobDefinition {
+    let template: JobTemplate = serde_json::from_str(&format!(r#"{{"type":"t"{fields}}}"#)).expect("a template");
+    template.define(&JobDefaults::BUILT_IN)
+}
+
+#[test]
+fn a_document_has_no_arguments_and_no_built_in_defaults() {
+    assert_eq!(definition(r#","args":{"a":1}"#).document(), r#"{"v":1,"type":"t"}"#);
+    assert_eq!(
+        definition(r#","queue":"q","priority":"high","maxRetries":0,"timeout":"1s","uniqueKey":"u","uniqueFor":"1h""#)
+            .document(),
+        r#"{"v":1,"type":"t","queue":"q","priority":"high","maxRetries":0,"timeout":"1s","uniqueKey":"u"}"#
+    );
+}
+
+#[test]
+fn a_document_may_have_fields_of_a_newer_version_of_the_program_but_no_other_version_number() {
+    let read = |document: &str| JobDefinition::from_document(document, Json::null());
+    let known = read(r#"{"v":1,"type":"t","maxRetries":2}"#).expect("a document");
+    assert_eq!(read(r#"{"colour":["red"],"v":1,"type":"t","maxRetries":2}"#).expect("a newer one"), known);
+    for (document, reason) in [
+        (r#"{"v":2,"type":"t"}"#, "expected v 1"),
+        (r#"{"type":"t"}"#, "missing field `v`"),
+        (r#"{"v":1}"#, "missing field `type`"),
+        (r#"{"v":1,"v":1,"type":"t"}"#, "duplicate field `v`"),
+        ("[]", "expected an object"),
+    ] {
+        let error = read(document).expect_err(document).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_job_is_found_by_its_correlation_id() {
+    assert_eq!(definition("").search_keys(), [""; 0]);
+    assert_eq!(definition(r#","correlationId":"x""#).search_keys(), [correlation_key("x")]);
+}

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use convoke_core::jobs::{JobSpec, Priority, Status};
-use convoke_core::limits::ARGS_BYTES_MAX;
-use convoke_core::{JobType, Json, QueueName, duration, instant};
+use convoke_core::jobs::{JobSpec, Status};
+use convoke_core::{JobType, Json, duration, instant};
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
@@ -16,6 +15,7 @@ use serde_json::Value;
 
 use super::output::{line, printable, text};
 use super::remote::{Answer, Outage, Remote, RemoteArgs, Usage};
+use super::template::TemplateArgs;
 
 /// Between two looks at the queue of a job that does not start.
 const QUEUE_LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -31,50 +31,19 @@ pub struct EnqueueArgs {
     /// Type of the job: which handler runs it
     #[arg(value_name = "TYPE")]
     job_type: JobType,
-    /// Queue to put it in [default: default]
-    #[arg(long, short)]
-    queue: Option<QueueName>,
-    /// Arguments as JSON, from a file (@FILE) or from standard input (-)
-    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
-    args: Option<String>,
-    /// low, normal, high or critical
-    #[arg(long, value_parser = priority)]
-    priority: Option<Priority>,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Run it after a while, such as 30s or 1h30m
     #[arg(long, value_parser = duration::parse, conflicts_with = "at")]
     delay: Option<Duration>,
     /// Run it at an instant, such as 2030-01-31T09:00:00Z
     #[arg(long, value_parser = instant::parse, value_name = "INSTANT")]
     at: Option<Timestamp>,
-    /// Attempts after the first
-    #[arg(long, value_name = "N")]
-    max_retries: Option<u32>,
-    /// How long one attempt may take
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
-    timeout: Option<Duration>,
-    /// While a job with this key is live, enqueueing again finds it
-    #[arg(long, value_name = "KEY")]
-    unique_key: Option<String>,
-    /// Keep the key taken for so long, also after the job has ended
-    #[arg(long, value_parser = duration::parse, requires = "unique_key", value_name = "DURATION")]
-    unique_for: Option<Duration>,
-    /// Carried along, to find what belongs together
-    #[arg(long, value_name = "ID")]
-    correlation_id: Option<String>,
     /// Wait until it has ended, show its progress or why it does not start; exit code 1 if it failed
     #[arg(long, short)]
     wait: bool,
     #[command(flatten)]
     remote: RemoteArgs,
-}
-
-pub fn priority(text: &str) -> Result<Priority, String> {
-    Priority::parse(text).ok_or_else(|| "expected low, normal, high or critical".into())
-}
-
-/// Reads a job's arguments as they are given on a command line.
-pub fn read_args(given: &str) -> Result<Json> {
-    read_json("--args", given, ARGS_BYTES_MAX)
 }
 
 /// Reads what is given under a name: JSON, a file's name after `@`, or `-` for standard input.
@@ -115,17 +84,8 @@ fn shortened(text: &str) -> String {
 
 pub async fn run(args: EnqueueArgs, verbose: u8) -> Result<ExitCode> {
     let remote = Remote::new(&args.remote, verbose)?;
-    let mut spec = JobSpec::new(args.job_type);
-    spec.template.queue = args.queue;
-    spec.template.args = args.args.as_deref().map(read_args).transpose()?;
-    spec.template.priority = args.priority;
-    spec.delay = args.delay;
-    spec.run_at = args.at;
-    spec.template.max_retries = args.max_retries;
-    spec.template.timeout = args.timeout;
-    spec.template.unique_key = args.unique_key;
-    spec.template.unique_for = args.unique_for;
-    spec.template.correlation_id = args.correlation_id;
+    let template = args.template.into_template(args.job_type)?;
+    let spec = JobSpec { delay: args.delay, run_at: args.at, ..template.into() };
     let answer = remote.post("/v1/jobs", &spec).await?;
     let id = text(&answer.value()?, "id");
     if !args.wait {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::output::{age, fields, line, list, printable, table, text};
 use super::pages::Listing;
 use super::remote::{Answer, Outage, Remote, RemoteArgs, query};
+use super::template::SHOWN;
 
 /// Between two attempts to reach a server that went away.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
@@ -148,24 +149,15 @@ async fn show(remote: &Remote, id: JobId) -> Result<()> {
         return Ok(line(answer.text())?);
     }
     let job = answer.value()?;
-    let names = [
-        ("id", "id"),
-        ("type", "type"),
-        ("queue", "queue"),
+    let state = [
         ("status", "status"),
-        ("priority", "priority"),
         ("progress", "progress.percent"),
         ("message", "progress.message"),
         ("attempt", "attempt"),
         ("retries", "retryCount"),
-        ("max retries", "maxRetries"),
-        ("timeout", "timeout"),
         ("error", "error"),
         ("result", "result"),
-        ("args", "args"),
         ("schedule", "schedule"),
-        ("unique key", "uniqueKey"),
-        ("correlation id", "correlationId"),
         ("execution", "executionId"),
         ("worker", "workerId"),
         ("owner", "ownerNode"),
@@ -175,8 +167,8 @@ async fn show(remote: &Remote, id: JobId) -> Result<()> {
         ("started", "startedAt"),
         ("completed", "completedAt"),
     ];
-    let pairs: Vec<_> = names.into_iter().map(|(name, path)| (name, text(&job, path))).collect();
-    Ok(fields(&pairs)?)
+    let names = [("id", "id")].into_iter().chain(SHOWN).chain(state);
+    Ok(fields(&names.map(|(name, path)| (name, text(&job, path))).collect::<Vec<_>>())?)
 }
 
 async fn history(remote: &Remote, id: JobId) -> Result<()> {

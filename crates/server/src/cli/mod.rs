@@ -20,6 +20,7 @@ mod remote;
 mod schedule;
 mod shards;
 mod supervise;
+mod template;
 mod worker;
 
 use std::ffi::OsString;

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use convoke_core::jobs::Priority;
-use convoke_core::{JobType, Json, QueueName, ScheduleName, duration};
+use convoke_core::jobs::cron::DayRule;
+use convoke_core::jobs::{ScheduleSpec, schedule};
+use convoke_core::{JobType, ScheduleName, duration};
 use http::Method;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::enqueue::{priority, read_args};
 use super::output::{age, fields, line, list, table, text};
 use super::remote::{Remote, RemoteArgs};
+use super::template::{SHOWN, TemplateArgs};
 
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
@@ -62,31 +62,17 @@ struct AddArgs {
     /// Type of its jobs
     #[arg(long = "type", value_name = "TYPE")]
     job_type: JobType,
-    /// Queue of its jobs [default: default]
-    #[arg(long, short)]
-    queue: Option<QueueName>,
-    /// Arguments as JSON, from a file (@FILE) or from standard input (-)
-    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
-    args: Option<String>,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// What to do about ticks that passed while nobody was there [default: latest]
     #[arg(long)]
     missed: Option<Missed>,
     /// What to do when a tick comes while a job of it is still live [default: skip]
     #[arg(long)]
     overlap: Option<Overlap>,
-    /// low, normal, high or critical
-    #[arg(long, value_parser = priority)]
-    priority: Option<Priority>,
-    /// Attempts after the first
-    #[arg(long, value_name = "N")]
-    max_retries: Option<u32>,
-    /// How long one attempt may take
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
-    timeout: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Day {
     /// Either matches, as in cron
     Or,
@@ -94,8 +80,7 @@ enum Day {
     And,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Missed {
     /// Forget them
     Skip,
@@ -105,8 +90,7 @@ enum Missed {
     All,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Overlap {
     /// Let the tick pass
     Skip,
@@ -114,34 +98,32 @@ enum Overlap {
     Allow,
 }
 
-/// What is sent: only what was said, so that the server's defaults stand for the rest.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Body {
-    #[serde(rename = "type")]
-    job_type: JobType,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queue: Option<QueueName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cron: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
-    every: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tz: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    day: Option<Day>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missed: Option<Missed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overlap: Option<Overlap>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<Priority>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_retries: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
-    timeout: Option<Duration>,
+impl From<Day> for DayRule {
+    fn from(day: Day) -> Self {
+        match day {
+            Day::Or => DayRule::Or,
+            Day::And => DayRule::And,
+        }
+    }
+}
+
+impl From<Missed> for schedule::Missed {
+    fn from(missed: Missed) -> Self {
+        match missed {
+            Missed::Skip => schedule::Missed::Skip,
+            Missed::Latest => schedule::Missed::Latest,
+            Missed::All => schedule::Missed::All,
+        }
+    }
+}
+
+impl From<Overlap> for schedule::Overlap {
+    fn from(overlap: Overlap) -> Self {
+        match overlap {
+            Overlap::Skip => schedule::Overlap::Skip,
+            Overlap::Allow => schedule::Overlap::Allow,
+        }
+    }
 }
 
 pub async fn run(args: ScheduleArgs, verbose: u8) -> Result<()> {
@@ -165,21 +147,17 @@ fn path(name: &ScheduleName) -> String {
 }
 
 async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
-    let body = Body {
-        job_type: args.job_type,
-        queue: args.queue,
-        args: args.args.as_deref().map(read_args).transpose()?,
+    let spec = ScheduleSpec {
+        template: args.template.into_template(args.job_type)?,
         cron: args.cron,
         every: args.every,
         tz: args.tz,
-        day: args.day,
-        missed: args.missed,
-        overlap: args.overlap,
-        priority: args.priority,
-        max_retries: args.max_retries,
-        timeout: args.timeout,
+        day: args.day.map(DayRule::from),
+        missed: args.missed.map(schedule::Missed::from),
+        overlap: args.overlap.map(schedule::Overlap::from),
+        paused: None,
     };
-    let answer = remote.send(Method::PUT, &path(&args.name), &body).await?;
+    let answer = remote.send(Method::PUT, &path(&args.name), &spec).await?;
     if remote.json {
         return Ok(line(answer.text())?);
     }
@@ -219,10 +197,7 @@ async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
         return Ok(line(answer.text())?);
     }
     let schedule = answer.value()?;
-    let names = [
-        ("name", "name"),
-        ("type", "type"),
-        ("queue", "queue"),
+    let cadence = [
         ("cron", "cron"),
         ("every", "every"),
         ("time zone", "tz"),
@@ -230,15 +205,12 @@ async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
         ("missed", "missed"),
         ("overlap", "overlap"),
         ("paused", "paused"),
-        ("priority", "priority"),
-        ("max retries", "maxRetries"),
-        ("timeout", "timeout"),
-        ("args", "args"),
+        ("unique for", "uniqueFor"),
         ("next run", "nextRunAt"),
         ("last run", "lastRunAt"),
     ];
-    let pairs: Vec<_> = names.into_iter().map(|(name, path)| (name, text(&schedule, path))).collect();
-    Ok(fields(&pairs)?)
+    let names = [("name", "name")].into_iter().chain(SHOWN).chain(cadence);
+    Ok(fields(&names.map(|(name, path)| (name, text(&schedule, path))).collect::<Vec<_>>())?)
 }
 
 async fn switch(remote: &Remote, name: &ScheduleName, verb: &str) -> Result<()> {

@@ -155,9 +155,10 @@ fn a_wrong_command_line_is_refused_before_anything_is_asked() {
 
 #[test]
 fn arguments_of_a_job_must_be_json() {
-    let said = enqueue::read_args("{\"a\":").expect_err("refused");
+    let read_args = |given| enqueue::read_json("--args", given, 1 << 20);
+    let said = read_args("{\"a\":").expect_err("refused");
     assert!(said.is::<Usage>() && said.to_string().starts_with("--args: expected JSON, got \"{\\\"a\\\":\""), "{said}");
-    let said = enqueue::read_args("@/no/such/file").expect_err("refused");
+    let said = read_args("@/no/such/file").expect_err("refused");
     assert!(said.is::<Usage>() && said.to_string().starts_with("--args @/no/such/file: "), "{said}");
-    assert_eq!(enqueue::read_args("{\"a\": 1}").expect("valid").as_str(), "{\"a\": 1}");
+    assert_eq!(read_args("{\"a\": 1}").expect("valid").as_str(), "{\"a\": 1}");
 }

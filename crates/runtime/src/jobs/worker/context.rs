@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::LogLevel;
 use convoke_core::jobs::link::{Event, EventKind};
+use convoke_core::jobs::{LogLevel, RunInput};
 use convoke_core::limits::{LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX};
 use convoke_core::{ExecutionId, JobId, JobType, QueueName};
 
@@ -36,12 +36,17 @@ impl Context {
         self.run.execution
     }
 
+    /// The input of the run, without its arguments: the handler was given those.
+    pub fn input(&self) -> &RunInput {
+        &self.run.input
+    }
+
     pub fn job_type(&self) -> &JobType {
-        &self.run.job_type
+        &self.run.input.job_type
     }
 
     pub fn queue(&self) -> &QueueName {
-        &self.run.queue
+        &self.run.input.queue
     }
 
     /// 1 for the first.
@@ -50,16 +55,16 @@ impl Context {
     }
 
     pub fn max_retries(&self) -> u32 {
-        self.run.max_retries
+        self.run.input.max_retries
     }
 
     /// How long this attempt may take.
     pub fn timeout(&self) -> Option<Duration> {
-        self.run.timeout
+        self.run.input.timeout
     }
 
     pub fn correlation_id(&self) -> Option<&str> {
-        self.run.correlation_id.as_deref()
+        self.run.input.correlation_id.as_deref()
     }
 
     /// Whether the handler should stop: its job was cancelled or given to somebody else, its time is up, or the worker

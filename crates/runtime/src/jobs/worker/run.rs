@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
 
+use convoke_core::jobs::RunInput;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
-use convoke_core::{ExecutionId, JobId, JobType, Json, QueueName};
+use convoke_core::{ExecutionId, JobId, Json};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -26,12 +26,9 @@ pub(super) enum Stop {
 pub(super) struct Run {
     pub job: JobId,
     pub execution: ExecutionId,
-    pub job_type: JobType,
-    pub queue: QueueName,
+    /// Without its arguments, which belong to the handler.
+    pub input: RunInput,
     pub attempt: u32,
-    pub max_retries: u32,
-    pub timeout: Option<Duration>,
-    pub correlation_id: Option<String>,
     /// Cancelled when the run should stop, for whatever reason.
     pub token: CancellationToken,
     pub started_at: OnceLock<Timestamp>,
@@ -45,16 +42,13 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub fn new(assignment: Assignment) -> (Run, Json) {
+    pub fn new(mut assignment: Assignment) -> (Run, Json) {
+        let args = std::mem::take(&mut assignment.input.args);
         let run = Run {
             job: assignment.job_id,
             execution: assignment.execution_id,
-            job_type: assignment.input.job_type,
-            queue: assignment.input.queue,
+            input: assignment.input,
             attempt: assignment.attempt,
-            max_retries: assignment.input.max_retries,
-            timeout: assignment.input.timeout,
-            correlation_id: assignment.input.correlation_id,
             token: CancellationToken::new(),
             started_at: OnceLock::new(),
             stop: AtomicU8::new(Stop::No as u8),
@@ -62,7 +56,7 @@ impl Run {
             started_told: AtomicBool::new(false),
             over: AtomicBool::new(false),
         };
-        (run, assignment.input.args)
+        (run, args)
     }
 
     pub fn stop(&self, why: Stop) {

@@ -70,8 +70,8 @@ async fn slot(ledger: Arc<Ledger>, handlers: Arc<Handlers>, cancel_grace: Durati
 fn log(run: &Run, event: &Event, took: Duration) {
     tracing::info!(
         job = %run.job,
-        "type" = %run.job_type,
-        queue = %run.queue,
+        "type" = %run.input.job_type,
+        queue = %run.input.queue,
         attempt = run.attempt,
         outcome = event.kind.as_str(),
         duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
@@ -92,7 +92,7 @@ async fn execute(
     args: Json,
     cancel_grace: Duration,
 ) -> Event {
-    let handler = match handlers.find(&run.job_type) {
+    let handler = match handlers.find(&run.input.job_type) {
         Ok(handler) => handler,
         Err(failure) => return failed(run, failure),
     };
@@ -112,7 +112,7 @@ async fn execute(
 async fn attend(future: &mut HandlerFuture, run: &Run, cancel_grace: Duration) -> Event {
     let mut handler = AssertUnwindSafe(future).catch_unwind();
     let out_of_time = async {
-        match run.timeout {
+        match run.input.timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,
             None => std::future::pending().await,
         }
@@ -129,7 +129,7 @@ async fn attend(future: &mut HandlerFuture, run: &Run, cancel_grace: Duration) -
         () = run.token.cancelled() => {}
         () = out_of_time => {
             run.token.cancel();
-            let error = format!("the run took longer than {:?}", run.timeout.unwrap_or_default());
+            let error = format!("the run took longer than {:?}", run.input.timeout.unwrap_or_default());
             return Event { error: Some(error), ..run.event(EventKind::TimedOut) };
         }
     }

@@ -15,16 +15,11 @@ use serde_json::value::RawValue;
 
 /// The fields of an object that are not those of `T`.
 pub trait Extra<'de>: Default {
-    /// Reads the value of `field`. Returns an unknown field without reading it.
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error>;
-}
+    /// Their names; an object with any other field is rejected. `None`: any name.
+    const FIELDS: Option<&'static [&'static str]>;
 
-/// Whether an [`Extra`] knows a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
-    Read,
-    /// The value is still to be read: the object is rejected.
-    Unknown,
+    /// Reads the value of a field.
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
 /// Reads the object.
@@ -44,12 +39,12 @@ pub fn fill<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     slot: &mut Option<V>,
     field: &'static str,
     map: &mut A,
-) -> Result<Field, A::Error> {
+) -> Result<(), A::Error> {
     if slot.is_some() {
         return Err(A::Error::duplicate_field(field));
     }
     *slot = Some(map.next_value()?);
-    Ok(Field::Read)
+    Ok(())
 }
 
 struct Split<'x, 'de, D, X> {
@@ -108,13 +103,11 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        while let Some(Name(field)) = self.map.next_key::<Name<'de>>()? {
+        while let Some(field) = self.map.next_key_seed(Known { fields: self.fields, extra: X::FIELDS })? {
             if self.fields.contains(&field.as_ref()) {
                 return seed.deserialize(StrDeserializer::new(&field)).map(Some);
             }
-            if self.extra.read(&field, &mut self.map)? == Field::Unknown {
-                return Err(A::Error::custom(format_args!("unknown field `{field}`")));
-            }
+            self.extra.read(&field, &mut self.map)?;
         }
         Ok(None)
     }
@@ -129,14 +122,38 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// Reads the name of a known field. An unknown one is rejected while it is read, so that the path of the error ends with it.
+struct Known {
+    fields: &'static [&'static str],
+    extra: Option<&'static [&'static str]>,
+}
+
+impl<'de> DeserializeSeed<'de> for Known {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
+        let Name(field) = Name::deserialize(deserializer)?;
+        match self.extra {
+            Some(extra) if !self.fields.iter().chain(extra).any(|known| *known == field) => {
+                let known: Vec<String> = self.fields.iter().chain(extra).map(|known| format!("`{known}`")).collect();
+                let message = format_args!("unknown field `{field}`, expected one of {}", known.join(", "));
+                Err(D::Error::custom(message))
+            }
+            _ => Ok(field),
+        }
+    }
+}
+
 /// Fields that are read later, by a derived reader of a type of which unknown fields are ignored.
 #[derive(Default)]
 pub struct Rest(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Extra<'de> for Rest {
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+    const FIELDS: Option<&'static [&'static str]> = None;
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
         self.0.push((field.to_owned(), map.next_value()?));
-        Ok(Field::Read)
+        Ok(())
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::de::MapAccess;
+use serde::de::{IgnoredAny, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::job::{Job, Ownership};
 use super::lifecycle::Status;
 use super::template::{JobDefaults, JobDefinition, JobTemplate};
 use crate::error::Invalid;
-use crate::flat::{self, Extra, Field};
+use crate::flat::{self, Extra};
 use crate::ids::{JobId, JobType, ScheduleName};
 
 /// A request to enqueue a job.
@@ -53,12 +53,14 @@ struct Delay(#[serde(with = "crate::duration::option")] Option<Duration>);
 struct RunAt(#[serde(with = "crate::instant::option")] Option<Timestamp>);
 
 impl<'de> Extra<'de> for When {
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+    const FIELDS: Option<&'static [&'static str]> = Some(&["id", "delay", "runAt"]);
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
         match field {
             "id" => flat::fill(&mut self.id, "id", map),
             "delay" => flat::fill(&mut self.delay, "delay", map),
             "runAt" => flat::fill(&mut self.run_at, "runAt", map),
-            _ => Ok(Field::Unknown),
+            _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
 }

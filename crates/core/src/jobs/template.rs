@@ -18,7 +18,7 @@ use super::priority::Priority;
 use super::retry::RetryPolicy;
 use super::wire::V1;
 use crate::error::Invalid;
-use crate::flat::{self, Extra, Field};
+use crate::flat::{self, Extra};
 use crate::ids::{DEFAULT_QUEUE, JobType, QueueName};
 use crate::json::Json;
 use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
@@ -267,13 +267,14 @@ impl<'de> Deserialize<'de> for Document {
 struct Version(Option<V1>);
 
 impl<'de> Extra<'de> for Version {
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
-        if field == "v" {
-            return flat::fill(&mut self.0, "v", map);
+    /// A newer node of the cluster knows fields that this one does not.
+    const FIELDS: Option<&'static [&'static str]> = None;
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
+        match field {
+            "v" => flat::fill(&mut self.0, "v", map),
+            _ => map.next_value::<IgnoredAny>().map(drop),
         }
-        // A newer node of the cluster knows fields that this one does not.
-        map.next_value::<IgnoredAny>()?;
-        Ok(Field::Read)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::de::MapAccess;
+use serde::de::{IgnoredAny, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{EVERY_MIN, Missed, Overlap, Schedule};
 use crate::error::Invalid;
-use crate::flat::{self, Extra, Field};
+use crate::flat::{self, Extra};
 use crate::ids::{JobType, ScheduleName};
 use crate::jobs::cron::{Cron, DayRule};
 use crate::jobs::template::JobTemplate;
@@ -71,7 +71,10 @@ struct Cadence {
 struct Every(#[serde(with = "crate::duration::option")] Option<Duration>);
 
 impl<'de> Extra<'de> for Cadence {
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Field, A::Error> {
+    const FIELDS: Option<&'static [&'static str]> =
+        Some(&["cron", "every", "tz", "day", "missed", "overlap", "paused"]);
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
         match field {
             "cron" => flat::fill(&mut self.cron, "cron", map),
             "every" => flat::fill(&mut self.every, "every", map),
@@ -80,7 +83,7 @@ impl<'de> Extra<'de> for Cadence {
             "missed" => flat::fill(&mut self.missed, "missed", map),
             "overlap" => flat::fill(&mut self.overlap, "overlap", map),
             "paused" => flat::fill(&mut self.paused, "paused", map),
-            _ => Ok(Field::Unknown),
+            _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
 }

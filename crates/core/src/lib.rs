@@ -17,9 +17,11 @@ pub mod json;
 pub mod limits;
 pub mod mesh;
 pub mod ports;
+mod sections;
 pub mod shards;
 
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};
 pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 pub use json::Json;
+pub use sections::Secret;

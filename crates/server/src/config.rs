@@ -6,7 +6,6 @@
 //! have yet are accepted and checked, so that one file serves every version of a fleet.
 
 mod check;
-mod election;
 mod environment;
 mod load;
 mod rate_limit;
@@ -19,6 +18,7 @@ pub use sections::*;
 
 use convoke::connect;
 use convoke::mesh::MeshSettings;
+use convoke_core::election;
 use convoke_core::jobs::wire::seed::Format;
 use convoke_runtime::jobs::Settings;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct Config {
     pub cache: Cache,
     pub retry: Retry,
     pub rate_limit: RateLimit,
-    pub election: Election,
+    pub election: election::Settings,
     pub mesh: Mesh,
     pub shards: Shards,
     pub worker: Worker,
@@ -80,7 +80,7 @@ impl Config {
         settings.retention.completed = self.retention.completed;
         settings.retention.cancelled = self.retention.cancelled;
         settings.retention.dead = self.retention.dead;
-        settings.election = self.election.settings();
+        settings.election = self.election.clone();
         settings
     }
 

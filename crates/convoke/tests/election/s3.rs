@@ -31,8 +31,8 @@ fn settings() -> Settings {
     settings.heartbeat_interval = Duration::from_millis(200);
     settings.heartbeat_jitter = Duration::from_millis(50);
     settings.startup_jitter_max = Duration::from_millis(100);
-    settings.breaker.failure_threshold = 3;
-    settings.breaker.reset_timeout = Duration::from_millis(500);
+    settings.circuit_breaker.failure_threshold = 3;
+    settings.circuit_breaker.reset_timeout = Duration::from_millis(500);
     settings
 }
 

@@ -70,7 +70,7 @@ impl Pulse {
     pub fn new(settings: &Settings, start: Timestamp) -> Self {
         Pulse {
             interval: settings.heartbeat_interval,
-            breaker: CircuitBreaker::new(settings.breaker),
+            breaker: CircuitBreaker::new(settings.circuit_breaker),
             contention: ContentionWatch::new(settings.contention),
             latency: LatencyWindow::new(settings.metrics_buffer_size),
             metrics: Metrics {

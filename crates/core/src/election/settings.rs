@@ -6,79 +6,62 @@ use super::{Policy, certain_for};
 use crate::duration;
 use crate::error::Invalid;
 use crate::ports::leases::TTL_MAX;
+use crate::sections;
 
-/// How an elector behaves. Every duration can be made small, so that a test of failover takes a second.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    pub policy: Policy,
-    pub heartbeat_interval: Duration,
-    /// Each heartbeat comes later than its interval by up to this much, so that a fleet does not beat in step.
-    pub heartbeat_jitter: Duration,
-    /// For how long a term holds without a renewal.
-    pub lease_timeout: Duration,
-    /// For how long a member counts as present without a heartbeat.
-    pub worker_timeout: Duration,
-    /// The first heartbeat waits for a random time between these two.
-    pub startup_jitter_min: Duration,
-    pub startup_jitter_max: Duration,
-    pub contention: ContentionSettings,
-    pub breaker: BreakerSettings,
-    pub epoch_fencing: bool,
-    /// For how long tasks of the term before are still admitted after a change.
-    pub epoch_grace_period: Duration,
-    /// How many heartbeats the percentiles are of.
-    pub metrics_buffer_size: usize,
-    /// Whether the place is left to members of another system while there are any: on S3 those of s3db.js. Nothing changes if there are
-    /// none.
-    pub yield_to_foreign: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ContentionSettings {
-    pub enabled: bool,
-    /// How many times its interval a heartbeat must take.
-    pub threshold: f64,
-    /// The shortest time between two complaints.
-    pub rate_limit: Duration,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BreakerSettings {
-    pub failure_threshold: u32,
-    pub reset_timeout: Duration,
-    pub half_open_max_attempts: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            policy: Policy::default(),
-            heartbeat_interval: Duration::from_secs(5),
-            heartbeat_jitter: Duration::from_secs(1),
-            lease_timeout: Duration::from_secs(15),
-            worker_timeout: Duration::from_secs(20),
-            startup_jitter_min: Duration::ZERO,
-            startup_jitter_max: Duration::from_secs(5),
-            contention: ContentionSettings::default(),
-            breaker: BreakerSettings::default(),
-            epoch_fencing: true,
-            epoch_grace_period: Duration::from_secs(5),
-            metrics_buffer_size: 100,
-            yield_to_foreign: true,
-        }
+sections! {
+    /// The section `election`: how an elector behaves. Every duration can be made small, so that a test of failover takes a
+    /// second.
+    Settings {
+        #[serde(skip)]
+        policy: Policy = Policy::default(),
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(5),
+        /// Each heartbeat comes later than its interval by up to this much, so that a fleet does not beat in step.
+        #[serde(with = "duration")]
+        heartbeat_jitter: Duration = seconds(1),
+        /// For how long a term holds without a renewal.
+        #[serde(with = "duration")]
+        lease_timeout: Duration = seconds(15),
+        /// For how long a member counts as present without a heartbeat.
+        #[serde(with = "duration")]
+        worker_timeout: Duration = seconds(20),
+        /// The first heartbeat waits for a random time between these two.
+        #[serde(with = "duration")]
+        startup_jitter_min: Duration = Duration::ZERO,
+        #[serde(with = "duration")]
+        startup_jitter_max: Duration = seconds(5),
+        epoch_fencing: bool = true,
+        /// For how long tasks of the term before are still admitted after a change.
+        #[serde(with = "duration")]
+        epoch_grace_period: Duration = seconds(5),
+        /// How many heartbeats the percentiles are of.
+        metrics_buffer_size: usize = 100,
+        /// Whether the place is left to members of another system while there are any: on S3 those of s3db.js. Nothing
+        /// changes if there are none.
+        yield_to_foreign: bool = true,
+        contention: ContentionSettings = ContentionSettings::default(),
+        circuit_breaker: BreakerSettings = BreakerSettings::default(),
+    }
+    #[derive(Copy)]
+    ContentionSettings {
+        enabled: bool = true,
+        /// How many times its interval a heartbeat must take.
+        threshold: f64 = 2.0,
+        /// The shortest time between two complaints.
+        #[serde(with = "duration")]
+        rate_limit: Duration = seconds(30),
+    }
+    #[derive(Copy, Eq)]
+    BreakerSettings {
+        failure_threshold: u32 = 5,
+        #[serde(with = "duration")]
+        reset_timeout: Duration = seconds(30),
+        half_open_max_attempts: u32 = 1,
     }
 }
 
-impl Default for ContentionSettings {
-    fn default() -> Self {
-        ContentionSettings { enabled: true, threshold: 2.0, rate_limit: Duration::from_secs(30) }
-    }
-}
-
-impl Default for BreakerSettings {
-    fn default() -> Self {
-        BreakerSettings { failure_threshold: 5, reset_timeout: Duration::from_secs(30), half_open_max_attempts: 1 }
-    }
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 /// Shorter leases than this end before an answer to their renewal can come.
@@ -103,7 +86,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_times()?;
         self.check_proportions()?;
-        let (contention, breaker) = (self.contention.threshold, self.breaker);
+        let (contention, breaker) = (self.contention.threshold, self.circuit_breaker);
         if !(contention > 1.0 && contention.is_finite()) {
             return Err(Invalid::new("contention.threshold", format!("expected a number above 1, got {contention}")));
         }
@@ -131,7 +114,7 @@ impl Settings {
             ("worker_timeout", Duration::ZERO, self.worker_timeout),
             ("startup_jitter_min", Duration::ZERO, self.startup_jitter_min),
             ("startup_jitter_max", Duration::ZERO, self.startup_jitter_max),
-            ("circuit_breaker.reset_timeout", Duration::from_nanos(1), self.breaker.reset_timeout),
+            ("circuit_breaker.reset_timeout", Duration::from_nanos(1), self.circuit_breaker.reset_timeout),
         ] {
             if time < least {
                 let least = if least < LEASE_MIN { "a duration longer than zero".into() } else { at_least(least) };

@@ -260,7 +260,8 @@ impl Coordinator {
 fn vitals(node: &Arc<Node>) -> Arc<Vitals> {
     let mut settings = node.settings.election.clone();
     settings.heartbeat_interval = node.settings.cluster.renew_interval;
-    settings.breaker.reset_timeout = settings.breaker.reset_timeout.min(node.settings.cluster.renew_interval);
+    let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
+    *reset_timeout = node.settings.cluster.renew_interval.min(*reset_timeout);
     let telling = Arc::downgrade(node);
     let tell = Arc::new(move |what| {
         if let Some(node) = telling.upgrade() {

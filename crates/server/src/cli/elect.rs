@@ -199,7 +199,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         convoke::Error::Coordinator(error) => usage(error),
         error => error.into(),
     };
-    let settings = settings(configured()?.election.settings(), args);
+    let settings = settings(configured()?.election, args);
     // What was configured was checked with the rest of it.
     settings.check().map_err(|wrong| Usage(format!("--ttl: {}", wrong.message)))?;
     if !args.command.is_empty() {
@@ -232,22 +232,11 @@ fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
     let yield_to_foreign = args.yield_to_foreign.unwrap_or(configured.yield_to_foreign);
-    let Settings { contention, mut breaker, epoch_fencing, epoch_grace_period, metrics_buffer_size, .. } = configured;
-    let times = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
+    let mut settings = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
     // An outage that is over must not cost more than a failover does.
-    breaker.reset_timeout = breaker.reset_timeout.min(times.lease_timeout);
-    Settings {
-        policy: args.policy,
-        startup_jitter_min,
-        startup_jitter_max,
-        contention,
-        breaker,
-        epoch_fencing,
-        epoch_grace_period,
-        metrics_buffer_size,
-        yield_to_foreign,
-        ..times
-    }
+    let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
+    *reset_timeout = settings.lease_timeout.min(*reset_timeout);
+    Settings { policy: args.policy, startup_jitter_min, startup_jitter_max, yield_to_foreign, ..settings }
 }
 
 /// None by default: these are a few processes that somebody waits for. Who has a fleet that is deployed at once says so.

@@ -12,7 +12,7 @@ impl Config {
         self.mesh_settings().check()?;
         self.check_fixed()?;
         self.rate_limit.check()?;
-        self.election.settings().check().map_err(|invalid| invalid.within("election"))?;
+        self.election.check().map_err(|invalid| invalid.within("election"))?;
         self.settings().check().map_err(as_key)
     }
 

@@ -5,31 +5,10 @@ use std::time::Duration;
 use convoke_core::jobs::Jitter;
 use convoke_core::jobs::schedule::{Missed, Overlap};
 use convoke_core::shards::Strategy;
-use convoke_core::{Invalid, duration, limits};
+use convoke_core::{Invalid, duration, limits, sections};
 use serde::{Deserialize, Serialize};
 
 use convoke_http::{AccessOptions, Role};
-
-/// Declares sections: structs whose `Default` is what stands behind each key. Durations are read and written as text such
-/// as `"30s"`.
-macro_rules! sections {
-    ($($(#[$doc:meta])* $name:ident {
-        $($(#[$field_doc:meta])* $field:ident: $kind:ty = $default:expr),* $(,)?
-    })*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-            #[serde(deny_unknown_fields)]
-            pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
-
-            impl Default for $name {
-                fn default() -> Self {
-                    $name { $($field: $default,)* }
-                }
-            }
-        )*
-    };
-}
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -121,39 +100,6 @@ sections! {
         global: String = "none".into(),
         /// Of each queue that sets none.
         default: String = "none".into(),
-    }
-    Election {
-        #[serde(with = "duration")]
-        heartbeat_interval: Duration = seconds(5),
-        #[serde(with = "duration")]
-        heartbeat_jitter: Duration = seconds(1),
-        #[serde(with = "duration")]
-        lease_timeout: Duration = seconds(15),
-        #[serde(with = "duration")]
-        worker_timeout: Duration = seconds(20),
-        #[serde(with = "duration")]
-        startup_jitter_min: Duration = seconds(0),
-        #[serde(with = "duration")]
-        startup_jitter_max: Duration = seconds(5),
-        epoch_fencing: bool = true,
-        #[serde(with = "duration")]
-        epoch_grace_period: Duration = seconds(5),
-        metrics_buffer_size: usize = 100,
-        yield_to_foreign: bool = true,
-        contention: Contention = Contention::default(),
-        circuit_breaker: CircuitBreaker = CircuitBreaker::default(),
-    }
-    Contention {
-        enabled: bool = true,
-        threshold: f64 = 2.0,
-        #[serde(with = "duration")]
-        rate_limit: Duration = seconds(30),
-    }
-    CircuitBreaker {
-        failure_threshold: u32 = 5,
-        #[serde(with = "duration")]
-        reset_timeout: Duration = seconds(30),
-        half_open_max_attempts: u32 = 1,
     }
     Mesh {
         #[serde(with = "duration")]

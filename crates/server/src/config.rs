@@ -38,7 +38,7 @@ pub struct Config {
     pub retry: Retry,
     pub rate_limit: RateLimit,
     pub election: election::Settings,
-    pub mesh: Mesh,
+    pub mesh: MeshSettings,
     pub shards: Shards,
     pub worker: Worker,
     pub retention: Retention,
@@ -84,21 +84,6 @@ impl Config {
         settings
     }
 
-    /// The part that an instance of a mesh is given.
-    pub fn mesh_settings(&self) -> MeshSettings {
-        let mesh = &self.mesh;
-        MeshSettings {
-            heartbeat_interval: mesh.heartbeat_interval,
-            node_ttl: mesh.node_ttl,
-            request_timeout: mesh.request_timeout,
-            leader_ttl: mesh.leader_ttl,
-            leader_renew_interval: mesh.leader_renew_interval,
-            leader_retry_delay: mesh.leader_retry_delay,
-            handlers_max: mesh.handlers_max,
-            ..MeshSettings::default()
-        }
-    }
-
     /// The effective configuration as TOML, with every secret masked.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         let mut shown = self.clone();
@@ -126,7 +111,6 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_runtime() {
         assert_eq!(format!("{:?}", Config::default().settings()), format!("{:?}", Settings::default()));
-        assert_eq!(Config::default().mesh_settings(), MeshSettings::default());
     }
 
     #[test]

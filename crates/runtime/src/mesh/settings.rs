@@ -2,44 +2,39 @@
 
 use std::time::Duration;
 
-use convoke_core::{Invalid, duration};
+use convoke_core::{Invalid, duration, sections};
 
 use super::lease::believed;
 
 /// Longer than any time that is meant, short enough to be added to any instant.
 const TIME_MAX: Duration = Duration::from_secs(86_400 * 365);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// How often we say that we are alive.
-    pub heartbeat_interval: Duration,
-    /// After how long without a heartbeat an instance is gone.
-    pub node_ttl: Duration,
-    /// How long a call waits for a reply or a heartbeat.
-    pub request_timeout: Duration,
-    /// How long the leader's lock lasts if it is not renewed.
-    pub leader_ttl: Duration,
-    pub leader_renew_interval: Duration,
-    /// How often who does not lead tries to.
-    pub leader_retry_delay: Duration,
-    /// How many handlers run at once.
-    pub handlers_max: usize,
-    /// How long handlers may go on once the instance was asked to stop.
-    pub stop_grace: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            heartbeat_interval: Duration::from_secs(5),
-            node_ttl: Duration::from_secs(15),
-            request_timeout: Duration::from_secs(10),
-            leader_ttl: Duration::from_secs(30),
-            leader_renew_interval: Duration::from_secs(10),
-            leader_retry_delay: Duration::from_secs(5),
-            handlers_max: 1024,
-            stop_grace: Duration::from_secs(5),
-        }
+sections! {
+    /// The section `mesh`.
+    #[derive(Eq)]
+    Settings {
+        /// How often we say that we are alive.
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = Duration::from_secs(5),
+        /// After how long without a heartbeat an instance is gone.
+        #[serde(with = "duration")]
+        node_ttl: Duration = Duration::from_secs(15),
+        /// How long a call waits for a reply or a heartbeat.
+        #[serde(with = "duration")]
+        request_timeout: Duration = Duration::from_secs(10),
+        /// How long the leader's lock lasts if it is not renewed.
+        #[serde(with = "duration")]
+        leader_ttl: Duration = Duration::from_secs(30),
+        #[serde(with = "duration")]
+        leader_renew_interval: Duration = Duration::from_secs(10),
+        /// How often an instance that does not lead tries to.
+        #[serde(with = "duration")]
+        leader_retry_delay: Duration = Duration::from_secs(5),
+        /// How many handlers run at once.
+        handlers_max: usize = 1024,
+        /// How long handlers may go on once the instance was asked to stop.
+        #[serde(skip)]
+        stop_grace: Duration = Duration::from_secs(5),
     }
 }
 

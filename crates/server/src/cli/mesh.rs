@@ -147,7 +147,7 @@ pub async fn run(args: MeshArgs, verbose: u8) -> Result<()> {
     let is_asked = verbose > 0;
     let config = configured()?;
     let is_logged = is_asked || matches!(args.verb, Verb::Serve(_));
-    let place = Place { address: args.address()?, is_named: args.redis.is_some(), settings: config.mesh_settings() };
+    let place = Place { address: args.address()?, is_named: args.redis.is_some(), settings: config.mesh.clone() };
     if let Some(problem) = place.address.package_problem().filter(|_| !is_logged) {
         eprintln!("warning: {problem}");
     }

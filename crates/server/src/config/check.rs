@@ -9,7 +9,7 @@ impl Config {
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_http()?;
         self.check_names()?;
-        self.mesh_settings().check()?;
+        self.mesh.check()?;
         self.check_fixed()?;
         self.rate_limit.check()?;
         self.election.check().map_err(|invalid| invalid.within("election"))?;

@@ -101,21 +101,6 @@ sections! {
         /// Of each queue that sets none.
         default: String = "none".into(),
     }
-    Mesh {
-        #[serde(with = "duration")]
-        heartbeat_interval: Duration = seconds(5),
-        #[serde(with = "duration")]
-        node_ttl: Duration = seconds(15),
-        #[serde(with = "duration")]
-        request_timeout: Duration = seconds(10),
-        #[serde(with = "duration")]
-        leader_ttl: Duration = seconds(30),
-        #[serde(with = "duration")]
-        leader_renew_interval: Duration = seconds(10),
-        #[serde(with = "duration")]
-        leader_retry_delay: Duration = seconds(5),
-        handlers_max: usize = 1024,
-    }
     Shards {
         /// `tcp://host:port`, or `off`.
         bind: String = "tcp://127.0.0.1:5555".into(),

@@ -26,6 +26,7 @@ use convoke_core::ports::{Bus, Clock, Leases, MeshLink, SharedCache, Store};
 #[cfg(feature = "zmq")]
 use convoke_core::ports::{DealerConnecting, RouterBinding};
 use convoke_core::{Invalid, Result};
+pub use convoke_runtime::jobs::BUS_PREFIX;
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
 use convoke_runtime::jobs::{BusClient, Ports};
 
@@ -45,9 +46,6 @@ pub fn worker_link(url: &str, token: Option<String>) -> Result<Arc<dyn WorkerLin
 pub fn client_link(url: &str, token: Option<String>) -> Result<Arc<dyn ClientLink>> {
     Ok(Arc::new(gateway(url, token)?))
 }
-
-/// The prefix of channels where none is named.
-pub const BUS_PREFIX: &str = "convoke";
 
 /// Whether this is the address of a bus, rather than of a coordinator.
 pub fn is_bus(url: &str) -> bool {

@@ -151,7 +151,8 @@ async fn a_job_can_be_cancelled_while_it_waits_and_while_it_runs() {
 async fn a_job_is_enqueued_and_run_by_the_bus_alone() {
     let ports = connect::backends(Default::default()).await.expect("memory");
     let bus = ports.bus.clone();
-    let settings = Settings { bus_prefix: "orchestrix".into(), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.bus.prefix = "orchestrix".into();
     let id = NodeId::new("node").expect("a name");
     let coordinator = Coordinator::start(id, ports, settings).await.expect("it starts");
     let stop = Arc::new(Notify::new());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::Invalid;
+
 /// A hundred years. Adding it to any instant we meet cannot overflow.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -55,6 +57,14 @@ pub fn format(duration: Duration) -> String {
 /// Whole milliseconds, as JSON has them beside the text.
 pub fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Rejects the first of these durations that is zero, by the name of its key.
+pub fn check_positive<const N: usize>(keys: [(&str, Duration); N]) -> Result<(), Invalid> {
+    match keys.into_iter().find(|(_, value)| value.is_zero()) {
+        Some((key, _)) => Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\"")),
+        None => Ok(()),
+    }
 }
 
 /// For `#[serde(with = "convoke_core::duration")]`.

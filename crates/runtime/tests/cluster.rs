@@ -38,10 +38,10 @@ fn settings() -> Settings {
     cluster.renew_interval = Duration::from_millis(100);
     cluster.orphan_check_interval = Duration::from_secs(3600);
     cluster.rebalance = false;
-    cluster.handoff.ack_timeout = Duration::from_millis(150);
-    cluster.handoff.max_retries = 2;
-    cluster.handoff.orphan_wait = Duration::from_millis(80);
-    cluster.handoff.hard_timeout = Duration::from_millis(2_500);
+    cluster.handoff_ack_timeout = Duration::from_millis(150);
+    cluster.handoff_max_retries = 2;
+    cluster.handoff_orphan_wait = Duration::from_millis(80);
+    cluster.handoff_hard_timeout = Duration::from_millis(2_500);
     settings
 }
 
@@ -220,7 +220,9 @@ async fn a_run_that_ends_at_the_gateway_of_a_node_that_has_handed_it_over_is_rec
 }
 
 fn as_orchestrix() -> Settings {
-    Settings { bus_format: wire::seed::Format::Orchestrix, ..settings() }
+    let mut settings = settings();
+    settings.bus.seed_format = true;
+    settings
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -550,8 +552,8 @@ async fn with_all_others_dead_a_node_waits_for_one_to_return_and_then_goes() {
 async fn nodes_that_all_drain_do_not_wait_for_each_other() {
     let ports = fleet();
     let mut slow = settings();
-    slow.cluster.handoff.ack_timeout = Duration::from_secs(600);
-    slow.cluster.handoff.hard_timeout = Duration::from_secs(600);
+    slow.cluster.handoff_ack_timeout = Duration::from_secs(600);
+    slow.cluster.handoff_hard_timeout = Duration::from_secs(600);
     let (first, second) = (join(&ports, "a", slow.clone()).await, join(&ports, "b", slow).await);
     run_jobs(&ports, &first, 10).await;
     tokio::join!(first.hand_over(), second.hand_over());

@@ -31,7 +31,7 @@ async fn cluster(server: &RedisServer) -> Cluster {
         let cache: Arc<dyn SharedCache> = Arc::new(RedisCache::open(&server.url()).expect("an address"));
         let ports = Ports { store: store.clone(), cache: Some(cache), ..shared.clone() };
         let mut settings = quick();
-        settings.bus_prefix = "orchestrix".into();
+        settings.bus.prefix = "orchestrix".into();
         // What was kept before the cache was reached is soon read anew.
         settings.cluster.heartbeat_interval = Duration::from_millis(100);
         let node = NodeId::new(id).expect("a name");

@@ -8,7 +8,6 @@
 mod check;
 mod environment;
 mod load;
-mod rate_limit;
 mod sections;
 mod shards;
 
@@ -19,8 +18,10 @@ pub use sections::*;
 use convoke::connect;
 use convoke::mesh::MeshSettings;
 use convoke_core::election;
-use convoke_core::jobs::wire::seed::Format;
-use convoke_runtime::jobs::Settings;
+use convoke_runtime::jobs::{
+    BusSettings, CacheSettings, ChannelSettings, ClusterSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
+    RetrySettings, Settings, StoreSettings, WorkerSettings,
+};
 use serde::{Deserialize, Serialize};
 
 /// All that can be set of a coordinator.
@@ -29,59 +30,39 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     pub node: Node,
     pub http: Http,
-    pub store: Store,
-    pub bus: Bus,
-    pub leases: Leases,
-    pub cluster: Cluster,
-    pub channels: Channels,
-    pub cache: Cache,
-    pub retry: Retry,
-    pub rate_limit: RateLimit,
+    pub store: StoreSettings,
+    pub bus: BusSettings,
+    pub leases: LeaseSettings,
+    pub cluster: ClusterSettings,
+    pub channels: ChannelSettings,
+    pub cache: CacheSettings,
+    pub retry: RetrySettings,
+    pub rate_limit: RateLimitSettings,
     pub election: election::Settings,
     pub mesh: MeshSettings,
     pub shards: Shards,
-    pub worker: Worker,
-    pub retention: Retention,
+    pub worker: WorkerSettings,
+    pub retention: RetentionSettings,
     pub schedules: Schedules,
     pub limits: Limits,
 }
 
 impl Config {
-    /// The part that the coordinator of jobs is given.
+    /// The sections that the coordinator of jobs reads.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
-        settings.bus_prefix.clone_from(&self.bus.prefix);
-        settings.bus_format = if self.bus.seed_format { Format::Orchestrix } else { Format::Convoke };
-        settings.cluster.heartbeat_interval = self.cluster.heartbeat_interval;
-        settings.cluster.dead_node_timeout = self.cluster.dead_node_timeout;
-        settings.cluster.lease_duration = self.cluster.lease_duration;
-        settings.cluster.renew_interval = self.cluster.renew_interval;
-        settings.cluster.handoff.ack_timeout = self.cluster.handoff_ack_timeout;
-        settings.cluster.handoff.max_retries = self.cluster.handoff_max_retries;
-        settings.cluster.handoff.orphan_wait = self.cluster.handoff_orphan_wait;
-        settings.cluster.handoff.hard_timeout = self.cluster.handoff_hard_timeout;
-        settings.cluster.orphan_check_interval = self.cluster.orphan_check_interval;
-        settings.cluster.rebalance = self.cluster.rebalance;
-        settings.cluster.rebalance_ratio = self.cluster.rebalance_ratio;
-        settings.channels.cleanup_delay = self.channels.cleanup_delay;
-        settings.channels.scan_interval = self.channels.scan_interval;
-        settings.channels.batch_size = self.channels.batch_size;
-        settings.cache.job_ttl = self.cache.job_ttl;
-        settings.cache.worker_ttl = self.cache.worker_ttl;
-        settings.cache.node_ttl = self.cache.node_ttl;
-        settings.retry.max_retries = self.retry.max_retries;
-        settings.retry.retry_policy.initial_delay = self.retry.initial_delay;
-        settings.retry.retry_policy.multiplier = self.retry.multiplier;
-        settings.retry.retry_policy.max_delay = self.retry.max_delay;
-        settings.retry.retry_policy.jitter = self.retry.jitter;
-        settings.rate_limit = self.rate_limit.settings();
-        settings.worker.heartbeat_interval = self.worker.heartbeat_interval;
-        settings.worker.stale_after = self.worker.stale_after;
-        settings.retention.completed = self.retention.completed;
-        settings.retention.cancelled = self.retention.cancelled;
-        settings.retention.dead = self.retention.dead;
-        settings.election = self.election.clone();
-        settings
+        Settings {
+            store: self.store.clone(),
+            bus: self.bus.clone(),
+            leases: self.leases.clone(),
+            cluster: self.cluster,
+            channels: self.channels.clone(),
+            cache: self.cache.clone(),
+            retry: self.retry.clone(),
+            rate_limit: self.rate_limit.clone(),
+            election: self.election.clone(),
+            worker: self.worker.clone(),
+            retention: self.retention.clone(),
+        }
     }
 
     /// The effective configuration as TOML, with every secret masked.
@@ -90,10 +71,10 @@ impl Config {
         for token in &mut shown.http.tokens {
             token.token = "***".into();
         }
-        shown.store.url = connect::shown(&shown.store.url);
-        shown.bus.url = connect::shown(&shown.bus.url);
-        shown.cache.url = connect::shown(&shown.cache.url);
-        shown.leases.url = shown.leases.url.as_deref().map(connect::shown);
+        let urls = [&mut shown.store.url, &mut shown.bus.url, &mut shown.cache.url];
+        for url in urls.into_iter().chain(&mut shown.leases.url) {
+            *url = connect::shown(url).into();
+        }
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
             if *secret != "off" {
                 *secret = "***".into();
@@ -107,11 +88,6 @@ impl Config {
 mod tests {
     use super::*;
     use convoke_http::Role;
-
-    #[test]
-    fn the_defaults_are_those_of_the_runtime() {
-        assert_eq!(format!("{:?}", Config::default().settings()), format!("{:?}", Settings::default()));
-    }
 
     #[test]
     fn the_defaults_pass_their_own_checks() {

@@ -115,18 +115,12 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
     let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
     let mut builder = Coordinator::builder()
         .node_id(node.to_string())
-        .store(&config.store.url)
-        .bus(&config.bus.url)
-        .cache(&config.cache.url)
         .http(&config.http.bind)
         .tokens(tokens)
         .public(public)
         .hosts(hosts)
         .insecure(insecure)
         .settings(config.settings());
-    if let Some(url) = &config.leases.url {
-        builder = builder.leases(url);
-    }
     if let Some(options) = config.shards.options()? {
         builder = builder.shards(ShardOptions { required: wants_shards, ..options });
     }

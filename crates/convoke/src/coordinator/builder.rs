@@ -21,37 +21,19 @@ use crate::identity::fresh_id;
 
 /// A coordinator that is yet to start. Options first, then [`start`](Self::start).
 #[must_use = "a coordinator does nothing until it is started"]
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct CoordinatorBuilder {
     node_id: Option<String>,
-    store: String,
-    bus: String,
+    store: Option<String>,
+    bus: Option<String>,
     bus_prefix: Option<String>,
     leases: Option<String>,
-    cache: String,
+    cache: Option<String>,
     http: Option<String>,
     access: AccessOptions,
     #[cfg(feature = "zmq")]
     shards: Option<ShardOptions>,
     settings: Settings,
-}
-
-impl Default for CoordinatorBuilder {
-    fn default() -> Self {
-        CoordinatorBuilder {
-            node_id: None,
-            store: "sqlite:convoke.db".into(),
-            bus: "memory:".into(),
-            bus_prefix: None,
-            leases: None,
-            cache: "memory:".into(),
-            http: None,
-            access: AccessOptions::default(),
-            #[cfg(feature = "zmq")]
-            shards: None,
-            settings: Settings::default(),
-        }
-    }
 }
 
 impl CoordinatorBuilder {
@@ -63,13 +45,13 @@ impl CoordinatorBuilder {
 
     /// Where jobs are kept: `sqlite:FILE`, `postgres://…` or `memory:`. Default: `sqlite:convoke.db`.
     pub fn store(mut self, url: impl Into<String>) -> Self {
-        self.store = url.into();
+        self.store = Some(url.into());
         self
     }
 
     /// How nodes reach each other: `redis://…`, or `memory:` for a single node. Default: `memory:`.
     pub fn bus(mut self, url: impl Into<String>) -> Self {
-        self.bus = url.into();
+        self.bus = Some(url.into());
         self
     }
 
@@ -88,7 +70,7 @@ impl CoordinatorBuilder {
     /// Where nodes keep what they show of finished jobs, workers and nodes: `memory:`, each its own, or `redis://…`, shared.
     /// Default: `memory:`.
     pub fn cache(mut self, url: impl Into<String>) -> Self {
-        self.cache = url.into();
+        self.cache = Some(url.into());
         self
     }
 
@@ -133,8 +115,9 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Everything else that can be set: the sections `cluster`, `channels`, `cache`, `retry`, `rate_limit`, `worker`,
-    /// `retention` and `election` of the configuration.
+    /// Everything else that can be set: the sections `store`, `bus`, `leases`, `cluster`, `channels`, `cache`, `retry`,
+    /// `rate_limit`, `election`, `worker` and `retention` of the configuration. An address or prefix that is set by a method
+    /// of its own counts, whichever comes first.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -150,9 +133,7 @@ impl CoordinatorBuilder {
     /// Metrics are recorded for `/metrics` by a recorder of the process, which the first coordinator installs, unless the
     /// application has installed one of its own before: then the counters go there.
     pub async fn start(mut self) -> Result<Coordinator> {
-        if let Some(prefix) = self.bus_prefix.take() {
-            self.settings.bus_prefix = prefix;
-        }
+        self.set_addresses();
         let id = self.check()?;
         // In the order in which things can go wrong cheaply.
         let (listener, policy) = match &self.http {
@@ -191,6 +172,22 @@ impl CoordinatorBuilder {
         Ok(Coordinator { node, state, server, drained: OnceCell::new(), _background: background })
     }
 
+    /// Puts the addresses that were set by methods of their own into the settings.
+    fn set_addresses(&mut self) {
+        let Settings { store, bus, leases, cache, .. } = &mut self.settings;
+        for (given, url) in [(&self.store, &mut store.url), (&self.bus, &mut bus.url), (&self.cache, &mut cache.url)] {
+            if let Some(given) = given {
+                *url = given.into();
+            }
+        }
+        if let Some(prefix) = &self.bus_prefix {
+            bus.prefix.clone_from(prefix);
+        }
+        if let Some(url) = &self.leases {
+            leases.url = Some(url.into());
+        }
+    }
+
     /// Rejects what cannot work, by the name of the key.
     fn check(&self) -> Result<NodeId, Invalid> {
         let id = self.node_id.clone().unwrap_or_else(fresh_id);
@@ -206,19 +203,25 @@ impl CoordinatorBuilder {
     }
 
     fn addresses(&self) -> connect::Addresses<'_> {
-        let leases = self.leases.as_deref();
-        let bus_prefix = &self.settings.bus_prefix;
-        connect::Addresses { store: &self.store, bus: &self.bus, bus_prefix, leases, cache: &self.cache }
+        let Settings { store, bus, leases, cache, .. } = &self.settings;
+        connect::Addresses {
+            store: &store.url,
+            bus: &bus.url,
+            bus_prefix: &bus.prefix,
+            leases: leases.url.as_deref(),
+            cache: &cache.url,
+        }
     }
 
     fn info(&self) -> Info {
+        let connect::Addresses { store, bus, leases, .. } = self.addresses();
         Info {
             version: env!("CARGO_PKG_VERSION").into(),
-            store: connect::shown(&self.store),
-            bus: connect::shown(&self.bus),
-            leases: match &self.leases {
+            store: connect::shown(store),
+            bus: connect::shown(bus),
+            leases: match leases {
                 Some(url) => connect::shown(url),
-                None if connect::is_in_memory(&self.store) => "the bus's".into(),
+                None if connect::is_in_memory(store) => "the bus's".into(),
                 None => "the store's".into(),
             },
         }

@@ -42,7 +42,8 @@ use crate::worker::Worker;
 pub use builder::CoordinatorBuilder;
 pub use convoke_http::{Info, ListenError, PublicPaths, Role};
 pub use convoke_runtime::jobs::{
-    CacheSettings, ChannelSettings, ClusterSettings, RateLimitSettings, RetentionSettings, Settings, WorkerSettings,
+    BusSettings, CacheSettings, ChannelSettings, ClusterSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
+    RetrySettings, Settings, StoreSettings, WorkerSettings,
 };
 pub use convoke_runtime::shards::ShardsState;
 #[cfg(feature = "zmq")]

@@ -54,9 +54,9 @@ fn quick() -> Settings {
     settings.cluster.lease_duration = Duration::from_secs(2);
     settings.cluster.renew_interval = Duration::from_millis(500);
     settings.cluster.orphan_check_interval = Duration::from_millis(500);
-    settings.cluster.handoff.ack_timeout = Duration::from_millis(500);
-    settings.cluster.handoff.orphan_wait = Duration::from_secs(1);
-    settings.cluster.handoff.hard_timeout = Duration::from_secs(6);
+    settings.cluster.handoff_ack_timeout = Duration::from_millis(500);
+    settings.cluster.handoff_orphan_wait = Duration::from_secs(1);
+    settings.cluster.handoff_hard_timeout = Duration::from_secs(6);
     settings.worker.heartbeat_interval = Duration::from_millis(250);
     settings.worker.stale_after = Duration::from_secs(3);
     settings

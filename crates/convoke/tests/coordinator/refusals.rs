@@ -25,6 +25,8 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_key() {
     let cases = [
         (memory().store("mysql://db"), "store.url: expected postgres://…"),
         (memory().bus("kafka://bus"), "bus.url: expected redis://…"),
+        (memory().bus("kafka://bus").settings(Settings::default()), "bus.url: expected redis://…"),
+        (with(|it| it.bus.url = "kafka://bus".into()), "bus.url: expected redis://…"),
         (memory().leases("memory"), "leases.url: expected "),
         (memory().node_id(""), "node.id: expected a name"),
         (memory().bus_prefix("a b"), "bus.prefix: expected a word without spaces"),
@@ -33,11 +35,13 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_key() {
         (memory().hosts(["a:80"]), "http.hosts[0]: expected a host name without a port"),
         (with(|it| it.cluster.heartbeat_interval = Duration::ZERO), "cluster.heartbeat_interval: expected a duration"),
         (
-            with(|it| it.cluster.handoff.ack_timeout = Duration::ZERO),
+            with(|it| it.cluster.handoff_ack_timeout = Duration::ZERO),
             "cluster.handoff_ack_timeout: expected a duration",
         ),
         (with(|it| it.cluster.rebalance_ratio = 1.0), "cluster.rebalance_ratio: expected a number above 1, got 1"),
         (with(|it| it.retry.max_retries = u32::MAX), "retry.max_retries: expected 0 to "),
+        (with(|it| it.retry.multiplier = 0.5), "retry.multiplier: expected a number from 1 to 1000, got 0.5"),
+        (with(|it| it.election.metrics_buffer_size = 0), "election.metrics_buffer_size: expected 1 to "),
     ];
     for (builder, expected) in cases {
         let refused = refusal(builder).await;

@@ -3,45 +3,25 @@
 //! All jobs are offered at once, and each then takes its own way through four cases:
 //!
 //! - **A** somebody acknowledges in time: the job is released.
-//! - **B** nobody does: it is offered again, up to `max_retries` times, `ack_timeout` apart.
+//! - **B** nobody does: it is offered again, up to `handoff_max_retries` times, `handoff_ack_timeout` apart.
 //! - **C** nobody ever does: it is marked an orphan, for the leader to find. Once only orphans are left the node stays for
-//!   `orphan_wait`, in case an acknowledgement is merely late, and goes.
-//! - **D** all other nodes die meanwhile: offering is pointless, so it waits for one to come back, until `hard_timeout`.
+//!   `handoff_orphan_wait`, in case an acknowledgement is merely late, and goes.
+//! - **D** all other nodes die meanwhile: offering is pointless, so it waits for one to come back, until
+//!   `handoff_hard_timeout`.
 //!
-//! Nothing lasts longer than `hard_timeout`. A node that is alone from the start goes at once. It goes *clean* when each job was
-//! acknowledged or has ended; what it leaves behind is marked as an orphan first, and nothing is lost: the store has it.
+//! Nothing lasts longer than `handoff_hard_timeout`. A node that is alone from the start goes at once. It goes *clean* when
+//! each job was acknowledged or has ended; what it leaves behind is marked as an orphan first, and nothing is lost: the store
+//! has it.
 //!
 //! Pure: time is what the caller's monotonic clock says, and the commands are the caller's to carry out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::cluster::ClusterSettings;
 use super::job::Ownership;
 use super::wire::RunRef;
 use crate::ids::{JobId, NodeId};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandoffSettings {
-    /// How long an offer waits for its acknowledgement.
-    pub ack_timeout: Duration,
-    /// How often an offer is repeated.
-    pub max_retries: u32,
-    /// How long a node with only orphans left stays.
-    pub orphan_wait: Duration,
-    /// After this it goes, whatever is left.
-    pub hard_timeout: Duration,
-}
-
-impl Default for HandoffSettings {
-    fn default() -> Self {
-        HandoffSettings {
-            ack_timeout: Duration::from_secs(5),
-            max_retries: 3,
-            orphan_wait: Duration::from_secs(30),
-            hard_timeout: Duration::from_secs(60),
-        }
-    }
-}
 
 /// Returns whether a run may be taken on an offer that does not name its owner, as those of Orchestrix do not: if the owner
 /// offered it, left it, or is silent for as long as a dead node is.
@@ -79,7 +59,7 @@ pub enum Command {
 /// A shutdown under way. Times are by one monotonic clock, from any origin.
 #[derive(Debug)]
 pub struct Drain {
-    settings: HandoffSettings,
+    settings: ClusterSettings,
     /// Neither acknowledged nor ended.
     open: BTreeMap<JobId, Open>,
     /// When each offer is up, the earliest first. Empty while nobody else lives.
@@ -103,7 +83,7 @@ impl Drain {
     /// Begins to drain. The commands are the first offers, or the exit where there is nothing or nobody to offer to.
     pub fn new(
         jobs: Vec<RunRef>,
-        settings: HandoffSettings,
+        settings: ClusterSettings,
         others_alive: bool,
         now: Duration,
     ) -> (Drain, Vec<Command>) {
@@ -115,7 +95,7 @@ impl Drain {
             others_alive,
             orphans: 0,
             orphans_until: None,
-            hard_deadline: now.saturating_add(settings.hard_timeout),
+            hard_deadline: now.saturating_add(settings.handoff_hard_timeout),
             gone: false,
         };
         let mut commands = Vec::new();
@@ -180,7 +160,7 @@ impl Drain {
     }
 
     fn wait_for_acks(&mut self, now: Duration) {
-        let deadline = now.saturating_add(self.settings.ack_timeout);
+        let deadline = now.saturating_add(self.settings.handoff_ack_timeout);
         for (job, open) in self.open.iter_mut().filter(|(_, open)| !open.orphan) {
             open.deadline = Some(deadline);
             self.deadlines.insert((deadline, *job));
@@ -198,7 +178,7 @@ impl Drain {
         if self.open.len() > self.orphans {
             self.orphans_until = None;
         } else {
-            self.orphans_until.get_or_insert(now.saturating_add(self.settings.orphan_wait));
+            self.orphans_until.get_or_insert(now.saturating_add(self.settings.handoff_orphan_wait));
         }
         let waited = self.orphans_until.is_some_and(|until| until <= now);
         if self.open.is_empty() || waited || self.hard_deadline <= now {
@@ -208,13 +188,13 @@ impl Drain {
 
     fn offer_again(&mut self, job: JobId, now: Duration, commands: &mut Vec<Command>) {
         let Some(open) = self.open.get_mut(&job) else { return };
-        if open.tries > self.settings.max_retries {
+        if open.tries > self.settings.handoff_max_retries {
             open.deadline = None;
             open.orphan = true;
             self.orphans += 1;
             commands.push(Command::MarkOrphan(open.run));
         } else {
-            let deadline = now.saturating_add(self.settings.ack_timeout.max(Duration::from_millis(1)));
+            let deadline = now.saturating_add(self.settings.handoff_ack_timeout.max(Duration::from_millis(1)));
             open.deadline = Some(deadline);
             self.deadlines.insert((deadline, job));
             commands.push(open.publish());

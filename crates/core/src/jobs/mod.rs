@@ -6,6 +6,7 @@
 //! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
 
 pub mod channels;
+mod cluster;
 pub mod cron;
 pub mod deadline;
 pub mod dispatch;
@@ -34,6 +35,7 @@ pub mod untaken;
 pub mod window;
 pub mod wire;
 
+pub use cluster::ClusterSettings;
 pub use event::Event;
 pub use fair_share::Turns;
 pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Progress};

@@ -218,7 +218,7 @@ impl Coordinator {
             return true;
         }
         follower::write_down(node, Duration::ZERO).await;
-        follower::give_away(node, node.claims.all(), HandoffReason::Shutdown, node.settings.cluster.handoff).await
+        follower::give_away(node, node.claims.all(), HandoffReason::Shutdown).await
     }
 
     /// Ends everything that the node does, without waiting: it hands nothing over and stays in the registry, as after a crash.
@@ -374,7 +374,7 @@ async fn beat(node: &Node) -> Result<()> {
         worker_heartbeat_interval: Some(node.settings.worker.heartbeat_interval),
         worker_stale_after: Some(node.settings.worker.stale_after),
     };
-    let body = node.settings.bus_format.encode(&message);
+    let body = node.settings.bus.format().encode(&message);
     let published = node.bus().publish(&node.channels.coordinator_heartbeat(), body).await;
     node.bus_reach.note(published, node.now())?;
     node.outages.succeeded("bus");

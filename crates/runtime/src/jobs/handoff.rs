@@ -24,7 +24,7 @@ pub async fn publish(node: &Node, offers: Vec<Offer>) -> Result<()> {
     let entries = offers.into_iter().map(|Offer { run: RunRef { job_id, execution_id }, from_node, reason, tries }| {
         let (execution_id, from_node) = (Some(execution_id), Some(from_node));
         let offer = Handoff { v: V1, job_id, execution_id, from_node, reason, tries };
-        (queue.clone(), node.settings.bus_format.encode(&offer))
+        (queue.clone(), node.settings.bus.format().encode(&offer))
     });
     node.bus().push(entries.collect()).await
 }

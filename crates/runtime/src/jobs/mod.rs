@@ -37,8 +37,10 @@ pub use node::Ports;
 pub use reach::BackendState;
 pub use requests::DeadSelection;
 pub use settings::{
-    CacheSettings, ChannelSettings, ClusterSettings, RateLimitSettings, RetentionSettings, Settings, WorkerSettings,
+    BUS_PREFIX, BusSettings, CacheSettings, ChannelSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
+    RetrySettings, Settings, StoreSettings, WorkerSettings,
 };
 pub use views::{Handoffs, KnownNodes, QueueView};
 
 pub use crate::election::Leadership;
+pub use convoke_core::jobs::ClusterSettings;

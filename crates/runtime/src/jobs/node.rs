@@ -141,7 +141,7 @@ impl Node {
             job_lines: LineRate::new("jobs"),
             rejections: Mutex::default(),
             job_channels: ports.bus.multiplex().await?.into(),
-            channels: Channels::new(settings.bus_prefix.clone()),
+            channels: Channels::new(settings.bus.prefix.clone()),
             started_at: now,
             claims: Claims::default(),
             peers: Peers::new(&settings.cluster),
@@ -151,7 +151,7 @@ impl Node {
             hints: Hints::default(),
             waiters: Waiters::default(),
             cache: Cache::new(
-                &settings.bus_prefix,
+                &settings.bus.prefix,
                 &settings.cache,
                 ports.cache.clone().map(|cache| (cache, outages.clone())),
             ),

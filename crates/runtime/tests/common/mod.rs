@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
 use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report, WorkerLink};
-use convoke_core::jobs::{Job, JobSpec, RetryPolicy};
+use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::ports::Clock;
 use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
@@ -86,11 +86,8 @@ pub fn quick() -> Settings {
     let mut settings = Settings::default();
     settings.worker.heartbeat_interval = Duration::from_millis(50);
     settings.worker.stale_after = Duration::from_millis(300);
-    settings.retry.retry_policy = RetryPolicy {
-        initial_delay: Duration::from_millis(5),
-        max_delay: Duration::from_millis(20),
-        ..RetryPolicy::default()
-    };
+    settings.retry.initial_delay = Duration::from_millis(5);
+    settings.retry.max_delay = Duration::from_millis(20);
     settings
 }
 

@@ -11,9 +11,7 @@ impl Config {
         self.check_names()?;
         self.mesh.check()?;
         self.check_fixed()?;
-        self.rate_limit.check()?;
-        self.election.check().map_err(|invalid| invalid.within("election"))?;
-        self.settings().check().map_err(as_key)
+        self.settings().check()
     }
 
     fn check_http(&self) -> Result<(), Invalid> {
@@ -52,17 +50,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The runtime names a retry policy's fields as a request does.
-fn as_key(invalid: Invalid) -> Invalid {
-    let field = match invalid.field.as_str() {
-        "retryPolicy.multiplier" => "retry.multiplier".into(),
-        "retryPolicy.maxDelay" => "retry.max_delay".into(),
-        "retryPolicy.initialDelay" => "retry.initial_delay".into(),
-        _ => invalid.field,
-    };
-    Invalid { field, message: invalid.message.replace("initialDelay", "retry.initial_delay"), kind: invalid.kind }
 }
 
 #[cfg(test)]

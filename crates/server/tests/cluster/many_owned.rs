@@ -68,7 +68,8 @@ async fn ten_thousand_runs_need_no_more_tasks_than_a_hundred() {
     let started = runtime.spawn(async move {
         let addresses = Addresses { store: &store, bus: &url, bus_prefix: "inside", ..Addresses::default() };
         let ports = backends(addresses).await.expect("the engines are there");
-        let mut settings = Settings { bus_prefix: "inside".into(), ..Settings::default() };
+        let mut settings = Settings::default();
+        settings.bus.prefix = "inside".into();
         settings.worker.heartbeat_interval = Duration::from_millis(250);
         let coordinator = Coordinator::start(NodeId::new("inside").expect("a name"), ports, settings).await;
         let coordinator = coordinator.expect("it starts");

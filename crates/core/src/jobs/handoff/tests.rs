@@ -18,7 +18,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn drain(jobs: u128) -> (Drain, Vec<Command>) {
-    Drain::new((1..=jobs).map(run).collect(), HandoffSettings::default(), true, at(0))
+    Drain::new((1..=jobs).map(run).collect(), ClusterSettings::default(), true, at(0))
 }
 
 fn ack(n: u128) -> Event {
@@ -35,7 +35,7 @@ const UNCLEAN: Command = Command::Exit { clean: false };
 #[test]
 fn a_node_without_jobs_goes_at_once_and_clean() {
     for others_alive in [true, false] {
-        let (mut drain, commands) = Drain::new(vec![], HandoffSettings::default(), others_alive, at(0));
+        let (mut drain, commands) = Drain::new(vec![], ClusterSettings::default(), others_alive, at(0));
         assert_eq!(commands, [CLEAN]);
         assert_eq!((drain.next_wake(), drain.on(Event::Tick, at(99))), (None, vec![]));
     }
@@ -43,7 +43,7 @@ fn a_node_without_jobs_goes_at_once_and_clean() {
 
 #[test]
 fn a_node_that_is_alone_goes_at_once_and_leaves_orphans() {
-    let (drain, commands) = Drain::new(vec![run(1), run(2)], HandoffSettings::default(), false, at(0));
+    let (drain, commands) = Drain::new(vec![run(1), run(2)], ClusterSettings::default(), false, at(0));
     assert_eq!(commands, [Command::MarkOrphan(run(1)), Command::MarkOrphan(run(2)), UNCLEAN]);
     assert_eq!(drain.next_wake(), None);
 }
@@ -152,7 +152,7 @@ fn jobs_that_end_meanwhile_need_no_owner() {
 
 #[test]
 fn the_hard_timeout_ends_every_case() {
-    let settings = HandoffSettings { hard_timeout: secs(7), ..HandoffSettings::default() };
+    let settings = ClusterSettings { handoff_hard_timeout: secs(7), ..ClusterSettings::default() };
     let (mut drain, _) = Drain::new(vec![run(1)], settings, true, at(0));
     assert_eq!(drain.on(Event::Tick, at(5)), [publish(1, 2)]);
     assert_eq!(drain.next_wake(), Some(at(7)));
@@ -161,7 +161,8 @@ fn the_hard_timeout_ends_every_case() {
 
 #[test]
 fn without_retries_an_offer_is_made_once() {
-    let settings = HandoffSettings { max_retries: 0, orphan_wait: Duration::ZERO, ..HandoffSettings::default() };
+    let settings =
+        ClusterSettings { handoff_max_retries: 0, handoff_orphan_wait: Duration::ZERO, ..ClusterSettings::default() };
     let (mut drain, commands) = Drain::new(vec![run(1)], settings, true, at(0));
     assert_eq!(commands, [publish(1, 1)]);
     assert_eq!(drain.on(Event::Tick, at(5)), [Command::MarkOrphan(run(1)), UNCLEAN]);
@@ -187,7 +188,7 @@ proptest! {
         max_retries in 0..5u32,
         events in prop::collection::vec((event(), 0..15u64), 0..60),
     ) {
-        let settings = HandoffSettings { ack_timeout: secs(ack_timeout), max_retries, ..HandoffSettings::default() };
+        let settings = ClusterSettings { handoff_ack_timeout: secs(ack_timeout), handoff_max_retries: max_retries, ..ClusterSettings::default() };
         let (mut drain, mut all) = Drain::new((1..=jobs).map(run).collect(), settings, others_alive, at(0));
         let (mut now, mut ended, mut alive) = (0, BTreeSet::new(), others_alive);
         for (event, step) in events {

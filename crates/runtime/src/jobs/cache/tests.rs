@@ -3,7 +3,11 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 
 fn cache(ttl: Duration) -> Cache {
-    let cache = Cache::new("convoke", &CacheSettings { job_ttl: ttl, worker_ttl: ttl, node_ttl: ttl }, None);
+    let cache = Cache::new(
+        "convoke",
+        &CacheSettings { job_ttl: ttl, worker_ttl: ttl, node_ttl: ttl, ..CacheSettings::default() },
+        None,
+    );
     cache.hears(&Kind::ALL);
     cache
 }

@@ -43,7 +43,7 @@ pub async fn balance_load(node: Arc<Node>, leave: CancellationToken) {
         node.peers.set_room(false);
         tokio::select! {
             () = leave.cancelled() => {}
-            _ = give_away(&node, runs, HandoffReason::Rebalance, cluster.handoff) => {}
+            _ = give_away(&node, runs, HandoffReason::Rebalance) => {}
         }
         node.peers.set_room(true);
         // The others must have said what they have now, or it would give away what they were just given.

@@ -119,7 +119,7 @@ fn is_given_away(reason: HandoffReason) -> bool {
 async fn acknowledge(node: &Node, acks: Vec<(NodeId, HandoffAck)>) {
     let acks = acks.into_iter().filter(|(from, _)| *from != node.id).map(|(from, ack)| async move {
         let topic = node.channels.handoff_ack(&from);
-        if let Err(error) = node.bus().publish(&topic, node.settings.bus_format.encode(&ack)).await {
+        if let Err(error) = node.bus().publish(&topic, node.settings.bus.format().encode(&ack)).await {
             // It will offer the run again, and is told then.
             debug!(%error, %from, "acknowledging a handoff failed");
         }

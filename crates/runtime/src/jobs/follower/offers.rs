@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use convoke_core::Result;
 use convoke_core::jobs::event::{HandoffChange, Happening};
-use convoke_core::jobs::handoff::{Command, Drain, Event, HandoffSettings};
+use convoke_core::jobs::handoff::{Command, Drain, Event};
 use convoke_core::jobs::wire::{HandoffAck, HandoffReason, RunRef};
 use convoke_core::ports::Subscription;
 use convoke_core::ports::store::{Handover, Reassign, Reassigned};
@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const REASSIGN_MAX: usize = 1_000;
 
 /// Offers `runs` and sees them through. True where each found another owner or ended.
-pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason, settings: HandoffSettings) -> bool {
+pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -> bool {
     if runs.is_empty() {
         return true;
     }
@@ -45,7 +45,7 @@ pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason, se
     };
     let runs = offers.mark(runs, Handover::Offer).await;
     info!(runs = runs.len(), reason = reason.as_str(), "handing runs over");
-    offers.see_through(runs, settings).await
+    offers.see_through(runs).await
 }
 
 struct Offers<'a> {
@@ -58,8 +58,8 @@ struct Offers<'a> {
 }
 
 impl Offers<'_> {
-    async fn see_through(&mut self, runs: Vec<RunRef>, settings: HandoffSettings) -> bool {
-        let (mut drain, mut commands) = Drain::new(runs, settings, true, self.began.elapsed());
+    async fn see_through(&mut self, runs: Vec<RunRef>) -> bool {
+        let (mut drain, mut commands) = Drain::new(runs, self.node.settings.cluster, true, self.began.elapsed());
         let mut looked = Instant::now();
         loop {
             let node = self.node;

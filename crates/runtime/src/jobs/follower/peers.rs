@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::jobs::ClusterSettings;
 use crate::jobs::node::Node;
-use crate::jobs::settings::ClusterSettings;
 use crate::jobs::telemetry;
 
 pub struct Peers {

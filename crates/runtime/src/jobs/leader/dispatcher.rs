@@ -384,7 +384,7 @@ impl Dispatcher {
         for runs in done.runs.chunks(ASSIGNED_MAX) {
             let jobs = runs.iter().map(|run| RunRef { job_id: run.job_id, execution_id: run.execution_id });
             let message = Assigned { v: V1, epoch, jobs: jobs.collect() };
-            let bodies = self.node.settings.bus_format.encode_assigned(&message);
+            let bodies = self.node.settings.bus.format().encode_assigned(&message);
             entries.extend(bodies.into_iter().map(|body| (assigned.clone(), body)));
         }
         let mut channel: Option<(&QueueName, String)> = None;

@@ -134,6 +134,20 @@ fn a_bad_value_is_named_with_its_key_and_its_source() {
 }
 
 #[test]
+fn a_rate_limit_is_a_number_and_a_window_or_none() {
+    let set =
+        |text| given().variable("CONVOKE_RATE_LIMIT__GLOBAL", "none").variable("CONVOKE_RATE_LIMIT__DEFAULT", text);
+    let limits = set("1000/1s").config().rate_limit;
+    assert_eq!(limits.default.map(|limit| limit.to_string()).as_deref(), Some("1000/1s"));
+    assert_eq!(limits.global, None);
+    let expected = r#"expected a number and a duration such as 100/1s, or none, got "many""#;
+    assert_eq!(set("many").refusal(), format!("rate_limit.default: {expected} (set by CONVOKE_RATE_LIMIT__DEFAULT)"));
+    assert!(set("0/1s").refusal().starts_with("rate_limit.default: expected 1 to"));
+    let said = given().file("[rate_limit]\nglobal = 5\n").refusal();
+    assert_eq!(said, "rate_limit.global: expected a string, got 5 (set in /convoke.toml)");
+}
+
+#[test]
 fn a_file_that_is_named_must_be_there_and_be_toml() {
     let mut missing = given();
     missing.load.file = Some(missing.directory.path().join("other.toml"));

@@ -1,0 +1,72 @@
+//! The settings of a node among others: its heartbeats, its lease, and how runs change their owner.
+
+use std::time::Duration;
+
+use crate::election::certain_for;
+use crate::error::Invalid;
+use crate::{duration, sections};
+
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+sections! {
+    /// The section `cluster`.
+    #[derive(Copy)]
+    ClusterSettings {
+        #[serde(with = "duration")]
+        heartbeat_interval: Duration = seconds(10),
+        /// A node that was silent for so long is dead.
+        #[serde(with = "duration")]
+        dead_node_timeout: Duration = seconds(30),
+        #[serde(with = "duration")]
+        lease_duration: Duration = seconds(30),
+        #[serde(with = "duration")]
+        renew_interval: Duration = seconds(10),
+        /// How long an offer of a run waits for its acknowledgement.
+        #[serde(with = "duration")]
+        handoff_ack_timeout: Duration = seconds(5),
+        /// How often an offer is repeated.
+        handoff_max_retries: u32 = 3,
+        /// How long a node with only orphans left stays.
+        #[serde(with = "duration")]
+        handoff_orphan_wait: Duration = seconds(30),
+        /// After this a node that shuts down exits, whatever is left.
+        #[serde(with = "duration")]
+        handoff_hard_timeout: Duration = seconds(60),
+        #[serde(with = "duration")]
+        orphan_check_interval: Duration = seconds(30),
+        /// Whether a node with far more than its share offers some of its runs.
+        rebalance: bool = true,
+        /// From how many times the load of the idlest node on.
+        rebalance_ratio: f64 = 2.0,
+    }
+}
+
+impl ClusterSettings {
+    /// Rejects what cannot work, by the name of the key.
+    pub fn check(&self) -> Result<(), Invalid> {
+        duration::check_positive([
+            ("cluster.heartbeat_interval", self.heartbeat_interval),
+            ("cluster.renew_interval", self.renew_interval),
+            ("cluster.orphan_check_interval", self.orphan_check_interval),
+            ("cluster.handoff_ack_timeout", self.handoff_ack_timeout),
+            ("cluster.handoff_orphan_wait", self.handoff_orphan_wait),
+            ("cluster.handoff_hard_timeout", self.handoff_hard_timeout),
+        ])?;
+        // The holder of a lease trusts it for this long.
+        if certain_for(self.lease_duration, self.lease_duration) <= self.renew_interval {
+            let message = "expected nine tenths of it to be more than cluster.renew_interval";
+            return Err(Invalid::senseless("cluster.lease_duration", message));
+        }
+        if self.dead_node_timeout <= self.heartbeat_interval {
+            let message = "expected more than cluster.heartbeat_interval";
+            return Err(Invalid::senseless("cluster.dead_node_timeout", message));
+        }
+        let ratio = self.rebalance_ratio;
+        if !(ratio > 1.0 && ratio.is_finite()) {
+            return Err(Invalid::new("cluster.rebalance_ratio", format!("expected a number above 1, got {ratio}")));
+        }
+        Ok(())
+    }
+}

@@ -9,13 +9,13 @@ mod check;
 mod environment;
 mod load;
 mod sections;
-mod shards;
 
 pub use environment::{Surroundings, variables};
 pub use load::{Flags, Load};
 pub use sections::*;
 
 use convoke::connect;
+use convoke::coordinator::ShardSettings;
 use convoke::mesh::MeshSettings;
 use convoke_core::election;
 use convoke_runtime::jobs::{
@@ -40,7 +40,7 @@ pub struct Config {
     pub rate_limit: RateLimitSettings,
     pub election: election::Settings,
     pub mesh: MeshSettings,
-    pub shards: Shards,
+    pub shards: ShardSettings,
     pub worker: WorkerSettings,
     pub retention: RetentionSettings,
     pub schedules: Schedules,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use convoke::coordinator::{ShardOptions, ShardsState};
+use convoke::coordinator::{ShardSettings, ShardsState};
 use convoke::{Coordinator, CoordinatorBuilder};
 use convoke_core::{Invalid, NodeId};
 use convoke_http::{Access, AccessOptions, ListenError, PublicPaths, recorder};
@@ -113,7 +113,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
 /// Returns the coordinator that the configuration describes. `wants_shards` is whether the address of the shards was set.
 fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<CoordinatorBuilder, Invalid> {
     let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
-    let mut builder = Coordinator::builder()
+    let builder = Coordinator::builder()
         .node_id(node.to_string())
         .http(&config.http.bind)
         .tokens(tokens)
@@ -121,10 +121,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
         .hosts(hosts)
         .insecure(insecure)
         .settings(config.settings());
-    if let Some(options) = config.shards.options()? {
-        builder = builder.shards(ShardOptions { required: wants_shards, ..options });
-    }
-    Ok(builder)
+    Ok(builder.shards(ShardSettings { required: wants_shards, ..config.shards.clone() }))
 }
 
 /// Counts this process before anything else is counted.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(feature = "zmq")]
-use super::shards::{self, ShardOptions};
+use super::shards::{self, ShardSettings};
 use super::{Coordinator, Server};
 use crate::connect;
 use crate::error::Result;
@@ -32,7 +32,7 @@ pub struct CoordinatorBuilder {
     http: Option<String>,
     access: AccessOptions,
     #[cfg(feature = "zmq")]
-    shards: Option<ShardOptions>,
+    shards: Option<ShardSettings>,
     settings: Settings,
 }
 
@@ -110,8 +110,8 @@ impl CoordinatorBuilder {
 
     /// Coordinates shards at this address, such as `tcp://127.0.0.1:5555`, while the node leads. Default: none.
     #[cfg(feature = "zmq")]
-    pub fn shards(mut self, options: impl Into<ShardOptions>) -> Self {
-        self.shards = Some(options.into());
+    pub fn shards(mut self, settings: impl Into<ShardSettings>) -> Self {
+        self.shards = Some(settings.into());
         self
     }
 
@@ -197,7 +197,7 @@ impl CoordinatorBuilder {
         }
         self.access.check()?;
         #[cfg(feature = "zmq")]
-        self.shards.as_ref().map_or(Ok(()), ShardOptions::check)?;
+        self.shards.as_ref().map_or(Ok(()), ShardSettings::check)?;
         self.settings.check()?;
         Ok(id)
     }
@@ -229,7 +229,7 @@ impl CoordinatorBuilder {
 
     #[cfg(feature = "zmq")]
     async fn shard_duty(&self, id: &NodeId, ports: &Ports) -> Result<(Option<Shards>, Vec<Arc<dyn Duty>>)> {
-        let Some(options) = &self.shards else { return Ok((None, Vec::new())) };
+        let Some(options) = self.shards.as_ref().filter(|shards| shards.is_on()) else { return Ok((None, Vec::new())) };
         let (shards, duty) = shards::prepare(options, self.addresses(), id, ports).await?;
         Ok((Some(shards), vec![duty]))
     }

@@ -47,7 +47,7 @@ pub use convoke_runtime::jobs::{
 };
 pub use convoke_runtime::shards::ShardsState;
 #[cfg(feature = "zmq")]
-pub use shards::ShardOptions;
+pub use shards::ShardSettings;
 
 /// A node that runs in this process. [`drain`](Self::drain) it before the process ends; dropping it aborts it.
 pub struct Coordinator {

@@ -1,9 +1,10 @@
 //! The shard coordinator of a node: where it listens, and who may connect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use convoke_core::shards::Settings;
-use convoke_core::{Invalid, NodeId};
+use convoke_core::shards::{Settings, Strategy};
+use convoke_core::{Error, Invalid, NodeId, Secret, duration, sections};
 use convoke_http::{Shards, host_and_port, resolve};
 use convoke_runtime::election::Duty;
 use convoke_runtime::jobs::Ports;
@@ -12,61 +13,111 @@ use convoke_runtime::shards::{ShardsDuty, ShardsRelay};
 use crate::connect::{self, Addresses, ZmqSecurity};
 use crate::error::Result;
 
-/// Where a node coordinates shards while it leads. An address alone will do: `"tcp://127.0.0.1:5555".into()`.
-#[derive(Clone)]
-pub struct ShardOptions {
-    /// `tcp://host:port`; the host may be `*`.
-    pub bind: String,
-    /// Whether [`Coordinator::ready`](super::Coordinator::ready) and `/health` fail if the address cannot be listened on.
-    pub required: bool,
-    /// The credentials that workers must present. Default: none.
-    pub security: ZmqSecurity,
-    /// Timeouts, strategy and limits.
-    pub settings: Settings,
+const OFF: &str = "off";
+const ANY: &str = "any";
+
+sections! {
+    /// The section `shards`: how a node coordinates shards while it leads. An address alone will do:
+    /// `"tcp://127.0.0.1:5555".into()`.
+    ShardSettings {
+        /// `tcp://host:port`, or `off`; the host may be `*`.
+        bind: String = "tcp://127.0.0.1:5555".into(),
+        #[serde(with = "duration")]
+        heartbeat_timeout: Duration = Settings::default().heartbeat_timeout,
+        #[serde(with = "duration")]
+        check_interval: Duration = Settings::default().check_interval,
+        strategy: Strategy = Strategy::default(),
+        /// Who may connect, as `user:password,user:password`, or `off`.
+        plain: Secret = OFF.into(),
+        /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
+        curve: Secret = OFF.into(),
+        /// The public keys of the workers that may connect, with commas between, or `any`.
+        curve_clients: String = ANY.into(),
+        /// Whether [`Coordinator::ready`](super::Coordinator::ready) and `/health` fail if the address cannot be listened on.
+        #[serde(skip)]
+        required: bool = true,
+    }
 }
 
-impl ShardOptions {
-    /// Returns the default options at this address.
-    pub fn new(bind: impl Into<String>) -> Self {
-        ShardOptions {
-            bind: bind.into(),
-            required: true,
-            security: ZmqSecurity::default(),
-            settings: Settings::default(),
-        }
+impl<T: Into<String>> From<T> for ShardSettings {
+    fn from(bind: T) -> Self {
+        ShardSettings { bind: bind.into(), ..ShardSettings::default() }
+    }
+}
+
+impl ShardSettings {
+    /// Returns whether the node coordinates shards at all.
+    pub fn is_on(&self) -> bool {
+        self.bind != OFF
     }
 
-    /// Rejects what cannot work, by the name of the key.
+    /// Rejects what cannot work, by the name of the key, also if it is off.
     pub fn check(&self) -> Result<(), Invalid> {
-        if !matches!(self.bind.strip_prefix("tcp://").map(host_and_port), Some(Ok(_))) {
+        self.security()?;
+        if self.is_on() && !matches!(self.bind.strip_prefix("tcp://").map(host_and_port), Some(Ok(_))) {
             let message = format!("expected \"tcp://host:port\" or \"off\", got {:?}", self.bind);
             return Err(Invalid::new("shards.bind", message));
         }
-        let positive = [
-            ("shards.check_interval", self.settings.check_interval),
-            ("shards.heartbeat_timeout", self.settings.heartbeat_timeout),
-        ];
-        match positive.into_iter().find(|(_, value)| value.is_zero()) {
-            Some((key, _)) => Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\"")),
-            None => Ok(()),
+        duration::check_positive([
+            ("shards.check_interval", self.check_interval),
+            ("shards.heartbeat_timeout", self.heartbeat_timeout),
+        ])
+    }
+
+    /// Returns the credentials that workers must present.
+    fn security(&self) -> Result<ZmqSecurity, Invalid> {
+        match (&*self.plain, &*self.curve) {
+            (OFF, OFF) => Ok(ZmqSecurity::Open),
+            (OFF, secret) => self.curve(secret),
+            (users, OFF) => plain(users),
+            _ => Err(Invalid::senseless(
+                "shards.plain",
+                "expected \"off\" beside shards.curve: there is one or the other",
+            )),
         }
+    }
+
+    fn curve(&self, secret: &str) -> Result<ZmqSecurity, Invalid> {
+        let clients: Vec<&str> = match self.curve_clients.as_str() {
+            ANY => Vec::new(),
+            keys => keys.split(',').map(str::trim).collect(),
+        };
+        ZmqSecurity::curve(secret, &clients).map_err(|error| match error {
+            Error::Invalid(invalid) if invalid.field == "curve.allowed" => {
+                Invalid::new("shards.curve_clients", format!("expected \"any\" or public keys: {}", invalid.message))
+            }
+            Error::Invalid(invalid) => {
+                Invalid::new("shards.curve", format!("expected \"off\" or a key: {}", invalid.message))
+            }
+            error => Invalid::new("shards.curve", error.to_string()),
+        })
     }
 }
 
-impl<T: Into<String>> From<T> for ShardOptions {
-    fn from(bind: T) -> Self {
-        ShardOptions::new(bind)
-    }
+/// The text is not repeated in a message: it is a secret.
+fn plain(users: &str) -> Result<ZmqSecurity, Invalid> {
+    let wrong = |nth: usize| {
+        let expected = "expected \"off\" or \"user:password,user:password\", each of printable ASCII without spaces";
+        Invalid::new("shards.plain", format!("{expected}; entry {nth} is neither"))
+    };
+    let is_word = |text: &str| (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let users = users.split(',').map(str::trim).enumerate().map(|(index, entry)| {
+        let pair = entry.split_once(':').filter(|(user, password)| is_word(user) && is_word(password));
+        pair.map(|(user, password)| (user.to_owned(), password.to_owned())).ok_or_else(|| wrong(index + 1))
+    });
+    Ok(ZmqSecurity::Plain(users.collect::<Result<_, _>>()?))
 }
 
 /// Prepares the duty of the node that leads, and what the HTTP API shows of it.
 pub(super) async fn prepare(
-    options: &ShardOptions,
+    options: &ShardSettings,
     addresses: Addresses<'_>,
     node: &NodeId,
     ports: &Ports,
 ) -> Result<(Shards, Arc<dyn Duty>)> {
-    let ShardOptions { bind, required, security, settings } = options.clone();
+    let ShardSettings { bind, heartbeat_timeout, check_interval, strategy, required, .. } = options.clone();
+    let settings = Settings { heartbeat_timeout, check_interval, strategy, ..Settings::default() };
+    let security = options.security()?;
     let is_encrypted = matches!(security, ZmqSecurity::Curve { .. });
     if required && !is_encrypted && !is_local(&bind).await? {
         tracing::warn!(
@@ -101,4 +152,51 @@ async fn is_local(bind: &str) -> Result<bool> {
         return Ok(false);
     }
     Ok(resolve(address).await?.iter().all(|address| address.ip().is_loopback()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connect::ZmqKeys;
+
+    use super::*;
+
+    fn security(change: impl FnOnce(&mut ShardSettings)) -> Result<ZmqSecurity, String> {
+        let mut shards = ShardSettings::default();
+        change(&mut shards);
+        shards.security().map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn anybody_may_connect_unless_passwords_or_keys_are_set() {
+        assert!(matches!(security(|_| {}), Ok(ZmqSecurity::Open)));
+        let plain = security(|shards| shards.plain = "ann:secret, bob:other".into());
+        assert!(matches!(plain, Ok(ZmqSecurity::Plain(users)) if users.len() == 2 && users[1].0 == "bob"));
+        let (server, worker) = (ZmqKeys::generate(), ZmqKeys::generate());
+        let curve = security(|shards| {
+            shards.curve = server.secret_z85().into();
+            shards.curve_clients = worker.public_z85();
+        });
+        assert!(matches!(curve, Ok(ZmqSecurity::Curve { allowed, .. }) if allowed.len() == 1));
+    }
+
+    #[test]
+    fn a_refusal_names_the_key_and_repeats_no_secret() {
+        let said = security(|shards| shards.plain = "ann:secret,bob".into()).expect_err("no password");
+        assert!(said.starts_with("shards.plain: expected") && said.contains("entry 2"), "{said}");
+        assert!(!said.contains("secret"), "{said}");
+        let said = security(|shards| shards.curve = "tooshort".into()).expect_err("no key");
+        assert!(said.starts_with("shards.curve: expected \"off\" or a key") && !said.contains("tooshort"), "{said}");
+        let keys = ZmqKeys::generate();
+        let said = security(|shards| {
+            shards.curve = keys.secret_z85().into();
+            shards.curve_clients = "somebody".into();
+        });
+        let said = said.expect_err("no key");
+        assert!(said.starts_with("shards.curve_clients: expected \"any\"") && said.contains("somebody"), "{said}");
+        let said = security(|shards| {
+            shards.curve = keys.secret_z85().into();
+            shards.plain = "a:b".into();
+        });
+        assert!(said.expect_err("both").starts_with("shards.plain: expected \"off\" beside shards.curve"));
+    }
 }

@@ -23,7 +23,7 @@ impl Config {
         if let Some(id) = &self.node.id {
             convoke_core::NodeId::new(id).map_err(|invalid| Invalid::new("node.id", invalid.message))?;
         }
-        self.shards.options().map(drop)
+        self.shards.check()
     }
 
     /// A key that would change nothing must not look as if it did.

@@ -1,17 +1,12 @@
-//! The sections of the configuration: every key with its default, and why it exists where its name does not say it.
+//! The sections of the configuration that only the binary reads. The others stand beside the code that reads them.
 
 use std::time::Duration;
 
 use convoke_core::jobs::schedule::{Missed, Overlap};
-use convoke_core::shards::Strategy;
-use convoke_core::{Invalid, duration, limits, sections};
+use convoke_core::{Invalid, Secret, duration, limits, sections};
 use serde::{Deserialize, Serialize};
 
 use convoke_http::{AccessOptions, Role};
-
-const fn seconds(count: u64) -> Duration {
-    Duration::from_secs(count)
-}
 
 sections! {
     Node {
@@ -28,22 +23,6 @@ sections! {
         /// Listen beyond loopback without tokens.
         insecure: bool = false,
         tokens: Vec<Token> = Vec::new(),
-    }
-    Shards {
-        /// `tcp://host:port`, or `off`.
-        bind: String = "tcp://127.0.0.1:5555".into(),
-        #[serde(with = "duration")]
-        heartbeat_timeout: Duration = seconds(15),
-        #[serde(with = "duration")]
-        check_interval: Duration = seconds(5),
-        /// `contiguous`, `sticky` or `rendezvous`.
-        strategy: Strategy = Strategy::default(),
-        /// Who may connect, as `user:password,user:password`, or `off`.
-        plain: String = "off".into(),
-        /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
-        curve: String = "off".into(),
-        /// The public keys of the workers that may connect, with commas between, or `any`.
-        curve_clients: String = "any".into(),
     }
     /// What a schedule gets where its request is silent.
     Schedules {
@@ -68,7 +47,7 @@ sections! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    pub token: String,
+    pub token: Secret,
     pub role: Role,
 }
 
@@ -76,7 +55,7 @@ impl Http {
     /// The rules of access to the HTTP API.
     pub fn access(&self) -> Result<AccessOptions, Invalid> {
         let public = self.public.parse().map_err(|message| Invalid::new("http.public", message))?;
-        let tokens = self.tokens.iter().map(|entry| (entry.token.clone(), entry.role)).collect();
+        let tokens = self.tokens.iter().map(|entry| (entry.token.to_string(), entry.role)).collect();
         Ok(AccessOptions { tokens, public, hosts: self.hosts.clone(), insecure: self.insecure })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use convoke_core::limits::WORKER_CONCURRENCY_MAX;
 use convoke_core::{QueueName, WorkerId, duration};
 use convoke_runtime::jobs::worker::{Handlers, Settings, Shutdown, Worker};
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,7 +50,8 @@ struct RunArgs {
     #[arg(long, short, required = true, value_delimiter = ',')]
     queue: Vec<QueueName>,
     /// Jobs at once
-    #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, short, default_value_t = Settings::default().concurrency,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(WORKER_CONCURRENCY_MAX)))]
     concurrency: u32,
     /// Command to run with sh -c
     #[arg(long, value_name = "CMD")]

@@ -1,6 +1,6 @@
 //! What a value must be beyond its type. Every refusal names the key and what was expected of it.
 
-use convoke_core::Invalid;
+use convoke_core::{Invalid, NodeId};
 use convoke_http::host_and_port;
 
 use super::{Config, Limits, Schedules};
@@ -8,7 +8,8 @@ use super::{Config, Limits, Schedules};
 impl Config {
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_http()?;
-        self.check_names()?;
+        self.check_node()?;
+        self.shards.check()?;
         self.mesh.check()?;
         self.check_fixed()?;
         self.settings().check()
@@ -19,11 +20,9 @@ impl Config {
         self.http.access()?.check()
     }
 
-    fn check_names(&self) -> Result<(), Invalid> {
-        if let Some(id) = &self.node.id {
-            convoke_core::NodeId::new(id).map_err(|invalid| Invalid::new("node.id", invalid.message))?;
-        }
-        self.shards.check()
+    fn check_node(&self) -> Result<(), Invalid> {
+        let id = self.node.id.as_ref().map(NodeId::new).transpose();
+        id.map(drop).map_err(|invalid| Invalid::new("node.id", invalid.message))
     }
 
     /// A key that would change nothing must not look as if it did.

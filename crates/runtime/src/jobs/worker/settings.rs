@@ -5,6 +5,8 @@ use std::time::Duration;
 use convoke_core::limits::{WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
 use convoke_core::{Invalid, QueueName, WorkerId};
 
+use crate::jobs::WorkerSettings;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Made up where it is `None`. Two live workers must not share one.
@@ -29,7 +31,7 @@ impl Default for Settings {
             name: None,
             queues: Vec::new(),
             concurrency: 10,
-            shutdown_grace: Duration::from_secs(25),
+            shutdown_grace: WorkerSettings::default().shutdown_grace,
             cancel_grace: Duration::from_secs(5),
             poll_wait: Duration::from_secs(20),
         }

@@ -38,6 +38,7 @@ use uuid::Uuid;
 
 use self::hands::Hands;
 use self::timings::Timings;
+use crate::jobs::WorkerSettings;
 use crate::jobs::intake;
 use crate::jobs::node::WORKERS;
 
@@ -54,7 +55,8 @@ pub struct BusLinkSettings {
 
 impl Default for BusLinkSettings {
     fn default() -> Self {
-        BusLinkSettings { heartbeat_interval: Duration::from_secs(10), stale_after: Duration::from_secs(30) }
+        let WorkerSettings { heartbeat_interval, stale_after, .. } = WorkerSettings::default();
+        BusLinkSettings { heartbeat_interval, stale_after }
     }
 }
 

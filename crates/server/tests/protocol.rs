@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use convoke_core::jobs::JobSpec;
-use convoke_core::jobs::wire;
+use convoke_core::jobs::{JobSpec, RunInput, wire};
 use serde::de::{DeserializeOwned, Visitor};
 use serde_json::{Map, Value};
 
@@ -57,6 +56,20 @@ fn fields<T: DeserializeOwned>() -> Vec<String> {
     let _ = T::deserialize(Fields(&mut found));
     assert!(!found.is_empty(), "{} has no fields", std::any::type_name::<T>());
     found.iter().map(|field| (*field).to_owned()).collect()
+}
+
+/// The fields of a dispatch: the input of the run, and its own.
+fn dispatch_fields() -> Vec<String> {
+    let mut own: &'static [&'static str] = &[];
+    let _ = wire::Dispatch::deserialize(Fields(&mut own));
+    fields::<RunInput>().into_iter().chain(own.iter().map(|field| (*field).to_owned())).collect()
+}
+
+/// The fields of a job specification, as it names them to whoever sends another.
+fn spec_fields() -> Vec<String> {
+    let error = serde_json::from_str::<JobSpec>(r#"{"?":1}"#).expect_err("an unknown field").to_string();
+    let (_, known) = error.split_once("expected one of ").expect("the known ones");
+    known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// One message of the page: its example, and its fields with whether each is required.
@@ -120,8 +133,8 @@ fn every_message_of_the_bus_is_documented_as_it_is_read() {
     let mut messages = messages();
     let m = &mut messages;
     // An enqueue is a job specification and a version.
-    check::<wire::Enqueue>(m, "enqueue", fields::<JobSpec>().into_iter().chain(["v".into()]).collect());
-    check::<wire::Dispatch>(m, "dispatch", fields::<wire::Dispatch>());
+    check::<wire::Enqueue>(m, "enqueue", spec_fields().into_iter().chain(["v".into()]).collect());
+    check::<wire::Dispatch>(m, "dispatch", dispatch_fields());
     check::<wire::StatusMessage>(m, "status", fields::<wire::StatusMessage>());
     check::<wire::LogMessage>(m, "logs", fields::<wire::LogMessage>());
     check::<wire::Bell>(m, "bell", fields::<wire::Bell>());

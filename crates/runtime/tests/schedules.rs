@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{ports, start};
 use convoke_adapters::memory::SettableClock;
 use convoke_adapters::sqlite::SqliteStore;
-use convoke_core::jobs::schedule::ScheduleSpec;
+use convoke_core::jobs::{JobDefinition, JobSpec, ScheduleSpec};
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{Error, ScheduleName};
 use convoke_runtime::jobs::Ports;
@@ -70,5 +70,27 @@ async fn a_trigger_that_makes_no_job_returns_the_one_that_is_there() {
     assert_eq!((second.id, created), (first.id, false), "the clock stands still: the instant has its job");
     let jobs = coordinator.store().list(JobQuery { limit: 9, ..JobQuery::default() }).await.expect("a list").jobs;
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [first.id]);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedules_jobs_have_every_option_of_its_template() {
+    let coordinator = start(&ports()).await;
+    let options =
+        r#""type":"t","queue":"q","args":[1],"priority":"high","maxRetries":7,"timeout":"5s","correlationId":"c","#;
+    let policy =
+        r#""retryPolicy":{"initialDelay":"1s","multiplier":3.0,"maxDelay":"9s","jitter":"none"},"uniqueKey":"u""#;
+    let every = format!(r#"{{"every":"1h",{options}{policy},"uniqueFor":"2h"}}"#);
+    let (schedule, _) = coordinator.put_schedule(name("s"), spec(&every)).await.expect("it is put");
+    let (job, _) = coordinator.trigger_schedule(&schedule.name).await.expect("it is triggered");
+    let enqueued: JobSpec = serde_json::from_str(&format!("{{{options}{policy}}}")).expect("a job");
+    let (held, created) = coordinator.enqueue(enqueued.clone()).await.expect("it is enqueued");
+    assert_eq!((held.id, created), (job.id, false), "the schedule's job has the key");
+    let other = enqueued.with(|job| job.unique_key = Some("v".into()));
+    let (other, _) = coordinator.enqueue(other).await.expect("it is enqueued");
+    let definition = JobDefinition { unique_key: Some("u".into()), ..other.definition };
+    assert_eq!(job.definition, definition, "as if it had been enqueued");
+    let shown = serde_json::to_value(coordinator.schedule(&schedule.name).await.expect("it is there")).expect("JSON");
+    assert_eq!((&shown["retryPolicy"]["maxDelay"], &shown["uniqueFor"]), (&"9s".into(), &"2h".into()));
     coordinator.stop().await;
 }

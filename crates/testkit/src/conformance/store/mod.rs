@@ -241,6 +241,7 @@ macro_rules! store_conformance {
                 a_tick_makes_its_job_and_moves_the_schedule_on,
                 a_tick_that_was_planned_from_an_older_state_does_nothing,
                 a_tick_has_one_job_however_often_it_comes,
+                a_tick_makes_no_job_while_its_unique_key_is_taken,
                 a_retry_keeps_the_tick_of_a_schedules_job,
                 a_tick_is_skipped_while_a_job_of_its_schedule_is_live,
                 ticks_that_may_overlap_all_make_their_jobs,

@@ -186,6 +186,18 @@ pub async fn a_tick_has_one_job_however_often_it_comes(store: &dyn Store) {
     assert_eq!((inserted.id, inserted.created), (job_id(1), false));
 }
 
+pub async fn a_tick_makes_no_job_while_its_unique_key_is_taken(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    due_at_ten(store, "s").await;
+    let keyed = |n, second| tick_job("s", n, second).with(|job| job.unique_key = Some("k".into()));
+    stage.enqueue([job(1).with(|job| job.unique_key = Some("k".into()))]).await;
+    let taken = store.tick(stage.fence, vec![tick("s", 10, vec![keyed(2, 10)])]).await.expect("tick");
+    assert_eq!(taken, [Ticked { made: vec![], moved: true }], "the schedule moves on");
+    store.cancel(&[job_id(1)], None, at(15)).await.expect("cancel");
+    let free = store.tick(stage.fence, vec![tick("s", 20, vec![keyed(3, 20), keyed(4, 25)])]).await.expect("tick");
+    assert_eq!(free, [Ticked { made: vec![job_id(3)], moved: true }], "the first of them takes the key");
+}
+
 pub async fn a_retry_keeps_the_tick_of_a_schedules_job(store: &dyn Store) {
     let stage = Stage::new(store).await;
     due_at_ten(store, "s").await;

@@ -13,9 +13,10 @@ use crate::limits::NAME_BYTES_MAX;
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
-        $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(transparent)]
+        $(#[$doc])*
         pub struct $name(pub Uuid);
 
         impl fmt::Display for $name {
@@ -36,11 +37,11 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// A job, for all its attempts. UUIDv7: sorts by time of creation.
+    /// The id of a job, the same for all its attempts. A UUIDv7: ids sort by time of creation.
     JobId, "id"
 );
 uuid_id!(
-    /// One run of a job. New for every attempt and for every dispatch that is published again: the fence of a run.
+    /// The id of one run of a job. New for every attempt and for every dispatch that is published again: the fence of a run.
     ExecutionId, "executionId"
 );
 
@@ -55,9 +56,14 @@ impl ExecutionId {
 
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
-        $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[cfg_attr(
+            feature = "openapi",
+            derive(utoipa::ToSchema),
+            schema(value_type = String, min_length = 1, max_length = 255)
+        )]
         #[serde(transparent)]
+        $(#[$doc])*
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -108,27 +114,28 @@ macro_rules! name_id {
 }
 
 name_id!(
-    /// A coordinator node.
+    /// The id of a coordinator node.
     NodeId, "nodeId"
 );
 name_id!(
-    /// A worker process.
+    /// The id of a worker process.
     WorkerId, "workerId"
 );
 name_id!(
-    /// A queue: what workers subscribe to and limits apply to.
+    /// The name of a queue, which workers subscribe to and limits apply to.
     QueueName, "queue"
 );
 name_id!(
-    /// A job's type: which handler runs it.
+    /// The type of a job, which selects the handler that runs it.
+    #[cfg_attr(feature = "openapi", schema(example = "email.send"))]
     JobType, "type"
 );
 name_id!(
-    /// A schedule.
+    /// The name of a schedule.
     ScheduleName, "name"
 );
 name_id!(
-    /// A service whose shards are spread over its workers.
+    /// The name of a service whose shards are spread over its workers.
     ServiceName, "serviceName"
 );
 
@@ -168,6 +175,7 @@ pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
 
 /// The number of a term of leadership. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use crate::error::Invalid;
 use crate::limits::JSON_DEPTH_MAX;
 
-/// Valid JSON text, kept as it was sent.
+/// Any JSON value, kept as it was sent.
 #[derive(Clone)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = serde_json::Value))]
 pub struct Json(Box<RawValue>);
 
 impl Json {

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 /// What the rules may link: data, its encodings, and calendar arithmetic. No runtime, I/O, clock or random source.
 const CORE_MAY_USE: [&str; 8] = ["async-trait", "bytes", "croner", "jiff", "serde", "serde_json", "thiserror", "uuid"];
+/// What the rules may link if the feature `openapi` asks for it: a derive that describes types for the document of the HTTP
+/// API. It adds no behaviour, and an application that links the rules without the HTTP API does not build it.
+const CORE_MAY_USE_FOR_OPENAPI: [&str; 1] = ["utoipa"];
 /// Features that would bring a clock or a random source into a crate that is allowed above.
 const CORE_MAY_NOT_ENABLE: [(&str, &str); 2] = [("uuid", "v4"), ("uuid", "fast-rng")];
 const LINES_MAX: usize = 500;
@@ -22,6 +25,7 @@ fn root() -> PathBuf {
 struct Dependency {
     name: String,
     kind: Kind,
+    is_optional: bool,
     features: Vec<String>,
 }
 
@@ -32,8 +36,8 @@ enum Kind {
     Dev,
 }
 
-/// The direct dependencies of every crate of the workspace, from their manifests.
-fn packages() -> BTreeMap<String, Vec<Dependency>> {
+/// The manifest of every crate of the workspace, as cargo reads it.
+fn manifests() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
@@ -41,8 +45,12 @@ fn packages() -> BTreeMap<String, Vec<Dependency>> {
         .expect("cargo runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
-    packages.iter().map(|package| (text(&package["name"]), dependencies(package))).collect()
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+/// The direct dependencies of every crate of the workspace, from their manifests.
+fn packages() -> BTreeMap<String, Vec<Dependency>> {
+    manifests().iter().map(|package| (text(&package["name"]), dependencies(package))).collect()
 }
 
 fn dependencies(package: &Value) -> Vec<Dependency> {
@@ -56,6 +64,7 @@ fn dependencies(package: &Value) -> Vec<Dependency> {
                 Some("dev") => Kind::Dev,
                 Some(other) => panic!("cargo metadata has an unknown kind of dependency {other:?}"),
             },
+            is_optional: dependency["optional"] == true,
             features: dependency["features"].as_array().expect("features").iter().map(text).collect(),
         })
         .collect()
@@ -81,12 +90,28 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 fn core_depends_on_no_runtime_no_io_no_clock_and_no_random_source() {
     let packages = packages();
     let core = &packages["convoke-core"];
-    let used = names(core, &[Kind::Normal, Kind::Build]);
-    let foreign: Vec<_> = used.difference(&set(&CORE_MAY_USE)).cloned().collect();
+    let linked = core.iter().filter(|it| it.kind != Kind::Dev);
+    let allowed = |it: &Dependency| match it.is_optional {
+        false => CORE_MAY_USE.contains(&it.name.as_str()),
+        true => CORE_MAY_USE_FOR_OPENAPI.contains(&it.name.as_str()),
+    };
+    let foreign: Vec<_> = linked.filter(|it| !allowed(it)).map(|it| &it.name).collect();
     assert!(foreign.is_empty(), "core may not depend on {foreign:?}: time, randomness and I/O are its arguments");
     for (name, feature) in CORE_MAY_NOT_ENABLE {
         let enabled = core.iter().any(|it| it.name == name && it.features.iter().any(|on| on == feature));
         assert!(!enabled, "core may not enable {name}/{feature}");
+    }
+}
+
+#[test]
+fn only_the_http_api_asks_for_schemas() {
+    for package in manifests() {
+        let name = text(&package["name"]);
+        for dependency in dependencies(&package).iter().filter(|it| it.features.iter().any(|on| on == "openapi")) {
+            assert_eq!(name, "convoke-http", "enables openapi of {}", dependency.name);
+        }
+        let by_default = package["features"]["default"].to_string();
+        assert!(!by_default.contains("openapi"), "openapi is a default feature of {name}");
     }
 }
 

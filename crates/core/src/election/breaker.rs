@@ -27,7 +27,9 @@ enum State {
     HalfOpen { attempts: u32 },
 }
 
+/// Whether requests are sent: all of them (`closed`), none (`open`), or a few to find out (`half-open`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
     #[default]
@@ -36,7 +38,7 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-/// The state of a breaker. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
+/// The state of a circuit breaker. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerStatus {
@@ -49,19 +51,47 @@ pub struct BreakerStatus {
     pub trips: u64,
 }
 
+/// [`BreakerStatus`] as it is sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Breaker, description = "The state of a circuit breaker."))]
+struct Shown {
+    state: BreakerState,
+    /// Failures in a row.
+    failure_count: u32,
+    /// Failures in a row after which it opens.
+    failure_threshold: u32,
+    /// How long it stays open.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "30s"))]
+    #[serde(with = "crate::duration")]
+    reset_timeout: Duration,
+    /// The same in milliseconds.
+    #[cfg_attr(feature = "openapi", schema(example = 30_000))]
+    reset_timeout_ms: u64,
+    /// How often it opened.
+    trips: u64,
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for BreakerStatus {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        Shown::schema()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for BreakerStatus {
+    fn name() -> std::borrow::Cow<'static, str> {
+        Shown::name()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::Schema>)>) {
+        Shown::schemas(schemas);
+    }
+}
+
 impl Serialize for BreakerStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Shown {
-            state: BreakerState,
-            failure_count: u32,
-            failure_threshold: u32,
-            #[serde(with = "crate::duration")]
-            reset_timeout: Duration,
-            reset_timeout_ms: u64,
-            trips: u64,
-        }
         let BreakerStatus { state, failure_count, failure_threshold, reset_timeout, trips } = *self;
         let reset_timeout_ms = duration::ms(reset_timeout);
         Shown { state, failure_count, failure_threshold, reset_timeout, reset_timeout_ms, trips }.serialize(serializer)

@@ -10,13 +10,15 @@ pub struct LatencyWindow {
     samples_max: usize,
 }
 
-/// In milliseconds, by nearest rank; nothing where there is no sample.
+/// Percentiles of durations in milliseconds, by nearest rank. Zero if there is no sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Percentiles {
     pub p50: f64,
     pub p95: f64,
     pub p99: f64,
-    /// Of how many heartbeats.
+    /// How many durations they were computed from.
+    #[cfg_attr(feature = "openapi", schema(format = Int64))]
     pub samples: usize,
 }
 

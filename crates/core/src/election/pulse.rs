@@ -43,26 +43,30 @@ pub struct Pulse {
     events: Vec<Happening>,
 }
 
-/// What an elector has counted since it started.
+/// Counters of an election since this process started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ElectionMetrics))]
 #[serde(rename_all = "camelCase")]
 pub struct Metrics {
+    /// Requests to the leases that succeeded.
     pub heartbeat_count: u64,
-    /// Elections in which this process stood.
+    /// Elections in which this process was a candidate.
     pub election_count: u64,
-    /// Of the last election: from when the place was seen vacant until a leader was known.
+    /// How long the last election took, from when the lease was seen vacant until a leader was known.
     pub election_duration_ms: u64,
     pub leader_changes: u64,
+    /// Members that joined.
     pub worker_registrations: u64,
-    /// Members that are no longer on the list, whether they timed out or withdrew: a backend does not tell which.
+    /// Members that are no longer listed, whether they were silent for too long or left: a backend does not tell which.
     pub worker_timeouts: u64,
     pub start_time: Timestamp,
     pub last_heartbeat_time: Option<Timestamp>,
-    /// Heartbeats that failed, and those that the open breaker left out.
+    /// Requests to the leases that failed.
     pub heartbeat_failures: u64,
+    /// Requests that were not sent while the circuit breaker was open.
     pub heartbeats_skipped: u64,
     pub heartbeat_latency_ms: Percentiles,
-    /// Tasks of other terms that the gate refused.
+    /// Tasks of other terms that were rejected.
     pub epochs_refused: u64,
 }
 

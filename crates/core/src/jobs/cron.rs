@@ -30,8 +30,10 @@ const OFFSET_CHANGES_MAX: u32 = 8 * 41;
 
 const EVERY_HOUR: u64 = (1 << 24) - 1;
 
-/// Which days an expression names if both of its day fields are restricted, as in `0 0 13 * FRI`.
+/// Which days an expression names if both of its day fields are restricted, as in `0 0 13 * FRI`: days that match either
+/// field (`or`, as in cron) or both (`and`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum DayRule {
     /// Days that match either field, as in cron: every 13th and every Friday.

@@ -49,7 +49,10 @@ impl Job {
     }
 }
 
+/// Whether a node records the events of a run: `owned` by one, `handingOff` while it is offered to another node,
+/// `orphanPending` if no node accepted it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Ownership {
@@ -73,26 +76,36 @@ impl Ownership {
     }
 }
 
+/// How far a run is, as its worker reported it last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Progress {
+    #[cfg_attr(feature = "openapi", schema(maximum = 100))]
     pub percent: u8,
     pub message: Option<String>,
 }
 
 /// One run of a job, in its history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
     pub execution_id: ExecutionId,
+    /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// The worker that received the run.
     pub worker_id: Option<WorkerId>,
     pub status: ExecutionStatus,
+    /// Why the run failed, or why it was cancelled.
     pub error: Option<String>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
 }
 
+/// The state of a run. `lost`: its worker died or no longer knew of it; `released`: its worker returned it unfinished, or
+/// no worker received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum ExecutionStatus {
@@ -127,10 +140,12 @@ impl ExecutionStatus {
     }
 }
 
+/// A line that a run of a job logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogLine {
-    /// Counts from 1 within the job.
+    /// The number of the line, from 1 within the job.
     pub seq: u64,
     pub at: Timestamp,
     pub level: LogLevel,
@@ -138,7 +153,9 @@ pub struct LogLine {
     pub execution_id: ExecutionId,
 }
 
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum LogLevel {

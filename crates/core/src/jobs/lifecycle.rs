@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::retry::RetryPolicy;
 use super::run::Outcome;
 
+/// The state of a job. `completed`, `failed`, `timedOut` and `cancelled` are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Status {
@@ -24,12 +26,12 @@ pub enum Status {
     Scheduled = 2,
     /// On its way to a worker.
     Dispatched = 3,
-    /// A worker said that it started.
+    /// A worker reported that it started.
     Running = 4,
     Completed = 5,
-    /// Its attempts are used up, or its worker said not to retry: a dead letter.
+    /// Its attempts are used up, or its worker reported that a retry is in vain: a dead letter.
     Failed = 6,
-    /// As `Failed`, the last attempt having run out of time.
+    /// As `Failed`: the last attempt exceeded its timeout.
     TimedOut = 7,
     Cancelled = 8,
 }

@@ -42,41 +42,62 @@ pub trait ClientLink: Send + Sync {
     async fn retry(&self, id: JobId) -> Result<Job>;
 }
 
+/// A job that was enqueued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Enqueued {
     pub id: JobId,
-    /// False where the job was there already, by its unique key or its id.
+    /// False if the job was there already, by its unique key or its id.
     pub created: bool,
 }
 
+/// A worker that registers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Register {
-    /// Made by the server where the worker has none.
+    /// The id of the worker. The server makes one if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<WorkerId>,
+    /// A name for people to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The queues that the worker receives runs of.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 1000))]
     pub queues: Vec<QueueName>,
+    /// How many runs the worker executes at once at most.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000, example = 10))]
     pub concurrency: u32,
 }
 
+/// What a registered worker must know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Registered {
     pub worker_id: WorkerId,
+    /// How often the worker sends heartbeats.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10s"))]
     #[serde(with = "crate::duration")]
     pub heartbeat_interval: Duration,
+    /// How long a worker may be silent before it is declared dead and its runs are lost.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "30s"))]
     #[serde(with = "crate::duration")]
     pub stale_after: Duration,
 }
 
+/// A request for runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Poll {
     pub worker_id: WorkerId,
+    /// How many runs to return at most.
+    #[cfg_attr(feature = "openapi", schema(format = Int64, maximum = 10_000, example = 10))]
     pub max: usize,
+    /// How long to wait for a run: `20s` if it is absent, at most `1m`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "20s"))]
     #[serde(with = "crate::duration", default = "default_wait")]
     pub wait: Duration,
 }
@@ -114,41 +135,48 @@ impl From<Dispatch> for Assignment {
     }
 }
 
+/// Events of the runs of a worker, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Report {
     pub worker_id: WorkerId,
+    #[cfg_attr(feature = "openapi", schema(max_items = 20_000))]
     pub events: Vec<Event>,
 }
 
-/// One thing a worker says of one run. Which of the optional fields it may have depends on `kind`.
+/// One event of one run. Which of the optional fields it may have depends on `kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunEvent))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Event {
     pub execution_id: ExecutionId,
     pub job_id: JobId,
     pub kind: EventKind,
+    /// When it happened; when it is received, if it is absent.
     #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// `progress`.
+    /// `progress`: how much of the run is done.
+    #[cfg_attr(feature = "openapi", schema(maximum = 100))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<u8>,
-    /// `log` and `progress`; of `cancelled`, the reason.
+    /// `log` and `progress`: the text. `cancelled`: the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// `log`.
+    /// `log`: the level, `info` if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<LogLevel>,
     /// `log`: the line's number within its run, rising. A line that is sent again under its number is recorded once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// `completed`.
+    /// `completed`: the result, any JSON of at most 1 MiB.
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// `failed` and `timedOut`.
+    /// `failed` and `timedOut`: what went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// `failed`: false where another attempt would be in vain.
+    /// `failed`: false if another attempt would be in vain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<bool>,
 }
@@ -171,7 +199,10 @@ impl Event {
     }
 }
 
+/// What happened to a run. `released`: its worker drains and returns it unfinished; the job runs again at once and no
+/// attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunEventKind))]
 #[serde(rename_all = "camelCase")]
 pub enum EventKind {
     Started,
@@ -181,7 +212,7 @@ pub enum EventKind {
     Failed,
     TimedOut,
     Cancelled,
-    /// Unfinished, given back by a worker that drains: the job runs again at once and no attempt is counted.
+    /// Returned unfinished by a worker that drains: the job runs again at once and no attempt is counted.
     Released,
 }
 
@@ -200,43 +231,58 @@ impl EventKind {
     }
 }
 
+/// What became of a report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Reported {
-    /// How many events are durable, those repeated included.
+    /// How many events are durable, repeated ones included.
+    #[cfg_attr(feature = "openapi", schema(format = Int64))]
     pub accepted: usize,
+    /// Events that changed nothing.
     pub rejected: Vec<Rejected>,
 }
 
+/// An event that was rejected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Rejected {
     pub execution_id: ExecutionId,
     pub code: RejectedCode,
 }
 
+/// Why an event was rejected. `stale_execution`: the run is over, because another run replaced it or it ended otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RejectedCode {
-    /// The run is over: another has taken its place, or it ended otherwise.
+    /// The run is over: another run replaced it, or it ended otherwise.
     StaleExecution,
 }
 
+/// A heartbeat of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Heartbeat {
     pub worker_id: WorkerId,
-    /// All that it has: a run that is missing from two heartbeats is lost.
+    /// All runs of the worker. A run that is missing from two heartbeats is lost.
+    #[cfg_attr(feature = "openapi", schema(max_items = 100_000))]
     pub running: Vec<ExecutionId>,
-    /// It takes no more: its free slots are none.
+    /// Whether the worker drains: it receives no more runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
 }
 
+/// What a worker must know when it sends a heartbeat.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Beaten {
+    /// Runs of this worker to stop.
     pub cancel: Vec<ExecutionId>,
+    /// The worker should finish what it has and take no more.
     pub drain: bool,
 }
 

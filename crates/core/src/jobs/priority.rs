@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 /// What one level of priority is worth.
 pub const HEAD_START: Duration = Duration::from_secs(60);
 
+/// How early a job runs. Each level ranks a job as if it had been due a minute earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Priority {

@@ -62,9 +62,12 @@ impl UnusedQueues {
 
 /// At most `limit` dispatches in any window of `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub struct RateLimit {
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub limit: u32,
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1s"))]
     #[serde(with = "crate::duration")]
     pub per: Duration,
 }
@@ -107,8 +110,10 @@ impl fmt::Display for RateLimit {
     }
 }
 
-/// How many jobs of a queue are in each state, kept by the store, not counted when asked.
+/// How many jobs of a queue are in each state.
+// Kept by the store with each change, not counted when asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = HashMap<Status, u64>))]
 pub struct QueueCounts([u64; Status::ALL.len()]);
 
 impl QueueCounts {

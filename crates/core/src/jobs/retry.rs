@@ -10,24 +10,36 @@ use serde::{Deserialize, Serialize};
 use crate::duration::DURATION_MAX;
 use crate::error::Invalid;
 
+/// When a failed attempt is retried: after `initialDelay`, multiplied with each further failure, up to `maxDelay`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct RetryPolicy {
+    /// The delay after the first failure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10s"))]
     #[serde(with = "crate::duration", default = "default_initial_delay")]
     pub initial_delay: Duration,
+    /// The factor by which the delay grows with each failure.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, example = 2.0))]
     #[serde(default = "default_multiplier")]
     pub multiplier: f64,
+    /// The longest delay.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10m"))]
     #[serde(with = "crate::duration", default = "default_max_delay")]
     pub max_delay: Duration,
     #[serde(default)]
     pub jitter: Jitter,
 }
 
+/// How a delay is varied: `full` draws it evenly from zero to the delay, `none` leaves it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Jitter {
+    /// Draws the delay evenly from zero to the backoff.
     #[default]
     Full,
+    /// Waits for the backoff itself.
     None,
 }
 

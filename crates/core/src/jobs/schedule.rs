@@ -105,8 +105,10 @@ impl<'de> Deserialize<'de> for Schedule {
     }
 }
 
-/// What to do about ticks that passed while nobody was there.
+/// What to do about ticks that passed while no leader was there: forget them (`skip`), make one job for the latest
+/// (`latest`), or one for each, up to a bound (`all`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Missed {
     /// Forget them.
@@ -118,8 +120,9 @@ pub enum Missed {
     All,
 }
 
-/// What to do when a tick comes while a job of the schedule is still live.
+/// Whether a tick makes a job while an earlier job of the schedule is still live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Overlap {
     #[default]

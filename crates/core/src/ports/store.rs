@@ -8,6 +8,8 @@
 //! `ExecutionId`. A verb takes a slice and gives a vector of the same length and order, unless it says otherwise. Adapters
 //! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
 
+mod records;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +24,12 @@ use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, Schedule
 use crate::jobs::link::Enqueued;
 pub use crate::jobs::listing::JobQuery;
 use crate::jobs::schedule::Schedule;
-use crate::jobs::wire::{Dispatch, NodeRole, NodeState, WorkerState};
+use crate::jobs::wire::{Dispatch, NodeState};
 use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch, RunReport, Status};
 use crate::limits::PAGE_BYTES_MAX;
 use crate::shards::{RosterChange, ShardMember};
+
+pub use records::{NodeRecord, WorkerRecord};
 
 pub trait Store:
     EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
@@ -430,21 +434,6 @@ pub trait WorkerStore: Send + Sync {
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()>;
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkerRecord {
-    pub worker_id: WorkerId,
-    pub name: String,
-    pub queues: Vec<QueueName>,
-    pub concurrency: u32,
-    pub running: u32,
-    pub state: WorkerState,
-    pub registered_at: Timestamp,
-    pub last_heartbeat_at: Timestamp,
-    /// The node whose gateway it speaks to; none where it speaks the bus.
-    pub via: Option<NodeId>,
-}
-
 #[async_trait]
 pub trait NodeStore: Send + Sync {
     /// Adds or replaces, by id.
@@ -456,20 +445,6 @@ pub trait NodeStore: Send + Sync {
     async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()>;
     /// Deletes those of `ids` that are gone. A node that has come back stays.
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()>;
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeRecord {
-    pub node_id: NodeId,
-    pub role: NodeRole,
-    pub state: NodeState,
-    /// Since when it is in that state.
-    pub since: Timestamp,
-    pub job_count: u64,
-    pub started_at: Timestamp,
-    pub last_heartbeat_at: Timestamp,
-    pub version: String,
 }
 
 /// The workers that may hold shards. See [`Roster`](crate::shards::Roster).

@@ -26,7 +26,9 @@ use crate::ids::WorkerId;
 /// The place of a shard that nobody has.
 pub const NOBODY: u32 = u32::MAX;
 
+/// How shards are spread over workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// Ranges of one length, in order of the workers' ids.

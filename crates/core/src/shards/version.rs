@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
 
-/// The number of an assignment: the fence of a shard. Rises with every change of what is granted in a service.
-///
-/// It stays below 2^53, so that every reader of JSON sees it whole. Each term of leadership has [`Version::PER_TERM`] of
-/// them for itself, which is what makes the versions of a later term higher without anything being written down.
+/// The number of an assignment of shards: the fence of a shard. Rises with every change of who owns what in a service, and
+/// stays below 2^53, so that every reader of JSON reads it exactly.
+// Each term of leadership has `Version::PER_TERM` numbers of its own: that makes those of a later term higher although
+// nothing is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Version(pub u64);
 

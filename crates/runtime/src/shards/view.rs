@@ -25,11 +25,13 @@ pub enum ShardsState {
     Refused(String),
 }
 
-/// `GET /v1/shards/{service}`.
+/// A service and the workers that own its shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShardService))]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
     pub service: ServiceName,
+    /// How many shards the service has: they are numbered from 0.
     pub max_shard_count: u32,
     pub version: Version,
     pub strategy: Strategy,
@@ -37,15 +39,22 @@ pub struct ServiceStatus {
     pub workers: Vec<WorkerStatus>,
 }
 
+/// A worker of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShardWorker))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerStatus {
     pub worker_id: WorkerId,
+    /// The shards that it owns.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
     pub shards: Arc<[Shard]>,
-    /// What it was asked to let go of and has not yet.
+    /// The shards that it was asked to release and has not released yet; absent if there are none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub revoking: Vec<Shard>,
+    /// Whether it sends heartbeats.
     pub active: bool,
+    /// Whether it is asked to release a shard before another worker receives it.
     pub handoff: bool,
     pub last_heartbeat_at: Timestamp,
 }

@@ -86,7 +86,9 @@ pub const fn unknown_time() -> Timestamp {
     Timestamp::UNIX_EPOCH
 }
 
+/// Whether a worker receives runs: `draining` finishes those that it has, `gone` left or was declared dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum WorkerState {
     #[serde(alias = "Active")]

@@ -174,7 +174,10 @@ pub struct DrainRequest {
     pub node_id: NodeId,
 }
 
+/// The state of a node. `suspect`: silent for more than one and a half heartbeats; `dead`: silent for too long, its runs
+/// went to other nodes; `left`: it handed its runs over and stopped. A node that is `dead` or `left` is listed for an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum NodeState {
     #[serde(alias = "Active")]
@@ -200,7 +203,9 @@ const fn active() -> NodeState {
     NodeState::Active
 }
 
+/// Whether a node holds the lease of leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum NodeRole {
     #[serde(alias = "Leader")]

@@ -12,6 +12,7 @@ use convoke_runtime::jobs::{BackendState, NAMESPACE};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -31,13 +32,14 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(cluster))
 }
 
-#[derive(Serialize)]
+/// All workers.
+#[derive(Serialize, ToSchema)]
 struct Workers {
     workers: Vec<WorkerRecord>,
 }
 
 /// All workers
-#[utoipa::path(get, path = "/v1/workers", tag = "cluster", responses((status = 200, body = doc::Workers), doc::Refused))]
+#[utoipa::path(get, path = "/v1/workers", tag = "cluster", responses((status = 200, body = Workers), doc::Refused))]
 async fn workers(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let workers = state.coordinator.workers().await?;
     Ok(body::ok(&Workers { workers }))
@@ -45,18 +47,19 @@ async fn workers(State(state): State<AppState>, _: NoParams) -> ApiResult {
 
 /// One worker
 #[utoipa::path(get, path = "/v1/workers/{id}", tag = "cluster", params(doc::WorkerPath),
-    responses((status = 200, body = doc::Worker), doc::Refused))]
+    responses((status = 200, body = WorkerRecord), doc::Refused))]
 async fn worker(State(state): State<AppState>, Segment(id): Segment<WorkerId>, _: NoParams) -> ApiResult {
     Ok(body::ok(&state.coordinator.worker(&id).await?))
 }
 
-#[derive(Serialize)]
+/// All coordinator nodes.
+#[derive(Serialize, ToSchema)]
 struct Nodes {
     nodes: Vec<NodeRecord>,
 }
 
 /// All coordinator nodes
-#[utoipa::path(get, path = "/v1/nodes", tag = "cluster", responses((status = 200, body = doc::Nodes), doc::Refused))]
+#[utoipa::path(get, path = "/v1/nodes", tag = "cluster", responses((status = 200, body = Nodes), doc::Refused))]
 async fn nodes(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let nodes = state.coordinator.nodes().await?;
     Ok(body::ok(&Nodes { nodes }))
@@ -64,7 +67,7 @@ async fn nodes(State(state): State<AppState>, _: NoParams) -> ApiResult {
 
 /// One coordinator node
 #[utoipa::path(get, path = "/v1/nodes/{id}", tag = "cluster", params(doc::NodePath),
-    responses((status = 200, body = doc::Node), doc::Refused))]
+    responses((status = 200, body = NodeRecord), doc::Refused))]
 async fn node(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: NoParams) -> ApiResult {
     Ok(body::ok(&state.coordinator.node_view(&id).await?))
 }
@@ -74,7 +77,7 @@ async fn node(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: No
 /// It hands its runs over to the others and exits, as on SIGTERM. Any node takes the request, and answers once the node
 /// drains; `GET /v1/nodes/{id}` then shows it as `draining` and, once it has gone, as `left`.
 #[utoipa::path(post, path = "/v1/nodes/{id}/drain", tag = "cluster", params(doc::NodePath),
-    responses((status = 202, description = "It drains", body = doc::Node), doc::Refused))]
+    responses((status = 202, description = "It drains", body = NodeRecord), doc::Refused))]
 async fn drain(
     State(state): State<AppState>,
     Segment(id): Segment<NodeId>,
@@ -87,14 +90,16 @@ async fn drain(
     Ok(body::json(StatusCode::ACCEPTED, &node, 256))
 }
 
-#[derive(Serialize)]
+/// Runs whose events a node records.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct OwnedRuns<'a> {
     node_id: NodeId,
     jobs: Vec<OwnedRun<'a>>,
 }
 
-#[derive(Serialize)]
+/// A run whose events a node records.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct OwnedRun<'a> {
     job_id: JobId,
@@ -113,7 +118,7 @@ struct OwnedRun<'a> {
 ///
 /// A run that ends at once is never written down as owned, so it is not among them; `jobCount` of the node has it.
 #[utoipa::path(get, path = "/v1/nodes/{id}/jobs", tag = "cluster", params(doc::NodePath),
-    responses((status = 200, body = doc::OwnedRuns), doc::Refused))]
+    responses((status = 200, body = OwnedRuns), doc::Refused))]
 async fn node_jobs(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: NoParams) -> ApiResult {
     let runs = state.coordinator.jobs_of(&id).await?;
     if runs.is_empty() {
@@ -134,68 +139,83 @@ async fn node_jobs(State(state): State<AppState>, Segment(id): Segment<NodeId>, 
     Ok(body::ok(&OwnedRuns { node_id: id, jobs: jobs.collect() }))
 }
 
-#[derive(Serialize)]
+/// The cluster as the responding node knows it.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Cluster {
-    /// By the lease, as the answering node knows it.
+    /// The holder of the lease, as the responding node knows it; null once the lease has expired.
     leader: Option<NodeId>,
     epoch: Epoch,
+    /// The node that responds.
     answered_by: NodeId,
-    /// When the answering node read or renewed the lease last.
+    /// When the responding node last read or renewed the lease.
     as_of: Option<Timestamp>,
     backends: Vec<Backend>,
     nodes: Vec<ClusterNode>,
-    /// When the nodes were read: earlier than now while the store is away.
+    /// When the nodes were read: earlier than now while the store is unreachable.
     nodes_as_of: Timestamp,
-    /// Runs on their way from one node to another.
+    /// The first 100 runs on their way from one node to another.
     handoffs: Vec<Handoff>,
-    /// How many there are, where not all are shown; none while the store is away.
+    /// How many such runs there are, counted up to 10,000; null while the store is unreachable.
+    #[schema(format = Int64)]
     handoffs_total: Option<usize>,
     rate_limits: RateLimits,
-    /// How the election among the nodes goes, as this one sees it.
+    /// The election among the nodes, as the responding node sees it.
     election: Option<Election>,
 }
 
-/// Rate limits beside those of queues, as the answering node is configured.
-#[derive(Serialize)]
+/// Rate limits of the configuration of the responding node.
+#[derive(Serialize, ToSchema)]
 struct RateLimits {
+    /// The limit of all queues together.
     global: Option<RateLimit>,
+    /// The limit of each queue that has none of its own.
     default: Option<RateLimit>,
 }
 
-/// A backend as the answering node reaches it.
-#[derive(Serialize)]
+/// A backend as the responding node reaches it.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Backend {
+    /// `Store` or `Bus`.
+    #[schema(example = "Store")]
     component: &'static str,
     is_reachable: bool,
+    /// When it became reachable or unreachable.
     since: Timestamp,
+    /// The last error of a backend that is unreachable.
     detail: Option<String>,
 }
 
-#[derive(Serialize)]
+/// The election among the nodes.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Election {
+    #[schema(example = "coordinator")]
     namespace: &'static str,
+    /// Whether the responding node leads.
     is_leader: bool,
     metrics: Metrics,
     breaker: BreakerStatus,
 }
 
-/// A node as the cluster sees it.
-#[derive(Serialize)]
+/// A node, as the responding node sees it.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ClusterNode {
     #[serde(flatten)]
     record: NodeRecord,
-    /// The term that it spoke of last; none where it was not heard yet.
+    /// The term of its last heartbeat; null before the first.
     epoch: Option<Epoch>,
+    /// How long the responding node has received no heartbeat of it.
+    #[schema(value_type = String, example = "2s500ms")]
     #[serde(with = "convoke_core::duration")]
     heartbeat_age: Duration,
     draining: bool,
 }
 
-#[derive(Serialize)]
+/// A run on its way from one node to another.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Handoff {
     job_id: JobId,
@@ -203,6 +223,7 @@ struct Handoff {
     #[serde(rename = "type")]
     job_type: JobType,
     queue: QueueName,
+    /// The node that hands it over.
     from_node: Option<NodeId>,
     ownership: Ownership,
 }
@@ -232,7 +253,7 @@ impl From<InFlight> for Handoff {
 /// node has the role `leader`: the holder of the lease, while it lasts. A node is `active`, `suspect` (silent for more than
 /// one and a half heartbeats), `draining`, `dead` or `left`; one that is gone is listed for an hour. Of the handoffs the
 /// first 100 are shown; `handoffsTotal` counts them, up to 10,000.
-#[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses((status = 200, body = doc::Cluster), doc::Refused))]
+#[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses((status = 200, body = Cluster), doc::Refused))]
 async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let coordinator = &state.coordinator;
     let known = coordinator.known_nodes().await?;

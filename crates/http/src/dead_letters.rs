@@ -10,6 +10,7 @@ use convoke_runtime::jobs::DeadSelection;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -27,14 +28,17 @@ pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(retry)).routes(routes!(purge))
 }
 
-#[derive(Serialize)]
+/// A page of dead letters.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetters {
     dead_letters: Vec<DeadLetter>,
+    /// Where the next page begins, also after a short or empty page; null at the end.
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize)]
+/// A job whose attempts are used up.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetter {
     job_id: JobId,
@@ -42,6 +46,7 @@ struct DeadLetter {
     job_type: JobType,
     queue: QueueName,
     status: Status,
+    /// What went wrong in the last attempt.
     error: Option<String>,
     attempts: u32,
     failed_at: Option<Timestamp>,
@@ -67,7 +72,7 @@ impl From<Job> for DeadLetter {
 ///
 /// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
 #[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(doc::DeadLettersParams), responses(
-    (status = 200, body = doc::DeadLetters),
+    (status = 200, body = DeadLetters),
     doc::Refused,
 ))]
 async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
@@ -81,9 +86,12 @@ async fn list(State(state): State<AppState>, mut params: Params, share: Share) -
     Ok(body::json(StatusCode::OK, &answer, bytes_expected))
 }
 
-#[derive(Deserialize)]
+/// Which dead letters: either `ids`, or `queue` and `type`, or `all`.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = DeadSelection)]
 #[serde(deny_unknown_fields)]
 struct Selection {
+    #[schema(value_type = Option<Vec<JobId>>, max_items = 10_000)]
     #[serde(default)]
     ids: Option<Bounded<JobId, BATCH_JOBS_MAX>>,
     #[serde(default)]
@@ -114,14 +122,15 @@ impl Selection {
     }
 }
 
-#[derive(Serialize)]
+/// How many jobs run again.
+#[derive(Serialize, ToSchema)]
 struct Retried {
     retried: u64,
 }
 
 /// Run dead letters again
-#[utoipa::path(post, path = "/v1/dead-letters/retry", tag = "dead letters", request_body = doc::DeadSelection, responses(
-    (status = 200, body = doc::Retried),
+#[utoipa::path(post, path = "/v1/dead-letters/retry", tag = "dead letters", request_body = Selection, responses(
+    (status = 200, body = Retried),
     doc::Refused,
 ))]
 async fn retry(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -130,14 +139,15 @@ async fn retry(State(state): State<AppState>, _: NoParams, request: Request) -> 
     Ok(body::ok(&Retried { retried }))
 }
 
-#[derive(Serialize)]
+/// How many jobs were deleted.
+#[derive(Serialize, ToSchema)]
 struct Purged {
     purged: u64,
 }
 
 /// Delete dead letters
-#[utoipa::path(post, path = "/v1/dead-letters/purge", tag = "dead letters", request_body = doc::DeadSelection, responses(
-    (status = 200, body = doc::Purged),
+#[utoipa::path(post, path = "/v1/dead-letters/purge", tag = "dead letters", request_body = Selection, responses(
+    (status = 200, body = Purged),
     doc::Refused,
 ))]
 async fn purge(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {

@@ -11,6 +11,7 @@ use convoke_core::error::{Invalid, InvalidKind};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 pub type ApiResult<T = Response> = Result<T, ApiError>;
 
@@ -93,22 +94,29 @@ impl From<Error> for ApiError {
     }
 }
 
-#[derive(Serialize)]
-struct Envelope<'a> {
-    error: Inner<'a>,
+/// The body of every response that is an error.
+#[derive(Serialize, ToSchema)]
+pub struct ErrorBody<'a> {
+    error: Refusal<'a>,
 }
 
-#[derive(Serialize)]
-struct Inner<'a> {
+/// Why a request was rejected.
+#[derive(Serialize, ToSchema)]
+struct Refusal<'a> {
+    /// For programs.
+    #[schema(example = "invalid_argument")]
     code: &'a str,
+    /// For people.
     message: &'a str,
+    /// The path of the field that was rejected; null if the error is not about a field.
+    #[schema(example = "jobs[3].delay", required)]
     field: Option<&'a str>,
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let inner = Inner { code: self.code, message: &self.message, field: self.field.as_deref() };
-        let text = serde_json::to_vec(&Envelope { error: inner }).expect("strings always serialise");
+        let error = Refusal { code: self.code, message: &self.message, field: self.field.as_deref() };
+        let text = serde_json::to_vec(&ErrorBody { error }).expect("strings always serialise");
         let mut response = Response::new(Body::from(text));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

@@ -16,6 +16,7 @@ use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobId, duration};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -54,20 +55,23 @@ async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -
     Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &job))
 }
 
-#[derive(Deserialize)]
+/// Jobs to enqueue together.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch {
+    #[schema(value_type = Vec<doc::JobSpec>, min_items = 1, max_items = 10_000)]
     jobs: Bounded<JobSpec, BATCH_JOBS_MAX>,
 }
 
-#[derive(Serialize)]
+/// The jobs of a batch, in its order.
+#[derive(Serialize, ToSchema)]
 struct BatchAnswer {
     jobs: Vec<Enqueued>,
 }
 
 /// Enqueue many jobs, all or none
-#[utoipa::path(post, path = "/v1/jobs/batch", tag = "jobs", request_body = doc::Batch, responses(
-    (status = 201, description = "All of them are durable; in order", body = doc::BatchAnswer),
+#[utoipa::path(post, path = "/v1/jobs/batch", tag = "jobs", request_body = Batch, responses(
+    (status = 201, description = "All of them are durable; in order", body = BatchAnswer),
     doc::Refused,
 ))]
 async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -78,10 +82,13 @@ async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Requ
     Ok(body::json(StatusCode::CREATED, &BatchAnswer { jobs }, bytes_expected))
 }
 
-#[derive(Serialize)]
+/// A page of jobs.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JobsPage {
+    #[schema(value_type = Vec<doc::Job>)]
     jobs: Vec<Job>,
+    /// Where the next page begins, also after a short or empty page; null at the end.
     next_cursor: Option<String>,
 }
 
@@ -89,7 +96,7 @@ struct JobsPage {
 ///
 /// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(doc::JobsParams), responses(
-    (status = 200, body = doc::JobsPage),
+    (status = 200, body = JobsPage),
     doc::Refused,
 ))]
 async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
@@ -153,10 +160,12 @@ async fn show(
     Ok(job_answer(StatusCode::OK, &job))
 }
 
-#[derive(Serialize)]
+/// A page of the runs of a job.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct History {
     executions: Vec<Execution>,
+    /// The `after` of the next request; null at the end.
     next_after: Option<u64>,
 }
 
@@ -164,7 +173,7 @@ struct History {
 ///
 /// A page may be short: the end is where `nextAfter` is null.
 #[utoipa::path(get, path = "/v1/jobs/{id}/history", tag = "jobs", params(doc::JobPath, doc::HistoryParams), responses(
-    (status = 200, body = doc::History),
+    (status = 200, body = History),
     doc::Refused,
 ))]
 async fn history(
@@ -185,10 +194,12 @@ async fn history(
     Ok(body::ok(&History { executions: page.runs, next_after: page.next_after }))
 }
 
-#[derive(Serialize)]
+/// A page of what the runs of a job logged.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Logs {
     logs: Vec<LogLine>,
+    /// The `after` of the next request.
     next_after: u64,
 }
 
@@ -196,7 +207,7 @@ struct Logs {
 ///
 /// A page may be short: the end is where `logs` is empty.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", params(doc::JobPath, doc::LogsParams), responses(
-    (status = 200, description = "Lines with `seq` above `after`, in order", body = doc::Logs),
+    (status = 200, description = "Lines with `seq` above `after`, in order", body = Logs),
     doc::Refused,
 ))]
 async fn logs(
@@ -217,9 +228,11 @@ async fn logs(
     Ok(body::ok(&Logs { logs, next_after }))
 }
 
-#[derive(Default, Deserialize)]
+/// Why a job is cancelled.
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Cancel {
+    /// Kept as the error of the job.
     #[serde(default)]
     reason: Option<String>,
 }
@@ -227,7 +240,7 @@ struct Cancel {
 /// Cancel a job
 ///
 /// Whatever it is doing: its worker is told, and can no longer commit. Cancelling it again is fine.
-#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(doc::JobPath), request_body = Option<doc::Cancel>,
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(doc::JobPath), request_body = Option<Cancel>,
     responses((status = 200, body = doc::Job), doc::Refused))]
 async fn cancel(
     State(state): State<AppState>,

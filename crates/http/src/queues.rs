@@ -8,6 +8,7 @@ use convoke_runtime::jobs::QueueView;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -20,21 +21,30 @@ pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, configure, remove))
 }
 
-#[derive(Serialize)]
+/// All queues, by name.
+#[derive(Serialize, ToSchema)]
 struct Queues {
     queues: Vec<QueueAnswer>,
 }
 
-#[derive(Serialize)]
+/// A queue, its limits and how many jobs it has.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Queue)]
 #[serde(rename_all = "camelCase")]
 struct QueueAnswer {
     name: QueueName,
     paused: bool,
+    /// The rate limit that was set for this queue.
     rate_limit: Option<RateLimit>,
+    /// The rate limit that applies: its own, or the default of the configuration.
     effective_rate_limit: Option<RateLimit>,
+    /// How many of its jobs may be dispatched or running at once.
     concurrency: Option<u32>,
     counts: QueueCounts,
+    /// How long the oldest pending job has waited.
+    #[schema(example = "12s")]
     oldest_pending_age: Option<String>,
+    /// How many live workers receive its runs.
     workers: u32,
 }
 
@@ -56,7 +66,7 @@ impl QueueAnswer {
 }
 
 /// All queues, by name
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", responses((status = 200, body = doc::Queues), doc::Refused))]
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", responses((status = 200, body = Queues), doc::Refused))]
 async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let now = state.coordinator.clock().now();
     let views = state.coordinator.queue_views().await?;
@@ -66,7 +76,7 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
 
 /// Show a queue
 #[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), responses(
-    (status = 200, body = doc::Queue),
+    (status = 200, body = QueueAnswer),
     doc::Refused,
 ))]
 async fn show(State(state): State<AppState>, Segment(name): Segment<QueueName>, _: NoParams) -> ApiResult {
@@ -78,13 +88,18 @@ async fn answer(state: &AppState, name: &QueueName) -> ApiResult {
     Ok(body::ok(&QueueAnswer::of(view, state.coordinator.clock().now())))
 }
 
-#[derive(Deserialize)]
+/// A change of a queue: a field that is absent stays as it is, `null` removes a limit.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = QueuePatch)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Patch {
     #[serde(default)]
     paused: Option<bool>,
+    #[schema(value_type = Option<RateLimit>)]
     #[serde(default, deserialize_with = "given")]
     rate_limit: Option<Option<RateLimit>>,
+    /// How many of its jobs may be dispatched or running at once.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 100_000)]
     #[serde(default, deserialize_with = "given")]
     concurrency: Option<Option<u32>>,
 }
@@ -97,8 +112,8 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 /// Pause, resume or limit a queue
 ///
 /// What is absent stays, `null` takes a limit away. A queue that does not exist is made.
-#[utoipa::path(patch, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), request_body = doc::QueuePatch,
-    responses((status = 200, body = doc::Queue), doc::Refused))]
+#[utoipa::path(patch, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), request_body = Patch,
+    responses((status = 200, body = QueueAnswer), doc::Refused))]
 async fn configure(
     State(state): State<AppState>,
     Segment(name): Segment<QueueName>,

@@ -5,6 +5,7 @@ use convoke_core::jobs::schedule::{Schedule, ScheduleSpec};
 use convoke_core::{Error, ScheduleName};
 use http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -23,22 +24,27 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(trigger))
 }
 
-#[derive(Serialize)]
+/// All schedules, by name.
+#[derive(Serialize, ToSchema)]
 struct Schedules {
+    #[schema(value_type = Vec<doc::Schedule>)]
     schedules: Vec<Schedule>,
 }
 
-#[derive(Serialize)]
+/// A schedule that was made or replaced.
+#[derive(Serialize, ToSchema)]
 struct PutSchedule {
+    #[schema(value_type = doc::Schedule)]
     #[serde(flatten)]
     schedule: Schedule,
+    /// Why the schedule may not mean what it seems to; absent if there is no doubt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
 /// All schedules, by name
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", responses(
-    (status = 200, body = doc::Schedules),
+    (status = 200, body = Schedules),
     doc::Refused,
 ))]
 async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
@@ -52,8 +58,8 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
 /// it seems to: both day fields of `cron` are restricted and `day` is not given.
 #[utoipa::path(put, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath),
     request_body = doc::ScheduleSpec, responses(
-    (status = 201, description = "Made", body = doc::Schedule),
-    (status = 200, description = "Replaced", body = doc::Schedule),
+    (status = 201, description = "Made", body = PutSchedule),
+    (status = 200, description = "Replaced", body = PutSchedule),
     doc::Refused,
 ))]
 async fn put(

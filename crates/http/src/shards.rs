@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use convoke_core::{NodeId, ServiceName};
 use convoke_runtime::jobs::Leadership;
-use convoke_runtime::shards::{ShardsRelay, ShardsState, ShardsView};
+use convoke_runtime::shards::{ServiceStatus, ShardsRelay, ShardsState, ShardsView};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -42,19 +43,23 @@ pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(services)).routes(routes!(service))
 }
 
-#[derive(Serialize)]
+/// All services that have shards.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ShardServices)]
 struct Services {
     /// The node that coordinates shards: the leader.
     coordinator: Option<NodeId>,
-    /// Where this node listens for workers; none where another does.
+    /// The address on which this node listens for workers; null if another node does.
+    #[schema(example = "tcp://127.0.0.1:5555")]
     listening: Option<String>,
+    #[schema(value_type = Vec<ServiceStatus>)]
     services: Vec<Value>,
 }
 
 /// All services that have shards
 ///
 /// The node that leads has them. Another asks it over the bus; if it does not reply, `services` is empty and `coordinator` names it.
-#[utoipa::path(get, path = "/v1/shards", tag = "shards", responses((status = 200, body = doc::ShardServices), doc::Refused))]
+#[utoipa::path(get, path = "/v1/shards", tag = "shards", responses((status = 200, body = Services), doc::Refused))]
 async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let Some(Shards { view, relay, .. }) = &state.shards else {
         return Ok(body::ok(&Services { coordinator: None, listening: None, services: Vec::new() }));
@@ -76,7 +81,7 @@ async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
 ///
 /// The node that leads knows. Another asks it over the bus; if it does not reply, the answer is 503 and names it.
 #[utoipa::path(get, path = "/v1/shards/{service}", tag = "shards", params(doc::ServicePath),
-    responses((status = 200, body = doc::ShardService), doc::Refused))]
+    responses((status = 200, body = ServiceStatus), doc::Refused))]
 async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceName>, _: NoParams) -> ApiResult {
     let Some(Shards { view, relay, .. }) = &state.shards else {
         return Err(ApiError::not_found("this server coordinates no shards: it was started with --shards off"));

@@ -6,12 +6,13 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
 use super::body;
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, ErrorBody};
 use super::mount::Prefix;
 use super::openapi as doc;
 
@@ -24,17 +25,23 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(openapi))
 }
 
-#[derive(Serialize)]
+/// Whether every part of a node works.
+#[derive(Serialize, ToSchema)]
 struct Health {
+    /// `healthy` if all checks pass, otherwise `unhealthy`.
+    #[schema(example = "healthy")]
     status: &'static str,
-    checks: Vec<Check>,
+    checks: Vec<HealthCheck>,
 }
 
-#[derive(Serialize)]
+/// Whether one part works.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Check {
+struct HealthCheck {
+    #[schema(example = "Coordinator")]
     component: &'static str,
     is_healthy: bool,
+    /// What is wrong. Only if something is, and only for a token that may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -43,8 +50,8 @@ struct Check {
 ///
 /// The store and the bus are probed at most once a second, however often this is requested.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
-    (status = 200, description = "All do", body = doc::Health),
-    (status = 503, description = "One does not: which and, for a token that may read, why", body = doc::Health),
+    (status = 200, description = "All do", body = Health),
+    (status = 503, description = "One does not: which and, for a token that may read, why", body = Health),
 ))]
 async fn health(State(state): State<AppState>, request: Request) -> Response {
     let mut checks = state.coordinator.health().await;
@@ -55,7 +62,7 @@ async fn health(State(state): State<AppState>, request: Request) -> Response {
     let healthy = checks.iter().all(|check| check.is_healthy);
     // A backend's error may name addresses and databases: for those who may read.
     let shows_details = state.access.may_read(request.headers(), request.extensions());
-    let checks = checks.into_iter().map(|check| Check {
+    let checks = checks.into_iter().map(|check| HealthCheck {
         component: check.component,
         is_healthy: check.is_healthy,
         detail: check.detail.filter(|_| shows_details),
@@ -66,21 +73,23 @@ async fn health(State(state): State<AppState>, request: Request) -> Response {
     body::json(status, &Health { status: word, checks }, 256)
 }
 
-#[derive(Serialize)]
+/// A probe that succeeded.
+#[derive(Serialize, ToSchema)]
 struct Probe {
+    #[schema(example = "ready")]
     status: &'static str,
 }
 
 /// Whether the process is up
-#[utoipa::path(get, path = "/livez", tag = "system", security(()), responses((status = 200, body = doc::Probe)))]
+#[utoipa::path(get, path = "/livez", tag = "system", security(()), responses((status = 200, body = Probe)))]
 async fn livez() -> Response {
     body::ok(&Probe { status: "alive" })
 }
 
 /// Whether it takes work
 #[utoipa::path(get, path = "/readyz", tag = "system", security(()), responses(
-    (status = 200, body = doc::Probe),
-    (status = 503, description = "It is starting or draining, or cannot reach its store or its bus", body = doc::ErrorBody),
+    (status = 200, body = Probe),
+    (status = 503, description = "It is starting or draining, or cannot reach its store or its bus", body = ErrorBody),
 ))]
 async fn readyz(State(state): State<AppState>) -> ApiResult {
     match state.coordinator.unready() {

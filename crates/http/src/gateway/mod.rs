@@ -6,9 +6,10 @@
 
 use axum::extract::{Request, State};
 use convoke_core::WorkerId;
-use convoke_core::jobs::link::{Heartbeat, Poll, Register, Report, WorkerLink};
+use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Register, Registered, Report, Reported, WorkerLink};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -33,8 +34,8 @@ pub fn routes() -> OpenApiRouter<AppState> {
 }
 
 /// Register a worker
-#[utoipa::path(post, path = "/v1/worker/register", tag = "worker gateway", request_body = doc::Register, responses(
-    (status = 200, body = doc::Registered),
+#[utoipa::path(post, path = "/v1/worker/register", tag = "worker gateway", request_body = Register, responses(
+    (status = 200, body = Registered),
     doc::Refused,
 ))]
 async fn register(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -46,7 +47,7 @@ async fn register(State(state): State<AppState>, _: NoParams, request: Request) 
 /// Ask for jobs
 ///
 /// Answers as soon as there is one, or when the wait is over. Counts as a beat, also while it waits.
-#[utoipa::path(post, path = "/v1/worker/poll", tag = "worker gateway", request_body = doc::Poll, responses(
+#[utoipa::path(post, path = "/v1/worker/poll", tag = "worker gateway", request_body = Poll, responses(
     (status = 200, body = doc::Polled),
     doc::Refused,
 ))]
@@ -65,8 +66,8 @@ async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request:
 ///
 /// What is accepted is durable. The same end said twice is accepted and changes nothing; what comes of an older run is
 /// rejected with `stale_execution`.
-#[utoipa::path(post, path = "/v1/worker/report", tag = "worker gateway", request_body = doc::Report, responses(
-    (status = 200, body = doc::Reported),
+#[utoipa::path(post, path = "/v1/worker/report", tag = "worker gateway", request_body = Report, responses(
+    (status = 200, body = Reported),
     doc::Refused,
 ))]
 async fn report(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -76,8 +77,8 @@ async fn report(State(state): State<AppState>, _: NoParams, request: Request) ->
 }
 
 /// Say that a worker lives, and what it runs
-#[utoipa::path(post, path = "/v1/worker/heartbeat", tag = "worker gateway", request_body = doc::Heartbeat, responses(
-    (status = 200, body = doc::Beaten),
+#[utoipa::path(post, path = "/v1/worker/heartbeat", tag = "worker gateway", request_body = Heartbeat, responses(
+    (status = 200, body = Beaten),
     doc::Refused,
 ))]
 async fn heartbeat(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -86,7 +87,8 @@ async fn heartbeat(State(state): State<AppState>, _: NoParams, request: Request)
     Ok(body::ok(&beaten))
 }
 
-#[derive(Deserialize)]
+/// A worker that leaves.
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Leave {
     worker_id: WorkerId,
@@ -98,7 +100,7 @@ struct Left {}
 /// Leave
 ///
 /// The worker's unfinished runs go back at once.
-#[utoipa::path(post, path = "/v1/worker/leave", tag = "worker gateway", request_body = doc::Leave, responses(
+#[utoipa::path(post, path = "/v1/worker/leave", tag = "worker gateway", request_body = Leave, responses(
     (status = 200, body = Object, description = "`{}`"),
     doc::Refused,
 ))]

@@ -1,9 +1,9 @@
 //! The document at `/openapi.json`, and the page at `/docs` that shows it.
 //!
-//! Paths come from the routes themselves. The shapes in [`schemas`] stand for the types of `core`, which knows nothing of
-//! HTTP; a test holds each against what is really sent.
+//! Paths come from the routes, schemas from the types that are sent and received: those of `core` and `runtime`, and the
+//! few that a handler has for itself. Their comments are the descriptions that users of the API read. A test compares
+//! responses of a running router with the document.
 
-mod fleet;
 mod params;
 mod schemas;
 
@@ -22,8 +22,7 @@ use utoipa::{IntoResponses, Modify, OpenApi as _};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::AppState;
-use super::error::ApiError;
-pub use fleet::*;
+use super::error::{ApiError, ErrorBody};
 pub use params::*;
 pub use schemas::*;
 

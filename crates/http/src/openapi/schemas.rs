@@ -1,72 +1,14 @@
-//! Shapes of requests and answers.
+//! Shapes of the job types, whose own schemas are not derived yet.
 
 #![allow(dead_code, reason = "described, never made")]
 
-use std::collections::BTreeMap;
-
+use convoke_core::jobs::cron::DayRule;
+use convoke_core::jobs::schedule::{Missed, Overlap};
+use convoke_core::jobs::{Ownership, Priority, Progress, RetryPolicy, Status};
 use jiff::Timestamp;
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
-
-#[derive(ToSchema)]
-pub struct ErrorBody {
-    pub error: Refusal,
-}
-
-#[derive(ToSchema)]
-pub struct Refusal {
-    /// For programs
-    #[schema(example = "invalid_argument")]
-    pub code: String,
-    /// For people
-    pub message: String,
-    /// What was refused, by its path
-    #[schema(example = "jobs[3].delay", required)]
-    pub field: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Status {
-    Created,
-    Pending,
-    Scheduled,
-    Dispatched,
-    Running,
-    Completed,
-    Failed,
-    TimedOut,
-    Cancelled,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Priority {
-    Low,
-    Normal,
-    High,
-    Critical,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct RetryPolicy {
-    #[schema(example = "10s")]
-    pub initial_delay: Option<String>,
-    #[schema(minimum = 1, maximum = 1000, example = 2.0)]
-    pub multiplier: Option<f64>,
-    #[schema(example = "10m")]
-    pub max_delay: Option<String>,
-    pub jitter: Option<Jitter>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Jitter {
-    Full,
-    None,
-}
 
 /// A request to enqueue
 #[derive(ToSchema)]
@@ -104,24 +46,6 @@ pub struct JobSpec {
 }
 
 #[derive(ToSchema)]
-pub struct Batch {
-    #[schema(max_items = 10000)]
-    pub jobs: Vec<JobSpec>,
-}
-
-#[derive(ToSchema)]
-pub struct BatchAnswer {
-    pub jobs: Vec<Enqueued>,
-}
-
-#[derive(ToSchema)]
-pub struct Enqueued {
-    pub id: Uuid,
-    /// False where the job was there already
-    pub created: bool,
-}
-
-#[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct Job {
     pub id: Uuid,
@@ -152,96 +76,6 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub channels_cleaned: bool,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Ownership {
-    Unowned,
-    Owned,
-    HandingOff,
-    OrphanPending,
-}
-
-#[derive(ToSchema)]
-pub struct Progress {
-    #[schema(maximum = 100)]
-    pub percent: u8,
-    pub message: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct JobsPage {
-    pub jobs: Vec<Job>,
-    /// Where the next page begins, also after a short or empty page; null at the end
-    pub next_cursor: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct History {
-    pub executions: Vec<Execution>,
-    /// For `after` of the next request; null at the end
-    pub next_after: Option<u64>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct Execution {
-    pub execution_id: Uuid,
-    pub attempt: u32,
-    pub worker_id: Option<String>,
-    pub status: ExecutionStatus,
-    pub error: Option<String>,
-    pub started_at: Option<Timestamp>,
-    pub ended_at: Option<Timestamp>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum ExecutionStatus {
-    Dispatched,
-    Running,
-    Completed,
-    Failed,
-    TimedOut,
-    Cancelled,
-    Lost,
-    Released,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct Logs {
-    pub logs: Vec<LogLine>,
-    /// For `after` of the next request
-    pub next_after: u64,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct LogLine {
-    pub seq: u64,
-    pub at: Timestamp,
-    pub level: LogLevel,
-    pub message: String,
-    pub execution_id: Uuid,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum LogLevel {
-    Trace,
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-#[derive(ToSchema)]
-pub struct Cancel {
-    pub reason: Option<String>,
 }
 
 /// Either `cron` or `every`
@@ -291,136 +125,25 @@ pub struct Schedule {
     pub last_run_at: Option<Timestamp>,
 }
 
-/// Days that match either (`or`) or both (`and`) day fields, if both are restricted
 #[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum DayRule {
-    Or,
-    And,
-}
-
-/// What to do about ticks that passed while nobody was there
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Missed {
-    Skip,
-    Latest,
-    All,
-}
-
-/// What to do when a tick comes while a job of the schedule is live
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub enum Overlap {
-    Skip,
-    Allow,
-}
-
-#[derive(ToSchema)]
-pub struct Schedules {
-    pub schedules: Vec<Schedule>,
-}
-
-#[derive(ToSchema)]
-pub struct Queues {
-    pub queues: Vec<Queue>,
+pub struct Polled {
+    pub jobs: Vec<Assignment>,
+    /// Runs of this worker to stop
+    pub cancel: Vec<Uuid>,
+    /// Finish what you have and take no more
+    pub drain: bool,
 }
 
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
-pub struct Queue {
-    pub name: String,
-    pub paused: bool,
-    /// Its own
-    pub rate_limit: Option<RateLimit>,
-    /// Its own, or the default of the configuration
-    pub effective_rate_limit: Option<RateLimit>,
-    pub concurrency: Option<u32>,
-    /// Jobs by status
-    pub counts: BTreeMap<String, u64>,
-    /// How long the oldest pending job has waited
-    #[schema(example = "12s")]
-    pub oldest_pending_age: Option<String>,
-    pub workers: u32,
-}
-
-#[derive(ToSchema)]
-pub struct RateLimit {
-    #[schema(minimum = 1, maximum = 1000000)]
-    pub limit: u32,
-    #[schema(example = "1s")]
-    pub per: String,
-}
-
-/// What is absent stays, `null` takes a limit away
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct QueuePatch {
-    pub paused: Option<bool>,
-    pub rate_limit: Option<RateLimit>,
-    #[schema(minimum = 1)]
-    pub concurrency: Option<u32>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct DeadLetters {
-    pub dead_letters: Vec<DeadLetter>,
-    /// Where the next page begins, also after a short or empty page; null at the end
-    pub next_cursor: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct DeadLetter {
+pub struct Assignment {
     pub job_id: Uuid,
+    pub execution_id: Uuid,
     pub r#type: String,
     pub queue: String,
-    pub status: Status,
-    pub error: Option<String>,
-    pub attempts: u32,
-    pub failed_at: Option<Timestamp>,
     pub args: Value,
-}
-
-/// Either `ids`, or `queue` and `type`, or `all`
-#[derive(ToSchema)]
-pub struct DeadSelection {
-    #[schema(max_items = 10000)]
-    pub ids: Option<Vec<Uuid>>,
-    pub queue: Option<String>,
-    pub r#type: Option<String>,
-    pub all: Option<bool>,
-}
-
-#[derive(ToSchema)]
-pub struct Retried {
-    pub retried: u64,
-}
-
-#[derive(ToSchema)]
-pub struct Purged {
-    pub purged: u64,
-}
-
-#[derive(ToSchema)]
-pub struct Health {
-    #[schema(example = "healthy")]
-    pub status: String,
-    pub checks: Vec<HealthCheck>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub struct HealthCheck {
-    #[schema(example = "Coordinator")]
-    pub component: String,
-    pub is_healthy: bool,
-    /// Only where something is wrong
-    pub detail: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct Probe {
-    pub status: String,
+    pub attempt: u32,
+    pub max_retries: u32,
+    pub timeout: Option<String>,
+    pub correlation_id: Option<String>,
 }

@@ -1,9 +1,13 @@
 //! The document is whole, and true.
 
+mod requests;
+mod responses;
+mod schema;
+
 use std::collections::BTreeSet;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{World, request};
 
@@ -111,86 +115,6 @@ async fn every_reference_leads_somewhere() {
     for reference in found {
         let pointer = reference.strip_prefix('#').expect("within the document");
         assert!(document.pointer(pointer).is_some(), "{reference}");
-    }
-}
-
-/// Held against what is really sent, so that the document cannot drift from the types.
-#[tokio::test]
-async fn answers_have_the_fields_that_their_schema_names() {
-    let world = World::new().await;
-    let document = document(&world).await;
-    let check = |schema: &str, answer: &Value| {
-        let properties = &document["components"]["schemas"][schema]["properties"];
-        assert_eq!(keys(answer), keys(properties), "{schema}");
-    };
-    world.register("w-1", &["default"]).await;
-    let id = world.enqueue(json!({"type": "t"})).await;
-    let run = world.take("w-1").await;
-    check("Assignment", &run);
-    world.report("w-1", &run, json!({"kind": "log", "message": "m"})).await;
-    let reported = world.report("w-1", &run, json!({"kind": "failed", "error": "e", "retry": false})).await;
-    check("Reported", &reported.body);
-    let job = world.get(&format!("/v1/jobs/{id}")).await.body;
-    check("Job", &job);
-    check("RetryPolicy", &job["retryPolicy"]);
-    check("JobsPage", &world.get("/v1/jobs").await.body);
-    check("Execution", &world.get(&format!("/v1/jobs/{id}/history")).await.body["executions"][0]);
-    let logs = world.get(&format!("/v1/jobs/{id}/logs")).await.body;
-    check("Logs", &logs);
-    check("LogLine", &logs["logs"][0]);
-    let dead = world.get("/v1/dead-letters").await.body;
-    check("DeadLetters", &dead);
-    check("DeadLetter", &dead["deadLetters"][0]);
-    check("Queue", &world.get("/v1/queues/default").await.body);
-    check("Schedule", &world.send("PUT", "/v1/schedules/s", json!({"type": "t", "every": "1h"})).await.body);
-    check("Worker", &world.get("/v1/workers").await.body["workers"][0]);
-    check("Worker", &world.get("/v1/workers/w-1").await.body);
-    let cluster = world.get("/v1/cluster").await.body;
-    check("Cluster", &cluster);
-    check("ClusterNode", &cluster["nodes"][0]);
-    check("Backend", &cluster["backends"][0]);
-    check("Election", &cluster["election"]);
-    check("ElectionMetrics", &cluster["election"]["metrics"]);
-    check("Percentiles", &cluster["election"]["metrics"]["heartbeatLatencyMs"]);
-    check("Breaker", &cluster["election"]["breaker"]);
-    check("Node", &world.get("/v1/nodes").await.body["nodes"][0]);
-    check("Node", &world.get("/v1/nodes/node-1").await.body);
-    check("OwnedRuns", &world.get("/v1/nodes/node-1/jobs").await.body);
-    check("Refusal", &world.get("/v1/jobs/x").await.body["error"]);
-    let registered = world.post("/v1/worker/register", json!({"queues": ["q"], "concurrency": 1})).await;
-    check("Registered", &registered.body);
-    check("Polled", &world.post("/v1/worker/poll", json!({"workerId": "w-1", "max": 1, "wait": "0s"})).await.body);
-}
-
-/// A request with every field that its schema names is understood: the parser refuses names it does not know.
-#[tokio::test]
-async fn requests_may_have_the_fields_that_their_schema_names() {
-    let world = World::new().await;
-    let document = document(&world).await;
-    for (schema, method, path) in [
-        ("JobSpec", "POST", "/v1/jobs"),
-        ("Batch", "POST", "/v1/jobs/batch"),
-        ("Cancel", "POST", "/v1/jobs/0198c0de-0000-7000-8000-000000000000/cancel"),
-        ("ScheduleSpec", "PUT", "/v1/schedules/s"),
-        ("QueuePatch", "PATCH", "/v1/queues/q"),
-        ("DeadSelection", "POST", "/v1/dead-letters/retry"),
-        ("Register", "POST", "/v1/worker/register"),
-        ("Poll", "POST", "/v1/worker/poll"),
-        ("Report", "POST", "/v1/worker/report"),
-        ("Heartbeat", "POST", "/v1/worker/heartbeat"),
-        ("Leave", "POST", "/v1/worker/leave"),
-    ] {
-        let properties = keys(&document["components"]["schemas"][schema]["properties"]);
-        assert!(!properties.is_empty(), "{schema}");
-        for property in properties {
-            // A value that no field takes: the complaint is about the value where the name is known.
-            let answer = world.send(method, path, json!({property: {"\u{0}": []}})).await;
-            let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-            assert!(
-                !message.contains("unknown field `") || message.contains("unknown field `\u{0}`"),
-                "{schema}.{property}: {message}"
-            );
-        }
     }
 }
 

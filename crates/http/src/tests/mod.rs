@@ -25,7 +25,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 
-use super::{Access, AppState, Front, Info};
+use super::{Access, AppState, Front, Info, Shards};
 
 pub const NO_ID: &str = "0198c0de-0000-7000-8000-000000000000";
 
@@ -80,6 +80,11 @@ impl World {
     pub async fn node(id: &str, ports: Ports, access: Access) -> Self {
         let id = NodeId::new(id).expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
+        World::of(coordinator, None, access).await
+    }
+
+    /// The API of a coordinator.
+    pub async fn of(coordinator: Coordinator, shards: Option<Shards>, access: Access) -> Self {
         coordinator.ready().await;
         let info = Info {
             version: "0.0.0-test".into(),
@@ -88,7 +93,7 @@ impl World {
             leases: "memory:".into(),
         };
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState::new(coordinator.clone(), None, access, info, metrics);
+        let state = AppState::new(coordinator.clone(), shards, access, info, metrics);
         World { coordinator, front: Front::new(state.clone()), state }
     }
 

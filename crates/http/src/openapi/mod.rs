@@ -4,6 +4,7 @@
 //! few that a handler has for itself. Their comments are the descriptions that users of the API read. A test compares
 //! responses of a running router with the document.
 
+mod flattened;
 mod params;
 mod schemas;
 
@@ -71,7 +72,8 @@ pub fn preface() -> OpenApi {
 /// The whole document.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let document = super::documented().into_openapi();
+        let mut document = super::documented().into_openapi();
+        flattened::merge_parts(&mut document);
         document.to_json().expect("the document has string keys only")
     });
     &TEXT

@@ -215,8 +215,10 @@ impl Client {
         self.post("/v1/schedules/cron/pause", Value::Null).await;
         self.post("/v1/schedules/cron/resume", Value::Null).await;
         self.call("POST", "/v1/schedules/cron/trigger", Value::Null, 201).await;
-        self.call("PUT", "/v1/schedules/often", json!({"type": "t", "every": "100ms", "queue": "later"}), 201).await;
+        let often = json!({"type": "t", "every": "100ms", "queue": "later"});
+        self.call("PUT", "/v1/schedules/often", often.clone(), 201).await;
         self.until("/v1/schedules/often", |schedule| schedule["lastRunAt"].is_string()).await;
+        self.call("PUT", "/v1/schedules/often", often, 200).await;
         self.get("/v1/schedules").await;
         self.get("/v1/jobs?queue=later").await;
         for name in ["cron", "often"] {

@@ -44,9 +44,9 @@ pub fn routes() -> OpenApiRouter<AppState> {
 ///
 /// Answered when it is durable. While a job with the same `uniqueKey` is live, and for a repeated `id`, the answer is the
 /// job that is there.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = doc::JobSpec, responses(
-    (status = 201, description = "Made", body = doc::Job),
-    (status = 200, description = "It was there already", body = doc::Job),
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = JobSpec, responses(
+    (status = 201, description = "Made", body = Job),
+    (status = 200, description = "It was there already", body = Job),
     doc::Refused,
 ))]
 async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -59,7 +59,7 @@ async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch {
-    #[schema(value_type = Vec<doc::JobSpec>, min_items = 1, max_items = 10_000)]
+    #[schema(value_type = Vec<JobSpec>, min_items = 1, max_items = 10_000)]
     jobs: Bounded<JobSpec, BATCH_JOBS_MAX>,
 }
 
@@ -86,7 +86,6 @@ async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Requ
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JobsPage {
-    #[schema(value_type = Vec<doc::Job>)]
     jobs: Vec<Job>,
     /// Where the next page begins, also after a short or empty page; null at the end.
     next_cursor: Option<String>,
@@ -131,7 +130,7 @@ fn status(text: &str) -> Result<Status, String> {
 
 /// Show a job, or wait for its end
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(doc::JobPath, doc::WaitParams), responses(
-    (status = 200, description = "As it is now; with `wait`, once it has ended or the wait is over", body = doc::Job),
+    (status = 200, description = "As it is now; with `wait`, once it has ended or the wait is over", body = Job),
     doc::Refused,
 ))]
 async fn show(
@@ -241,7 +240,7 @@ struct Cancel {
 ///
 /// Whatever it is doing: its worker is told, and can no longer commit. Cancelling it again is fine.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(doc::JobPath), request_body = Option<Cancel>,
-    responses((status = 200, body = doc::Job), doc::Refused))]
+    responses((status = 200, body = Job), doc::Refused))]
 async fn cancel(
     State(state): State<AppState>,
     Segment(id): Segment<JobId>,
@@ -260,7 +259,7 @@ async fn cancel(
 ///
 /// One that failed, timed out or was cancelled, with a fresh budget of retries.
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs", params(doc::JobPath), responses(
-    (status = 200, body = doc::Job),
+    (status = 200, body = Job),
     doc::Refused,
 ))]
 async fn retry(State(state): State<AppState>, Segment(id): Segment<JobId>, _: NoParams, request: Request) -> ApiResult {

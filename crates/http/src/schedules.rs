@@ -1,6 +1,7 @@
 //! Schedules: put, look, pause, trigger, remove.
 
 use axum::extract::{Request, State};
+use convoke_core::jobs::Job;
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec};
 use convoke_core::{Error, ScheduleName};
 use http::StatusCode;
@@ -27,14 +28,12 @@ pub fn routes() -> OpenApiRouter<AppState> {
 /// All schedules, by name.
 #[derive(Serialize, ToSchema)]
 struct Schedules {
-    #[schema(value_type = Vec<doc::Schedule>)]
     schedules: Vec<Schedule>,
 }
 
 /// A schedule that was made or replaced.
 #[derive(Serialize, ToSchema)]
 struct PutSchedule {
-    #[schema(value_type = doc::Schedule)]
     #[serde(flatten)]
     schedule: Schedule,
     /// Why the schedule may not mean what it seems to; absent if there is no doubt.
@@ -57,7 +56,7 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
 /// `warnings` beside the schedule's own fields, a list of strings, is there if the schedule is valid and may not mean what
 /// it seems to: both day fields of `cron` are restricted and `day` is not given.
 #[utoipa::path(put, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath),
-    request_body = doc::ScheduleSpec, responses(
+    request_body = ScheduleSpec, responses(
     (status = 201, description = "Made", body = PutSchedule),
     (status = 200, description = "Replaced", body = PutSchedule),
     doc::Refused,
@@ -78,7 +77,7 @@ async fn put(
 
 /// Show a schedule
 #[utoipa::path(get, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath), responses(
-    (status = 200, body = doc::Schedule),
+    (status = 200, body = Schedule),
     doc::Refused,
 ))]
 async fn show(State(state): State<AppState>, Segment(name): Segment<ScheduleName>, _: NoParams) -> ApiResult {
@@ -105,7 +104,7 @@ async fn remove(
 
 /// Pause a schedule
 #[utoipa::path(post, path = "/v1/schedules/{name}/pause", tag = "schedules", params(doc::SchedulePath), responses(
-    (status = 200, body = doc::Schedule),
+    (status = 200, body = Schedule),
     doc::Refused,
 ))]
 async fn pause(
@@ -119,7 +118,7 @@ async fn pause(
 
 /// Resume a schedule
 #[utoipa::path(post, path = "/v1/schedules/{name}/resume", tag = "schedules", params(doc::SchedulePath), responses(
-    (status = 200, body = doc::Schedule),
+    (status = 200, body = Schedule),
     doc::Refused,
 ))]
 async fn resume(
@@ -141,8 +140,8 @@ async fn set_paused(state: AppState, name: ScheduleName, request: Request, pause
 ///
 /// Beside its ticks, which it does not move.
 #[utoipa::path(post, path = "/v1/schedules/{name}/trigger", tag = "schedules", params(doc::SchedulePath), responses(
-    (status = 201, description = "The job that was made", body = doc::Job),
-    (status = 200, description = "This instant has a job already: that one", body = doc::Job),
+    (status = 201, description = "The job that was made", body = Job),
+    (status = 200, description = "This instant has a job already: that one", body = Job),
     doc::Refused,
 ))]
 async fn trigger(

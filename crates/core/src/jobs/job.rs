@@ -11,22 +11,29 @@ use crate::json::Json;
 
 /// A job as it is stored and shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Job {
     pub id: JobId,
+    #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten, skip_deserializing, default = "JobDefinition::unread")]
     pub definition: JobDefinition,
     pub status: Status,
-    /// Runs so far that counted, over the whole life of the job: 0 until it is first dispatched.
+    /// How many runs counted so far, over the whole life of the job: 0 until it is first dispatched.
     pub attempt: u32,
-    /// Attempts after the first since it was enqueued or redriven.
+    /// How many attempts followed the first, since it was enqueued or retried by hand.
     pub retry_count: u32,
+    /// The present run, or the last one.
     pub execution_id: Option<ExecutionId>,
     pub ownership: Ownership,
+    /// The node that records the events of the run.
     pub owner_node: Option<NodeId>,
+    /// The worker that received the run.
     pub worker_id: Option<WorkerId>,
     pub progress: Option<Progress>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub result: Option<Json>,
+    /// What went wrong in the last run, or why the job was cancelled.
     pub error: Option<String>,
     /// The schedule that made it.
     pub schedule: Option<ScheduleName>,
@@ -35,7 +42,9 @@ pub struct Job {
     pub scheduled_at: Option<Timestamp>,
     pub dispatched_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
+    /// When the job ended, however it did.
     pub completed_at: Option<Timestamp>,
+    /// Whether the channels of the ended job are closed.
     pub channels_cleaned: bool,
 }
 

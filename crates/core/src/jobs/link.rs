@@ -106,10 +106,13 @@ fn default_wait() -> Duration {
     Duration::from_secs(20)
 }
 
+/// The runs that a worker received.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Polled {
     pub jobs: Vec<Assignment>,
+    /// Runs of this worker to stop.
     pub cancel: Vec<ExecutionId>,
     /// The worker should finish what it has and take no more.
     pub drain: bool,
@@ -117,12 +120,15 @@ pub struct Polled {
 
 /// A run, as a worker receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Assignment {
     pub job_id: JobId,
     pub execution_id: ExecutionId,
+    #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten, skip_deserializing, default = "RunInput::unread")]
     pub input: RunInput,
+    /// The number of the attempt, from 1.
     pub attempt: u32,
 }
 

@@ -37,29 +37,49 @@ pub const EVERY_MIN: Duration = Duration::from_millis(100);
 /// Up to here dropped ticks of a cron schedule are counted one by one.
 const COUNTED_TICKS_MAX: u64 = 100_000;
 
-/// A schedule as it is stored and shown.
+/// A schedule as it is stored and shown. Exactly one of `cron` and `every` is set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Schedule {
     pub name: ScheduleName,
     /// Its jobs. Options that are left out get the defaults that hold at each tick.
+    #[cfg_attr(feature = "openapi", schema(schema_with = shown_template))]
     #[serde(flatten, skip_deserializing, default = "JobTemplate::unread")]
     pub template: JobTemplate,
-    /// Five or six fields, or a nickname. Exactly one of `cron` and `every` is set.
+    /// A cron expression of five or six fields, or a nickname.
+    #[cfg_attr(feature = "openapi", schema(example = "0 9 * * 1-5"))]
     pub cron: Option<String>,
+    /// The interval between two ticks.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "1h"))]
     #[serde(with = "crate::duration::option", default)]
     pub every: Option<Duration>,
+    /// The time zone of `cron`.
+    #[cfg_attr(feature = "openapi", schema(example = "Europe/Berlin"))]
     pub tz: Option<String>,
-    /// Which days `cron` names if both of its day fields are restricted. `None` for an interval.
+    /// Which days `cron` names if both of its day fields are restricted; null for an interval.
     #[serde(default)]
     pub day: Option<DayRule>,
     pub missed: Missed,
     pub overlap: Overlap,
     pub paused: bool,
     pub created_at: Timestamp,
-    /// `None` while paused.
+    /// The next tick; null while the schedule is paused.
     pub next_run_at: Option<Timestamp>,
+    /// The last tick that made a job.
     pub last_run_at: Option<Timestamp>,
+}
+
+/// The schema of the template of a schedule that is shown: these options are always there, as null if they are not set, and
+/// later versions may show more fields.
+#[cfg(feature = "openapi")]
+fn shown_template() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+    let mut schema = <JobTemplate as utoipa::PartialSchema>::schema();
+    if let utoipa::openapi::RefOr::T(utoipa::openapi::Schema::Object(template)) = &mut schema {
+        template.required.extend(["queue", "args", "priority", "maxRetries", "timeout"].map(String::from));
+        template.additional_properties = None;
+    }
+    schema
 }
 
 impl Serialize for Schedule {

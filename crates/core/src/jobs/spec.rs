@@ -15,17 +15,20 @@ use crate::ids::{JobId, JobType, ScheduleName};
 
 /// A request to enqueue a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {
     /// Made by the client, so that a request whose response was lost can be sent again: the second finds the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
+    #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten)]
     pub template: JobTemplate,
-    /// Not before so long from now; either this or `runAt`.
+    /// How long the job waits before it may run; either this or `runAt`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "5s"))]
     #[serde(with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
-    /// Not before this instant.
+    /// When the job may run at the earliest.
     #[serde(with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
 }

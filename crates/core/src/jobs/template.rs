@@ -25,40 +25,48 @@ use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 
 /// What a request says about a job. Options that are left out get the coordinator's defaults when a job is made of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct JobTemplate {
-    /// Type of the job: which handler runs it.
+    /// The type of the job, which selects the handler that runs it.
     #[serde(rename = "type")]
     pub job_type: JobType,
-    /// `default` if absent.
+    /// The queue of the job, `default` if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// Any JSON of at most 1 MiB.
+    /// The arguments of the job: any JSON of at most 1 MiB.
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Attempts after the first.
+    /// How often a failed job is retried.
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicy>,
-    /// The time that one attempt may take.
+    /// How long one attempt may take.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "30s"))]
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// Shown with the job, and a filter of lists.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// While a job with this key is live, no other is made.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_key: Option<String>,
-    /// Keeps the key taken for so long, also after the job has ended.
+    /// How long the key stays taken, also after the job has ended.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "1h"))]
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub unique_for: Option<Duration>,
 }
 
 /// A job as it was enqueued, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobDefinition {
     #[serde(rename = "type")]
@@ -66,8 +74,12 @@ pub struct JobDefinition {
     pub queue: QueueName,
     pub priority: Priority,
     pub args: Json,
+    /// How often a failed job is retried.
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub max_retries: u32,
     pub retry_policy: RetryPolicy,
+    /// How long one attempt may take.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "30s"))]
     #[serde(with = "crate::duration::option", default)]
     pub timeout: Option<Duration>,
     pub correlation_id: Option<String>,
@@ -76,6 +88,7 @@ pub struct JobDefinition {
 
 /// What every run of a job is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunInput {
     #[serde(rename = "type", alias = "Type")]
@@ -84,8 +97,12 @@ pub struct RunInput {
     pub queue: QueueName,
     #[serde(alias = "Args")]
     pub args: Json,
+    /// How often the job is retried if it fails.
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     #[serde(alias = "MaxRetries")]
     pub max_retries: u32,
+    /// How long the run may take.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "30s"))]
     #[serde(with = "crate::duration::option", default, alias = "Timeout")]
     pub timeout: Option<Duration>,
     #[serde(default, alias = "CorrelationId")]

@@ -6,7 +6,7 @@
 
 use axum::extract::{Request, State};
 use convoke_core::WorkerId;
-use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Register, Registered, Report, Reported, WorkerLink};
+use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -48,7 +48,7 @@ async fn register(State(state): State<AppState>, _: NoParams, request: Request) 
 ///
 /// Answers as soon as there is one, or when the wait is over. Counts as a beat, also while it waits.
 #[utoipa::path(post, path = "/v1/worker/poll", tag = "worker gateway", request_body = Poll, responses(
-    (status = 200, body = doc::Polled),
+    (status = 200, body = Polled),
     doc::Refused,
 ))]
 async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request: Request) -> ApiResult {

@@ -6,7 +6,6 @@
 
 mod flattened;
 mod params;
-mod schemas;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +24,6 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 use super::AppState;
 use super::error::{ApiError, ErrorBody};
 pub use params::*;
-pub use schemas::*;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(

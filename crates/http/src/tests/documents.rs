@@ -118,6 +118,17 @@ async fn every_reference_leads_somewhere() {
     }
 }
 
+/// Descriptions are the comments of the types, written for a user of the API.
+#[tokio::test]
+async fn every_schema_is_described_without_links_into_the_code() {
+    let world = World::new().await;
+    let document = document(&world).await;
+    for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
+        assert!(schema["description"].is_string(), "{name} has no description");
+        assert!(!schema.to_string().contains("[`"), "{name} has a link that only rustdoc resolves: {schema}");
+    }
+}
+
 #[tokio::test]
 async fn pages_come_from_the_binary_alone() {
     let world = World::new().await;

@@ -13,26 +13,34 @@ use crate::ids::{JobType, ScheduleName};
 use crate::jobs::cron::{Cron, DayRule};
 use crate::jobs::template::JobTemplate;
 
-/// The body of `PUT /v1/schedules/{name}`: either `cron` or `every`.
+/// A request to make or replace a schedule, with either `cron` or `every`.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
+    #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten)]
     pub template: JobTemplate,
-    /// Five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`, `W` and `#` are accepted.
+    /// A cron expression of five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`, `W` and
+    /// `#` are accepted.
+    #[cfg_attr(feature = "openapi", schema(example = "0 9 * * 1-5"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// At least `100ms`.
+    /// The interval between two ticks, at least `100ms`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "1h"))]
     #[serde(with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
-    /// Of `cron`; `UTC` if absent.
+    /// The time zone of `cron`, `UTC` if it is absent.
+    #[cfg_attr(feature = "openapi", schema(example = "Europe/Berlin"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tz: Option<String>,
-    /// Which days `cron` names if both of its day fields are restricted; `or` if absent.
+    /// Which days `cron` names if both of its day fields are restricted; `or` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub day: Option<DayRule>,
+    /// `latest` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
+    /// `skip` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,24 +1,78 @@
 //! The schemas of requests name the fields that are accepted, with their limits.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use convoke_core::jobs::RateLimit;
+use convoke_core::jobs::cron::DayRule;
+use convoke_core::jobs::schedule::{Missed, Overlap};
+use convoke_core::jobs::template::JobTemplate;
+use convoke_core::jobs::{JobSpec, Priority, RateLimit, RetryPolicy, ScheduleSpec};
 use convoke_core::limits::{
     BATCH_JOBS_MAX, NAME_BYTES_MAX, PAGE_MAX, POLL_JOBS_MAX, REPORT_EVENTS_MAX, RETRIES_MAX, WORKER_CONCURRENCY_MAX,
     WORKER_QUEUES_MAX,
 };
+use convoke_core::{JobType, Json, QueueName};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::World;
+use super::super::{NO_ID, World};
 use super::{document, keys};
 
 /// No field has this name.
 const UNKNOWN: &str = "no such field";
 
 /// The names in the message of the parser about a field that it does not know.
-fn accepted(message: &str) -> BTreeSet<&str> {
+fn accepted(message: &str) -> BTreeSet<String> {
     let (_, names) = message.split_once("expected").unwrap_or_else(|| panic!("no fields are named: {message}"));
-    names.split('`').skip(1).step_by(2).collect()
+    names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A template with every field.
+fn full_template() -> JobTemplate {
+    let second = Some(Duration::from_secs(1));
+    JobTemplate {
+        job_type: JobType::new("t").expect("a name"),
+        queue: Some(QueueName::new("q").expect("a name")),
+        args: Json::of(&1).ok(),
+        priority: Some(Priority::High),
+        max_retries: Some(1),
+        retry_policy: Some(RetryPolicy::default()),
+        timeout: second,
+        correlation_id: Some("c".into()),
+        unique_key: Some("k".into()),
+        unique_for: second,
+    }
+}
+
+/// The types whose parser names no fields are written with every field instead, and read back.
+fn written(schema: &str) -> Option<Value> {
+    let (template, second) = (full_template(), Some(Duration::from_secs(1)));
+    match schema {
+        "JobSpec" => {
+            let id = NO_ID.parse().ok();
+            let spec = JobSpec { id, template, delay: second, run_at: Some(Timestamp::UNIX_EPOCH) };
+            let value = serde_json::to_value(&spec).expect("serialises");
+            assert_eq!(serde_json::from_str::<JobSpec>(&value.to_string()).expect("reads"), spec);
+            Some(value)
+        }
+        "ScheduleSpec" => {
+            let spec = ScheduleSpec {
+                template,
+                cron: Some("@hourly".into()),
+                every: second,
+                tz: Some("UTC".into()),
+                day: Some(DayRule::Or),
+                missed: Some(Missed::All),
+                overlap: Some(Overlap::Skip),
+                paused: Some(true),
+            };
+            let value = serde_json::to_value(&spec).expect("serialises");
+            let read: ScheduleSpec = serde_json::from_str(&value.to_string()).expect("reads");
+            assert_eq!(serde_json::to_value(read).expect("serialises"), value);
+            Some(value)
+        }
+        _ => None,
+    }
 }
 
 /// A request that wraps an object of a schema.
@@ -48,8 +102,15 @@ async fn requests_have_exactly_the_fields_that_their_schema_names() {
     for (name, method, path, wrap) in &cases {
         let refused = world.send(method, path, wrap(json!({UNKNOWN: 1}))).await;
         let message = refused.body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(UNKNOWN), "{name}: {message}");
         let schema = &document["components"]["schemas"][name];
-        assert_eq!(accepted(message), keys(&schema["properties"]), "{name}: {message}");
+        let accepted = match written(name) {
+            Some(value) => keys(&value).into_iter().map(str::to_owned).collect(),
+            None => accepted(message),
+        };
+        let documented: BTreeSet<_> = keys(&schema["properties"]).into_iter().map(str::to_owned).collect();
+        assert_eq!(accepted, documented, "{name}: {message}");
+        assert_eq!(schema["additionalProperties"], false, "{name}");
     }
     let named: BTreeSet<_> = cases.iter().map(|(name, ..)| *name).collect();
     assert_eq!(named, objects_of_requests(&document), "every object that a request may have");
@@ -83,7 +144,7 @@ async fn requests_may_leave_out_what_their_schema_does_not_require() {
     let world = World::new().await;
     let document = document(&world).await;
     world.register("w-1", &["default"]).await;
-    let ids = json!({"executionId": super::super::NO_ID, "jobId": super::super::NO_ID, "kind": "started"});
+    let ids = json!({"executionId": NO_ID, "jobId": NO_ID, "kind": "started"});
     let cases: [(&str, &str, &str, Value, Wrap); 9] = [
         ("JobSpec", "POST", "/v1/jobs", json!({"type": "t"}), |it| it),
         ("Batch", "POST", "/v1/jobs/batch", json!({"jobs": [{"type": "t"}]}), |it| it),

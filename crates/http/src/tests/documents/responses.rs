@@ -208,7 +208,8 @@ impl Client {
 
     async fn schedules(&mut self) {
         let cron = json!({"type": "t", "cron": "0 0 13 * FRI", "tz": "Europe/Berlin", "queue": "later", "args": 7,
-            "missed": "all", "overlap": "allow", "priority": "low", "maxRetries": 1, "timeout": "1m"});
+            "missed": "all", "overlap": "allow", "priority": "low", "maxRetries": 1, "timeout": "1m", "retryPolicy": {},
+            "correlationId": "c", "uniqueKey": "cron", "uniqueFor": "1m"});
         self.call("PUT", "/v1/schedules/cron", cron.clone(), 201).await;
         self.call("PUT", "/v1/schedules/cron", cron, 200).await;
         self.get("/v1/schedules/cron").await;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, RunReport, Status};
+use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, Ownership, RunReport, Status};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
@@ -220,7 +220,7 @@ async fn one_verb_that_the_database_fails_does_not_fail_its_neighbours() {
     // A trigger that fails one kind of job stands for whatever the database may stumble over.
     let raw = rusqlite::Connection::open(&path).expect("opens");
     raw.execute_batch(
-        "create trigger stumble before insert on jobs when new.correlation_id = 'bad'
+        "create trigger stumble before insert on jobs when new.document like '%bad%'
          begin select raise(abort, 'stumbled'); end",
     )
     .expect("made");
@@ -328,6 +328,20 @@ fn plan(raw: &rusqlite::Connection, sql: &str) -> String {
     plan
 }
 
+/// A statement of a file with the values of its names, as the store builds it.
+fn built(text: &str, names: &[(&str, &str)]) -> String {
+    let (first, second) = (Status::Dispatched.code(), Status::Running.code());
+    let constants = [
+        ("{pending}", Status::Pending.code().to_string()),
+        ("{dispatched}", Status::Dispatched.code().to_string()),
+        ("{in_flight}", format!("{first}, {second}")),
+        ("{handing_off}", Ownership::HandingOff.code().to_string()),
+        ("{orphan_pending}", Ownership::OrphanPending.code().to_string()),
+    ];
+    let text = names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
+    constants.iter().fold(text, |text, (name, value)| text.replace(name, value))
+}
+
 #[test]
 fn runs_of_a_worker_or_an_owner_are_found_by_index() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -335,20 +349,85 @@ fn runs_of_a_worker_or_an_owner_are_found_by_index() {
     drop(SqliteStore::open(&path).expect("opens"));
     let raw = rusqlite::Connection::open(&path).expect("opens");
     let in_flight = |index: &str, key: &str| {
-        include_str!("../src/sqlite/sql/in_flight.sql").replace("{index}", index).replace("{key}", key)
+        let names = [("{columns}", "id, document"), ("{index}", index), ("{key}", key)];
+        built(include_str!("../src/sqlite/sql/in_flight.sql"), &names)
     };
+    let moving = "ownership in ({handing_off}, {orphan_pending})";
     for (sql, expected) in [
-        (in_flight("jobs_of_worker", "j.worker = ?2"), "SEARCH j USING INDEX jobs_of_worker (worker=? AND id>?)"),
-        (in_flight("jobs_of_owner", "j.owner = ?3"), "SEARCH j USING INDEX jobs_of_owner (owner=? AND id>?)"),
-        (in_flight("jobs_moving", "j.ownership >= 2"), "SEARCH j USING INDEX jobs_moving (id>?)"),
+        (in_flight("jobs_of_worker", "worker = ?2"), "SEARCH jobs USING INDEX jobs_of_worker (worker=? AND id>?)"),
+        (in_flight("jobs_of_owner", "owner = ?3"), "SEARCH jobs USING INDEX jobs_of_owner (owner=? AND id>?)"),
+        (in_flight("jobs_moving", moving), "SEARCH jobs USING INDEX jobs_moving (id>?)"),
         (
-            in_flight("jobs_in_flight", "(j.worker is not null and j.owner is not null) = 0"),
-            "SEARCH j USING INDEX jobs_in_flight (<expr>=? AND id>?)",
+            in_flight("jobs_in_flight", "(worker is not null and owner is not null) = 0"),
+            "SEARCH jobs USING INDEX jobs_in_flight (<expr>=? AND id>?)",
         ),
-        (include_str!("../src/sqlite/sql/holders.sql").into(), "SEARCH j USING INDEX jobs_of_owner (owner>?)"),
+        (built(include_str!("../src/sqlite/sql/holders.sql"), &[]), "SEARCH j USING INDEX jobs_of_owner (owner>?)"),
     ] {
         let plan = plan(&raw, &sql);
         assert!(plan.contains(expected), "{expected}:\n{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     }
+}
+
+#[test]
+fn a_dispatch_reads_one_range_in_its_order() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let sql = built(include_str!("../src/sqlite/sql/pending.sql"), &[("{columns}", "seq, id, document, args")]);
+    let plan = plan(&raw, &sql);
+    assert_eq!(plan, "SEARCH jobs USING INDEX jobs_pending (queue_id=?)\n", "no sorting, no other table");
+}
+
+#[tokio::test]
+async fn jobs_without_search_keys_leave_no_rows_and_deleted_jobs_take_theirs_along() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let keys = || raw.query_row("select count(*) from job_keys", [], |row| row.get::<_, i64>(0)).expect("counted");
+    store.insert(vec![new_job()]).await.expect("inserted");
+    assert_eq!(keys(), 0);
+    let job = new_job().with(|job| (job.correlation_id, job.max_retries) = (Some("order 7 \"é\"".into()), 0));
+    let id = job.id;
+    store.insert(vec![job]).await.expect("inserted");
+    assert_eq!(keys(), 1);
+
+    let fence = store.seal(Epoch(1)).await.expect("sealed");
+    let runs = store.dispatch(fence, order(2)).await.expect("dispatched").runs;
+    let run = runs.iter().find(|run| run.job_id == id).expect("dispatched");
+    let failed =
+        RunReport::of(id, run.execution_id).ended(at(2), Outcome::Failed { error: "no".into(), retry: true }, 0.0);
+    store.record(vec![failed]).await.expect("recorded");
+    assert_eq!(store.purge(&[id]).await.expect("purged"), 1);
+    assert_eq!(keys(), 0);
+}
+
+#[tokio::test]
+async fn a_document_of_a_newer_node_is_read_and_one_that_is_none_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let (newer, broken) = (new_job(), new_job());
+    let ids = [newer.id, broken.id];
+    store.insert(vec![newer.clone(), broken]).await.expect("inserted");
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let replace = |id: JobId, document: &str| {
+        let changed = raw.execute("update jobs set document = ?2 where id = ?1", (id.0.as_bytes(), document));
+        assert_eq!(changed.expect("updated"), 1);
+    };
+    replace(ids[0], r#"{"v":1,"type":"test","colour":{"name":"red"}}"#);
+    let found = store.get(&ids[..1]).await.expect("read").remove(0).expect("there");
+    assert_eq!(found.definition, newer.definition);
+
+    for document in ["", "{}", r#"{"v":2,"type":"test"}"#, r#"{"v":1,"type":7}"#] {
+        replace(ids[1], document);
+        let error = store.get(&ids[1..]).await.expect_err("unreadable");
+        assert!(matches!(error, Error::Unavailable { .. }), "{document}: {error}");
+        assert!(store.list(JobQuery { limit: 10, ..JobQuery::default() }).await.is_err(), "{document}");
+        let fence = store.seal(Epoch(store.sealed().await.expect("read").0 + 1)).await.expect("sealed");
+        assert!(store.dispatch(fence, order(2)).await.is_err(), "{document}");
+    }
+    assert!(store.get(&ids[..1]).await.expect("the store goes on").remove(0).is_some());
 }

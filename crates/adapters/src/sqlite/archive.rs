@@ -1,4 +1,4 @@
-//! Runs that are over and followed by another: they leave the job's row for the history.
+//! Runs that ended and are followed by another: they move from the job's row to the history.
 
 use convoke_core::JobId;
 use convoke_core::jobs::job::{Execution, ExecutionStatus};
@@ -7,49 +7,32 @@ use convoke_core::ports::store::HistoryPage;
 use rusqlite::{Connection, Row, params};
 
 use super::failure::Result;
-use super::rows::{execution_id, execution_status, instant_option, number, status, worker_id_option};
+use super::rows::{count, get};
+use crate::statement::statement;
 
 /// Copies the present run of the job at `seq` to the history, as it stands in the job's row.
 pub(super) fn archive(db: &Connection, seq: i64, ended: ExecutionStatus, at: i64, error: Option<&str>) -> Result<()> {
-    let mut statement = db.prepare_cached(include_str!("sql/archive.sql"))?;
-    statement.execute(params![seq, ended.code(), at, error])?;
+    db.prepare_cached(statement!("sql/archive.sql"))?.execute(params![seq, ended.code(), at, error])?;
     Ok(())
 }
 
-pub(super) fn run_end(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ExecutionStatus>> {
-    match row.get::<_, Option<i64>>(column)? {
-        Some(_) => execution_status(row, column).map(Some),
-        None => Ok(None),
-    }
+pub(super) fn history(db: &Connection, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
+    let mut statement = db.prepare_cached(statement!("sql/history.sql"))?;
+    let runs = statement.query_map(params![id.0.as_bytes(), count(after)], read_run)?;
+    Ok(HistoryPage::of(after, limit, runs)?)
 }
 
-pub(super) fn history(db: &Connection, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
-    let mut past = db.prepare_cached(include_str!("sql/history.sql"))?;
-    let mut present = db.prepare_cached(include_str!("sql/present_run.sql"))?;
-    let from = i64::try_from(after).unwrap_or(i64::MAX);
-    let past = past.query_map(params![id.0.as_bytes(), from], |row| {
-        Ok(Execution {
-            execution_id: execution_id(row, 0)?,
-            attempt: number(row, 1)?,
-            worker_id: worker_id_option(row, 2)?,
-            status: execution_status(row, 3)?,
-            error: row.get(4)?,
-            started_at: instant_option(row, 5)?,
-            ended_at: instant_option(row, 6)?,
-        })
-    })?;
-    let present = present.query_map(params![id.0.as_bytes(), from], |row| {
-        let state = status(row, 3)?;
-        Ok(Execution {
-            execution_id: execution_id(row, 0)?,
-            attempt: number(row, 1)?,
-            worker_id: worker_id_option(row, 2)?,
-            status: present_status(state, run_end(row, 7)?),
-            // While it is in flight, the row has the error of the run before.
-            error: if state.is_live() { None } else { row.get(4)? },
-            started_at: instant_option(row, 5)?,
-            ended_at: instant_option(row, 6)?,
-        })
-    })?;
-    Ok(HistoryPage::of(after, limit, past.chain(present))?)
+fn read_run(row: &Row<'_>) -> rusqlite::Result<Execution> {
+    Ok(Execution {
+        execution_id: get(row, "execution_id")?,
+        attempt: get(row, "attempt")?,
+        worker_id: get(row, "worker")?,
+        status: match get(row, "state")? {
+            Some(state) => present_status(state, get(row, "status")?),
+            None => get(row, "status")?,
+        },
+        error: get(row, "error")?,
+        started_at: get(row, "started_at")?,
+        ended_at: get(row, "ended_at")?,
+    })
 }

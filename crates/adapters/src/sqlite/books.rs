@@ -5,12 +5,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use convoke_core::jobs::Status;
+use convoke_core::jobs::dispatch::Room;
+use convoke_core::jobs::{Queue, QueueCounts, Status};
 use convoke_core::limits::QUEUES_MAX;
 use convoke_core::{Invalid, JobType, QueueName};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 
+use super::columns::sql;
 use super::failure::Result;
+use super::queues::{COUNTS, QUEUE, read_queue};
+use super::rows::{count, get};
+use crate::statement::statement;
 
 /// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
 const TYPES_REMEMBERED_MAX: usize = 20_000;
@@ -20,35 +25,21 @@ pub(super) struct Ledger<'a> {
     pub(super) books: &'a mut Books,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueId(pub(super) i64);
 
 #[derive(Debug)]
-pub(super) struct QueueEntry {
-    pub(super) id: QueueId,
-    pub(super) name: QueueName,
-    pub(super) paused: bool,
-    pub(super) concurrency: Option<u64>,
-    counts: [i64; Status::ALL.len()],
+struct QueueEntry {
+    queue: Queue,
+    /// Its counts are not in the file yet.
     dirty: bool,
 }
 
 impl QueueEntry {
-    fn new(id: QueueId, name: QueueName) -> Self {
-        let counts = [0; Status::ALL.len()];
-        QueueEntry { id, name, paused: false, concurrency: None, counts, dirty: false }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.counts.iter().all(|count| *count == 0)
-    }
-
-    pub(super) fn count(&self, status: Status) -> u64 {
-        u64::try_from(self.counts[usize::from(status.code())]).unwrap_or(0)
-    }
-
-    pub(super) fn in_flight(&self) -> u64 {
-        self.count(Status::Dispatched) + self.count(Status::Running)
+    fn new(name: QueueName) -> Self {
+        let (paused, rate_limit, concurrency, oldest_pending_at) = (false, None, None, None);
+        let counts = QueueCounts::default();
+        QueueEntry { queue: Queue { name, paused, rate_limit, concurrency, counts, oldest_pending_at }, dirty: false }
     }
 }
 
@@ -67,41 +58,32 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn read(db: &Connection) -> rusqlite::Result<Self> {
         let mut books = Books::default();
-        let mut statement = db.prepare_cached(include_str!("sql/books.sql"))?;
+        let text = sql!("select {queue}, {counts} from queues order by id", queue = QUEUE.list, counts = COUNTS);
+        let mut statement = db.prepare_cached(text)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let mut counts = [0; Status::ALL.len()];
-            for (index, count) in counts.iter_mut().skip(1).enumerate() {
-                *count = row.get(4 + index)?;
-            }
-            let entry = QueueEntry {
-                id: QueueId(row.get(0)?),
-                name: super::rows::queue_name(row, 1)?,
-                paused: row.get(2)?,
-                concurrency: row.get::<_, Option<i64>>(3)?.map(|limit| limit.max(0) as u64),
-                counts,
-                dirty: false,
-            };
-            books.enter(entry, row.get(4 + Status::ALL.len() - 1)?);
+            let (id, queue) = read_queue(row)?;
+            debug_assert_eq!(usize::try_from(id.0), Ok(books.queues.len() + 1));
+            let names = if get(row, QUEUE.deleted)? { &mut books.deleted } else { &mut books.queues_by_name };
+            names.insert(queue.name.clone(), id);
+            books.queues.push(QueueEntry { queue, dirty: false });
         }
         Ok(books)
     }
 
-    fn enter(&mut self, entry: QueueEntry, is_deleted: bool) -> QueueId {
-        let id = entry.id;
-        debug_assert_eq!(usize::try_from(id.0), Ok(self.queues.len() + 1));
-        let names = if is_deleted { &mut self.deleted } else { &mut self.queues_by_name };
-        names.insert(entry.name.clone(), id);
-        self.queues.push(entry);
-        id
+    pub(super) fn queue(&self, id: QueueId) -> &Queue {
+        &self.queues[id.0 as usize - 1].queue
     }
 
-    pub(super) fn queue(&self, id: QueueId) -> &QueueEntry {
-        &self.queues[id.0 as usize - 1]
+    pub(super) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
+        &mut self.queues[id.0 as usize - 1].queue
     }
 
-    pub(super) fn queue_mut(&mut self, id: QueueId) -> &mut QueueEntry {
-        &mut self.queues[id.0 as usize - 1]
+    /// Returns what limits the jobs that the queue may be given.
+    pub(super) fn room(&self, id: QueueId) -> Room {
+        let queue = self.queue(id);
+        let (paused, concurrency) = (queue.paused, queue.concurrency.map(u64::from));
+        Room { paused, concurrency, in_flight: queue.counts.in_flight() }
     }
 
     pub(super) fn find_queue(&self, name: &QueueName) -> Option<QueueId> {
@@ -121,30 +103,37 @@ impl Books {
         Ok(())
     }
 
-    /// The queue's id; makes it where it is new.
+    /// Returns the queue's id. Creates the queue if it is new.
     pub(super) fn open_queue(&mut self, db: &Connection, name: &QueueName) -> rusqlite::Result<QueueId> {
         if let Some(id) = self.find_queue(name) {
             return Ok(id);
         }
-        let taken =
-            if self.deleted.contains_key(name) { Some(name.clone()) } else { self.deleted.keys().next().cloned() };
-        if let Some(id) = taken.and_then(|taken| self.deleted.remove(&taken)) {
-            db.prepare_cached("update queues set name = ?2, deleted = 0 where id = ?1")?
-                .execute(params![id.0, name.as_str()])?;
-            *self.queue_mut(id) = QueueEntry::new(id, name.clone());
-            self.queues_by_name.insert(name.clone(), id);
-            return Ok(id);
-        }
-        let id = QueueId(self.queues.len() as i64 + 1);
-        db.prepare_cached("insert into queues (id, name) values (?1, ?2)")?.execute(params![id.0, name.as_str()])?;
-        Ok(self.enter(QueueEntry::new(id, name.clone()), false))
+        let free = self.deleted.get_key_value(name).or_else(|| self.deleted.iter().next());
+        let id = match free.map(|(name, id)| (name.clone(), *id)) {
+            Some((old, id)) => {
+                let take = "update queues set name = ?2, deleted = 0 where id = ?1";
+                db.prepare_cached(take)?.execute(params![id.0, name.as_str()])?;
+                self.deleted.remove(&old);
+                self.queues[id.0 as usize - 1] = QueueEntry::new(name.clone());
+                id
+            }
+            None => {
+                let id = QueueId(self.queues.len() as i64 + 1);
+                let insert = "insert into queues (id, name) values (?1, ?2)";
+                db.prepare_cached(insert)?.execute(params![id.0, name.as_str()])?;
+                self.queues.push(QueueEntry::new(name.clone()));
+                id
+            }
+        };
+        self.queues_by_name.insert(name.clone(), id);
+        Ok(id)
     }
 
     /// Deletes a queue that has no jobs.
     pub(super) fn delete_queue(&mut self, db: &Connection, id: QueueId) -> rusqlite::Result<()> {
         // Its counts, all 0, must be in the file before another queue takes its row.
         self.settle(db)?;
-        db.prepare_cached(include_str!("sql/delete_queue.sql"))?.execute([id.0])?;
+        db.prepare_cached(statement!("sql/delete_queue.sql"))?.execute([id.0])?;
         db.prepare_cached("delete from grants where queue_id = ?1")?.execute([id.0])?;
         let name = self.queue(id).name.clone();
         self.queues_by_name.remove(&name);
@@ -152,13 +141,15 @@ impl Books {
         Ok(())
     }
 
-    /// The type's id; makes it where it is new.
+    /// Returns the type's id. Creates the type if it is new.
     pub(super) fn open_type(&mut self, db: &Connection, name: &JobType) -> rusqlite::Result<i64> {
         if let Some(id) = self.types_by_name.get(name) {
             return Ok(*id);
         }
-        // The update changes nothing: it makes the statement answer for a type that is there as well.
-        let id = db.prepare_cached(include_str!("sql/open_type.sql"))?.query_row([name.as_str()], |row| row.get(0))?;
+        // The update changes nothing: it makes the statement return the id of a type that is there as well.
+        let open =
+            "insert into types (name) values (?1) on conflict (name) do update set name = excluded.name returning id";
+        let id = db.prepare_cached(open)?.query_row([name.as_str()], |row| row.get(0))?;
         self.remember_type(id, name.clone());
         Ok(id)
     }
@@ -167,9 +158,8 @@ impl Books {
         if let Some(name) = self.types.get(&id) {
             return Ok(name.clone());
         }
-        let name = db
-            .prepare_cached("select name from types where id = ?1")?
-            .query_row([id], |row| super::rows::job_type(row, 0))?;
+        let mut statement = db.prepare_cached("select name from types where id = ?1")?;
+        let name: JobType = statement.query_row([id], |row| get(row, "name"))?;
         self.remember_type(id, name.clone());
         Ok(name)
     }
@@ -186,14 +176,14 @@ impl Books {
     /// A job of `queue` went from one state to another; `None` is outside of the store.
     pub(super) fn moved(&mut self, queue: QueueId, from: Option<Status>, to: Option<Status>) {
         let entry = &mut self.queues[queue.0 as usize - 1];
+        let counts = &mut entry.queue.counts;
         if let Some(from) = from {
-            entry.counts[usize::from(from.code())] -= 1;
+            counts.set(from, counts.get(from).saturating_sub(1));
         }
         if let Some(to) = to {
-            entry.counts[usize::from(to.code())] += 1;
+            counts.set(to, counts.get(to) + 1);
         }
-        if !entry.dirty {
-            entry.dirty = true;
+        if !std::mem::replace(&mut entry.dirty, true) {
             self.dirty.push(queue);
         }
     }
@@ -203,13 +193,13 @@ impl Books {
         if self.dirty.is_empty() {
             return Ok(());
         }
-        let mut statement = db.prepare_cached(include_str!("sql/settle.sql"))?;
+        let text =
+            sql!("update queues set ({counts}) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) where id = ?1", counts = COUNTS);
+        let mut statement = db.prepare_cached(text)?;
         for id in self.dirty.drain(..) {
             let entry = &mut self.queues[id.0 as usize - 1];
-            let [_, pending, scheduled, dispatched, running, completed, failed, timed_out, cancelled] = entry.counts;
-            statement.execute(params![
-                id.0, pending, scheduled, dispatched, running, completed, failed, timed_out, cancelled
-            ])?;
+            let counts = entry.queue.counts.iter().skip(1).map(|(_, jobs)| count(jobs));
+            statement.execute(params_from_iter(std::iter::once(id.0).chain(counts)))?;
             entry.dirty = false;
         }
         Ok(())

@@ -5,17 +5,19 @@ use convoke_core::jobs::run_state::present_status;
 use convoke_core::jobs::{Job, Status};
 use convoke_core::ports::store::{Cancelled, Redriven};
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::archive::{archive, run_end};
+use super::archive::archive;
 use super::books::{Ledger, QueueId};
+use super::columns::sql;
 use super::failure::Result;
 use super::insert::{distinct, key_holder, take_key};
 use super::retention::{delete_slice, read_ended};
-use super::rows::{job, micros, status};
+use super::rows::{JOB, get as column, job, micros};
+use crate::statement::statement;
 
 pub(super) fn get_one(db: &Connection, id: JobId) -> Result<Option<Job>> {
-    let mut statement = db.prepare_cached(include_str!("sql/job.sql"))?;
+    let mut statement = db.prepare_cached(sql!("select {job} from jobs where id = ?1", job = JOB.list))?;
     Ok(statement.query_row([id.0.as_bytes()], job).optional()?)
 }
 
@@ -36,9 +38,8 @@ pub(super) fn cancel(
             answers.push(Cancelled::Unknown);
             continue;
         };
-        let mut statement = db.prepare_cached(include_str!("sql/cancel.sql"))?;
-        let queue = statement.query_row(params![id.0.as_bytes(), reason, micros(now)], |row| row.get(0)).optional()?;
-        drop(statement);
+        let key = params![id.0.as_bytes(), reason, micros(now)];
+        let queue = db.prepare_cached(statement!("sql/cancel.sql"))?.query_row(key, |row| row.get(0)).optional()?;
         let Some(queue) = queue else {
             answers.push(Cancelled::Before(before));
             continue;
@@ -69,12 +70,13 @@ fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Red
             None => take_key(db, key, id, None)?,
         }
     }
-    let ended = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, status(row, 2)?, run_end(row, 3)?, row.get(4)?));
-    let mut statement = db.prepare_cached(include_str!("sql/ended.sql"))?;
-    let (seq, queue, state, run_end, completed_at): (i64, i64, Status, _, i64) =
-        statement.query_row([id.0.as_bytes()], ended)?;
-    archive(db, seq, present_status(state, run_end), completed_at, before.error.as_deref())?;
-    db.prepare_cached(include_str!("sql/redrive.sql"))?.execute(params![seq, micros(now)])?;
+    let mut ended = db.prepare_cached("select seq, queue_id, run_end, completed_at from jobs where id = ?1")?;
+    let (seq, queue, run_end, completed_at) = ended.query_row([id.0.as_bytes()], |row| {
+        Ok((column(row, "seq")?, column(row, "queue_id")?, column(row, "run_end")?, column(row, "completed_at")?))
+    })?;
+    archive(db, seq, present_status(before.status, run_end), completed_at, before.error.as_deref())?;
+    let rank = before.definition.priority.rank(now);
+    db.prepare_cached(statement!("sql/redrive.sql"))?.execute([seq, micros(now), rank])?;
     ledger.books.moved(QueueId(queue), Some(before.status), Some(Status::Pending));
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }
@@ -83,8 +85,8 @@ fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Red
 pub(super) fn purge(ledger: &mut Ledger<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
     let mut dead = Vec::new();
     for id in distinct(ids) {
-        let mut statement = ledger.db.prepare_cached(include_str!("sql/dead_letter.sql"))?;
-        dead.extend(statement.query_row([id.0.as_bytes()], read_ended).optional()?);
+        let text = sql!("select seq, log_seq, superseded from jobs where id = ?1 and state in ({dead_letter})");
+        dead.extend(ledger.db.prepare_cached(text)?.query_row([id.0.as_bytes()], read_ended).optional()?);
     }
     let purged = delete_slice(ledger, &dead, rows_max)?;
     Ok((purged as u64, purged < dead.len()))

@@ -9,7 +9,8 @@ use super::failure::Result;
 
 pub(super) fn seal(ledger: &mut Ledger<'_>, epoch: Epoch) -> Result<Fence> {
     let number = i64::try_from(epoch.0).map_err(|_| Error::Fenced { what: "seal" })?;
-    let sealed = ledger.db.prepare_cached(include_str!("sql/seal.sql"))?.execute([number])?;
+    let sealed =
+        ledger.db.prepare_cached("update cluster set sealed = ?1 where id = 1 and sealed < ?1")?.execute([number])?;
     if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(Error::Fenced { what: "seal" }.into()) }
 }
 
@@ -22,7 +23,7 @@ pub(super) fn sealed(db: &Connection) -> Result<Epoch> {
 pub(super) fn hold(ledger: &Ledger<'_>, fence: Fence, what: &'static str) -> Result<()> {
     let fenced = || Error::Fenced { what };
     let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
-    let holds = ledger.db.prepare_cached(include_str!("sql/fence.sql"))?.exists([number])?;
+    let holds = ledger.db.prepare_cached("select 1 from cluster where id = 1 and sealed = ?1")?.exists([number])?;
     if holds { Ok(()) } else { Err(fenced().into()) }
 }
 

@@ -10,8 +10,9 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::books::Ledger;
 use super::failure::Result;
-use super::rows::{duration_micros, jitter_code, job_id, micros};
+use super::rows::{get, micros};
 use super::writer::BYTES_PER_ROW;
+use crate::statement::statement;
 
 /// What these jobs count as in a group of writes.
 pub(super) fn rows(jobs: &[NewJob]) -> usize {
@@ -21,7 +22,7 @@ pub(super) fn rows(jobs: &[NewJob]) -> usize {
 pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
     let db = ledger.db;
     ledger.books.admit(new_queues(ledger, jobs)?.into_iter())?;
-    let mut statement = db.prepare_cached(include_str!("sql/insert.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/insert.sql"))?;
     jobs.iter().map(|job| insert_one(ledger, &mut statement, job)).collect()
 }
 
@@ -50,26 +51,20 @@ pub(super) fn insert_one(
     }
     let queue = ledger.books.open_queue(db, &job.definition.queue)?;
     let job_type = ledger.books.open_type(db, &job.definition.job_type)?;
-    let status = job.status();
-    let policy = &job.definition.retry_policy;
+    let (status, due_at, keys) = (job.status(), job.due_at(), job.definition.search_keys());
     let inserted = statement.execute(params![
         job.id.0.as_bytes(),
         status.code(),
         queue.0,
         job_type,
-        job.definition.priority.code(),
-        micros(job.due_at()),
-        job.definition.max_retries,
-        job.definition.timeout.map(duration_micros),
-        duration_micros(policy.initial_delay),
-        policy.multiplier,
-        duration_micros(policy.max_delay),
-        jitter_code(policy.jitter),
+        job.definition.priority.rank(due_at),
+        micros(due_at),
         micros(job.created_at),
         job.run_at.map(micros),
-        job.definition.correlation_id,
         job.definition.unique_key,
         job.schedule.as_ref().map(ScheduleName::as_str),
+        (!keys.is_empty()).then(|| serde_json::json!(keys).to_string()),
+        job.definition.document(),
         job.definition.args.as_str(),
     ])?;
     if inserted == 0 {
@@ -77,6 +72,10 @@ pub(super) fn insert_one(
         return Ok(Enqueued { id: there, created: false });
     }
     ledger.books.moved(queue, None, Some(status));
+    let seq = db.last_insert_rowid();
+    for key in keys {
+        db.prepare_cached("insert or ignore into job_keys (key, seq) values (?1, ?2)")?.execute(params![key, seq])?;
+    }
     if let Some(key) = &job.definition.unique_key {
         take_key(db, key, job.id, job.unique_until)?;
     }
@@ -93,21 +92,21 @@ fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
 
 /// Who has a key at `now`: a live job, or whichever had it last until its time is over.
 pub(super) fn key_holder(db: &Connection, key: &str, now: Timestamp) -> Result<Option<JobId>> {
-    let mut statement = db.prepare_cached(include_str!("sql/key_holder.sql"))?;
-    Ok(statement.query_row(params![key, micros(now)], |row| job_id(row, 0)).optional()?)
+    let mut statement = db.prepare_cached(statement!("sql/key_holder.sql"))?;
+    Ok(statement.query_row(params![key, micros(now)], |row| get(row, "job_id")).optional()?)
 }
 
 pub(super) fn take_key(db: &Connection, key: &str, job: JobId, until: Option<Timestamp>) -> Result<()> {
-    db.prepare_cached(include_str!("sql/take_key.sql"))?.execute(params![key, job.0.as_bytes(), until.map(micros)])?;
+    db.prepare_cached(statement!("sql/take_key.sql"))?.execute(params![key, job.0.as_bytes(), until.map(micros)])?;
     Ok(())
 }
 
 /// The row because of which `job` cannot be inserted: by its id or by its tick.
 fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
-    let mut statement = db.prepare_cached(include_str!("sql/already_there.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/already_there.sql"))?;
     let schedule = job.schedule.as_ref().map(ScheduleName::as_str);
     let key = params![job.id.0.as_bytes(), schedule, job.run_at.map(micros)];
-    Ok(statement.query_row(key, |row| job_id(row, 0)).optional()?)
+    Ok(statement.query_row(key, |row| get(row, "id")).optional()?)
 }
 
 /// The ids among `ids`, once each.

@@ -3,21 +3,34 @@
 //! [`paths`] decides which index is read; its conditions are answered by the counters of the queues.
 
 use convoke_core::ByteBudget;
-use convoke_core::jobs::Status;
-use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, paths};
+use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, has_keys, paths};
+use convoke_core::jobs::{QueueCounts, Status};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::types::{Type, Value};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, params_from_iter};
 
+use super::columns::{columns, sql};
 use super::failure::Result;
-use super::rows::{job, status};
+use super::queues::{COUNTS, read_counts};
+use super::rows::{JOB, get, job};
+use crate::statement::build;
+
+columns!(FILTERED: FilteredColumns { state, queue_id, type_id, keys });
 
 pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
     let before = Cursor::of(query)?.0;
     let Some(wanted) = Wanted::resolve(db, query)? else { return Ok(JobPage::default()) };
-    let Some(route) = choose(db, query, &wanted)? else { return Ok(JobPage::default()) };
-    walk(db, &wanted, &route, before, query.limit.clamp(1, PAGE_MAX))
+    let Some(walk) = choose(db, query, &wanted)? else { return Ok(JobPage::default()) };
+    let mut page = Page::new(db, &wanted, query.limit.clamp(1, PAGE_MAX))?;
+    let mut statement = db.prepare_cached(&walk.sql)?;
+    let mut rows = statement.query(params_from_iter(std::iter::once(Value::Integer(before)).chain(walk.key)))?;
+    while let Some(row) = rows.next()? {
+        if let Some(cursor) = page.meet(get(row, 0)?)? {
+            return page.fetch(db, Some(cursor));
+        }
+    }
+    page.fetch(db, None)
 }
 
 /// The query with its names resolved.
@@ -25,224 +38,168 @@ struct Wanted<'q> {
     queue: Option<i64>,
     job_type: Option<i64>,
     statuses: &'q [Status],
-    correlation_id: Option<&'q str>,
+    keys: Vec<String>,
 }
 
 impl<'q> Wanted<'q> {
-    /// `None` where a name is unknown: nothing can match.
+    /// `None` if a name is unknown: nothing can match.
     fn resolve(db: &Connection, query: &'q JobQuery) -> Result<Option<Self>> {
-        let find = |sql: &str, name: &str| db.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional();
-        let mut wanted = Wanted {
-            queue: None,
-            job_type: None,
-            statuses: &query.statuses,
-            correlation_id: query.correlation_id.as_deref(),
+        let find = |sql: &str, name: &str| -> Result<Option<i64>> {
+            Ok(db.prepare_cached(sql)?.query_row([name], |row| get(row, "id")).optional()?)
         };
-        if let Some(name) = &query.queue {
-            wanted.queue = find("select id from queues where name = ?1", name.as_str())?;
-            if wanted.queue.is_none() {
-                return Ok(None);
-            }
+        let queue = query.queue.as_ref().map(|name| find("select id from queues where name = ?1", name.as_str()));
+        let job_type = query.job_type.as_ref().map(|name| find("select id from types where name = ?1", name.as_str()));
+        let (queue, job_type) = (queue.transpose()?, job_type.transpose()?);
+        if queue == Some(None) || job_type == Some(None) {
+            return Ok(None);
         }
-        if let Some(name) = &query.job_type {
-            wanted.job_type = find("select id from types where name = ?1", name.as_str())?;
-            if wanted.job_type.is_none() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(wanted))
+        let (queue, job_type) = (queue.flatten(), job_type.flatten());
+        Ok(Some(Wanted { queue, job_type, statuses: &query.statuses, keys: query.search_keys() }))
     }
 
+    /// Reads the columns of [`FILTERED`].
     fn takes(&self, row: &Row<'_>) -> rusqlite::Result<bool> {
-        let state = status(row, 0)?;
-        Ok((self.statuses.is_empty() || self.statuses.contains(&state))
-            && self.queue.is_none_or(|queue| row.get(1) == Ok(queue))
-            && self.job_type.is_none_or(|job_type| row.get(2) == Ok(job_type))
-            && match self.correlation_id {
-                Some(wanted) => row.get_ref(3)?.as_str_or_null()? == Some(wanted),
-                None => true,
-            })
+        Ok((self.statuses.is_empty() || self.statuses.contains(&get(row, FILTERED.state)?))
+            && self.queue.is_none_or(|queue| row.get(FILTERED.queue_id) == Ok(queue))
+            && self.job_type.is_none_or(|job_type| row.get(FILTERED.type_id) == Ok(job_type))
+            // The first key is the one that is walked.
+            && (self.keys.len() < 2 || has_keys(&self.keys, &keys(row)?)))
     }
 }
 
-/// The statements of a path.
-enum Route {
-    /// A statement that returns `seq` downwards from below its first parameter.
-    Walk { sql: String, key: Option<Value> },
-    /// Statements that return `seq` in any order.
-    Gather { sql: Vec<&'static str>, queue: Option<i64> },
+fn keys(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
+    let text = row.get_ref(FILTERED.keys)?.as_str_or_null()?.unwrap_or("[]");
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(FILTERED.keys, Type::Text, Box::new(error)))
 }
 
-/// `None` if the counters say that there is nothing.
-fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Option<Route>> {
-    let walk = |sql: &str, key| Ok(Some(Route::Walk { sql: sql.into(), key }));
+/// A statement that returns `seq` downwards from below its first parameter, and its second parameter.
+struct Walk {
+    sql: String,
+    key: Option<Value>,
+}
+
+impl Walk {
+    /// Down the entries of `table` whose `column` has the value.
+    fn down(table: &str, column: &str, value: Option<impl Into<Value>>) -> Option<Self> {
+        let sql = format!("select seq from {table} where {column} = ?2 and seq < ?1 order by seq desc");
+        Some(Walk { sql, key: value.map(Into::into) })
+    }
+
+    /// Down several parts of indexes at once. `None` if there are no parts.
+    fn merged(parts: &[(&str, String)], key: Option<Value>) -> Option<Self> {
+        let select = |(index, part): &(&str, String)| {
+            build(&format!("select seq from jobs indexed by {index} where {part} and seq < ?1"))
+        };
+        let parts: Vec<String> = parts.iter().map(select).collect();
+        (!parts.is_empty()).then(|| Walk { sql: parts.join(" union all ") + " order by seq desc", key })
+    }
+}
+
+/// `None` if the counters tell that there is nothing.
+fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Option<Walk>> {
     for (path, condition) in paths(query) {
         match path {
-            Path::Key => {
-                let key = wanted.correlation_id.map(|id| Value::Text(id.into()));
-                return walk(include_str!("sql/walk_correlated.sql"), key);
-            }
-            Path::Type => {
-                if condition == Condition::Always || is_rare_type(db, wanted.job_type)? {
-                    return walk(include_str!("sql/walk_type.sql"), wanted.job_type.map(Value::Integer));
-                }
+            Path::Key => return Ok(Walk::down("job_keys", "key", wanted.keys.first().cloned())),
+            Path::Type if condition == Condition::Always || is_rare_type(db, wanted.job_type)? => {
+                return Ok(Walk::down("jobs indexed by jobs_of_type", "type_id", wanted.job_type));
             }
             Path::Ended => {
-                let ranges = finished_ranges(db, wanted)?;
-                if ranges.len() <= RANGES_MAX {
-                    return Ok(finished(&ranges));
+                let parts = ended(db, wanted)?;
+                if parts.len() <= RANGES_MAX {
+                    return Ok(Walk::merged(&parts, None));
                 }
             }
-            Path::Statuses => {
-                if wanted.statuses.iter().all(|status| status.is_live())
-                    && gather_cost(db, wanted)? <= ROWS_READ_MAX as u64
-                {
-                    return Ok(Some(gather(wanted)));
+            Path::Statuses if wanted.statuses.iter().all(|status| status.is_live()) => {
+                let (parts, entries) = live(db, wanted)?;
+                if entries <= ROWS_READ_MAX as u64 {
+                    return Ok(Walk::merged(&parts, Some(wanted.queue.map_or(Value::Null, Value::Integer))));
                 }
             }
-            Path::Queue => return walk(include_str!("sql/walk_queue.sql"), wanted.queue.map(Value::Integer)),
-            Path::All => return walk(include_str!("sql/walk_all.sql"), None),
+            Path::Queue => return Ok(Walk::down("jobs indexed by jobs_of_queue", "queue_id", wanted.queue)),
+            Path::All => {
+                let sql = "select seq from jobs where seq < ?1 order by seq desc".into();
+                return Ok(Some(Walk { sql, key: None }));
+            }
+            Path::Type | Path::Statuses => {}
         }
     }
     Ok(None)
 }
 
 fn is_rare_type(db: &Connection, job_type: Option<i64>) -> Result<bool> {
-    let mut statement = db.prepare_cached(include_str!("sql/type_has_many.sql"))?;
-    Ok(!statement.exists(params![job_type, ROWS_READ_MAX as i64])?)
+    let text = "select 1 from jobs indexed by jobs_of_type where type_id = ?1 limit 1 offset ?2";
+    Ok(!db.prepare_cached(text)?.exists(params![job_type, ROWS_READ_MAX as i64])?)
 }
 
-/// How many jobs are in each state, in one queue or in all.
-struct Counts([u64; Status::ALL.len()]);
+/// Returns the counts of each queue.
+fn counts(db: &Connection) -> Result<Vec<(i64, QueueCounts)>> {
+    let mut statement = db.prepare_cached(sql!("select id, {counts} from queues", counts = COUNTS))?;
+    let counts = statement.query_map([], |row| Ok((get(row, "id")?, read_counts(row, 1)?)))?;
+    Ok(counts.collect::<rusqlite::Result<_>>()?)
+}
 
-impl Counts {
-    fn read(db: &Connection, queue: Option<i64>) -> Result<Self> {
-        let mut statement = db.prepare_cached(include_str!("sql/counts.sql"))?;
-        Ok(statement.query_row([queue], |row| {
-            let mut counts = [0; Status::ALL.len()];
-            for (column, count) in counts.iter_mut().skip(1).enumerate() {
-                *count = super::rows::number(row, column)?;
+/// Returns the ranges of ended jobs that hold any of the query, each in the order of storing.
+fn ended(db: &Connection, wanted: &Wanted<'_>) -> Result<Vec<(&'static str, String)>> {
+    let mut parts = Vec::new();
+    for (queue, counts) in counts(db)? {
+        for state in wanted.statuses.iter().filter(|state| counts.get(**state) > 0) {
+            if wanted.queue.is_none_or(|wanted| wanted == queue) {
+                let code = state.code();
+                let part = format!("state = {code} and state >= {{first_ended}} and queue_id = {queue}");
+                parts.push(("jobs_finished", part));
             }
-            Ok(Counts(counts))
-        })?)
+        }
     }
-
-    fn get(&self, status: Status) -> u64 {
-        self.0[usize::from(status.code())]
-    }
+    Ok(parts)
 }
 
-/// Returns how many index entries [`gather`] would read.
-fn gather_cost(db: &Connection, wanted: &Wanted<'_>) -> Result<u64> {
-    let (all, statuses) = (Counts::read(db, None)?, wanted.statuses);
-    let mut cost = 0;
-    if statuses.contains(&Status::Pending) {
-        cost += Counts::read(db, wanted.queue)?.get(Status::Pending);
-    }
-    if statuses.contains(&Status::Scheduled) {
-        cost += all.get(Status::Scheduled);
-    }
-    if statuses.iter().any(|status| status.is_in_flight()) {
-        cost += all.get(Status::Dispatched) + all.get(Status::Running);
-    }
-    Ok(cost)
-}
-
-fn gather(wanted: &Wanted<'_>) -> Route {
-    let mut sql = Vec::new();
+/// Returns the parts of indexes that hold the live jobs of the query, in any order, and how many entries they have.
+fn live(db: &Connection, wanted: &Wanted<'_>) -> Result<(Vec<(&'static str, String)>, u64)> {
+    let counts = counts(db)?;
+    let all = |state: Status| counts.iter().map(|(_, counts)| counts.get(state)).sum::<u64>();
+    let of_queue = "(?2 is null or queue_id = ?2)";
+    let (mut parts, mut entries) = (Vec::new(), 0);
     if wanted.statuses.contains(&Status::Pending) {
-        sql.push(match wanted.queue {
-            Some(_) => include_str!("sql/gather_pending_of_queue.sql"),
-            None => include_str!("sql/gather_pending.sql"),
-        });
+        let of_queue = if wanted.queue.is_some() { "queue_id = ?2" } else { "?2 is null" };
+        parts.push(("jobs_pending", format!("state = {{pending}} and {of_queue}")));
+        let is_wanted = |id: i64| wanted.queue.is_none_or(|queue| queue == id);
+        entries +=
+            counts.iter().filter(|(id, _)| is_wanted(*id)).map(|(_, counts)| counts.get(Status::Pending)).sum::<u64>();
     }
     if wanted.statuses.contains(&Status::Scheduled) {
-        sql.push(include_str!("sql/gather_scheduled.sql"));
+        parts.push(("jobs_scheduled", format!("state = {{scheduled}} and {of_queue}")));
+        entries += all(Status::Scheduled);
     }
     if wanted.statuses.iter().any(|status| status.is_in_flight()) {
-        sql.push(include_str!("sql/gather_in_flight.sql"));
+        parts.push(("jobs_in_flight", format!("state in ({{in_flight}}) and {of_queue}")));
+        entries += all(Status::Dispatched) + all(Status::Running);
     }
-    Route::Gather { sql, queue: wanted.queue }
-}
-
-/// The ranges of the index of finished jobs that hold anything asked for.
-fn finished_ranges(db: &Connection, wanted: &Wanted<'_>) -> Result<Vec<(Status, i64)>> {
-    let mut statement = db.prepare_cached(include_str!("sql/finished_counts.sql"))?;
-    let mut rows = statement.query([wanted.queue])?;
-    let mut ranges = Vec::new();
-    while let Some(row) = rows.next()? {
-        for (column, state) in (1..).zip([Status::Completed, Status::Failed, Status::TimedOut, Status::Cancelled]) {
-            if wanted.statuses.contains(&state) && row.get::<_, i64>(column)? > 0 {
-                ranges.push((state, row.get(0)?));
-            }
-        }
-    }
-    Ok(ranges)
-}
-
-/// One statement that merges the ranges, each of which is in order by itself.
-fn finished(ranges: &[(Status, i64)]) -> Option<Route> {
-    let parts: Vec<String> = ranges
-        .iter()
-        .map(|(state, queue)| {
-            let state = state.code();
-            format!("select seq from jobs indexed by jobs_finished where state = {state} and state >= 5 and queue_id = {queue} and seq < ?1")
-        })
-        .collect();
-    let sql = format!("{} order by seq desc", parts.join(" union all "));
-    (!parts.is_empty()).then_some(Route::Walk { sql, key: None })
-}
-
-fn walk(db: &Connection, wanted: &Wanted<'_>, route: &Route, before: i64, limit: usize) -> Result<JobPage> {
-    let mut page = Page { db, wanted, found: Vec::new(), looked: 0, limit };
-    match route {
-        Route::Walk { sql, key } => {
-            let mut statement = db.prepare_cached(sql)?;
-            let values = std::iter::once(Value::Integer(before)).chain(key.clone());
-            let mut rows = statement.query(params_from_iter(values))?;
-            while let Some(row) = rows.next()? {
-                if let Some(cursor) = page.meet(row.get(0)?)? {
-                    return page.fetch(Some(cursor));
-                }
-            }
-        }
-        Route::Gather { sql, queue } => {
-            let mut gathered: Vec<i64> = Vec::new();
-            for sql in sql {
-                let mut statement = db.prepare_cached(sql)?;
-                for seq in statement.query_map(params![before, queue], |row| row.get(0))? {
-                    gathered.push(seq?);
-                }
-            }
-            gathered.sort_unstable_by(|a, b| b.cmp(a));
-            for seq in gathered {
-                if let Some(cursor) = page.meet(seq)? {
-                    return page.fetch(Some(cursor));
-                }
-            }
-        }
-    }
-    page.fetch(None)
+    Ok((parts, entries))
 }
 
 /// A page as it fills.
 struct Page<'a> {
-    db: &'a Connection,
+    read: CachedStatement<'a>,
     wanted: &'a Wanted<'a>,
     found: Vec<i64>,
     looked: usize,
     limit: usize,
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
+    fn new(db: &'a Connection, wanted: &'a Wanted<'a>, limit: usize) -> Result<Self> {
+        let read = db.prepare_cached(sql!("select {filtered} from jobs where seq = ?1", filtered = FILTERED.list))?;
+        Ok(Page { read, wanted, found: Vec::new(), looked: 0, limit })
+    }
+
     /// Takes the next job of the walk. Returns where the next page begins, once that is known.
     fn meet(&mut self, seq: i64) -> Result<Option<Cursor>> {
         if self.looked == ROWS_READ_MAX {
             return Ok(Some(Cursor::at(seq)));
         }
         self.looked += 1;
-        let mut statement = self.db.prepare_cached(include_str!("sql/look.sql"))?;
-        if !statement.query_row([seq], |row| self.wanted.takes(row))? {
+        if !self.read.query_row([seq], |row| self.wanted.takes(row))? {
             return Ok(None);
         }
         if self.found.len() == self.limit {
@@ -254,8 +211,8 @@ impl Page<'_> {
     }
 
     /// Reads the jobs that were found; a page that reaches its bytes ends early.
-    fn fetch(self, next: Option<Cursor>) -> Result<JobPage> {
-        let mut statement = self.db.prepare_cached(include_str!("sql/job_by_seq.sql"))?;
+    fn fetch(self, db: &Connection, next: Option<Cursor>) -> Result<JobPage> {
+        let mut statement = db.prepare_cached(sql!("select {job} from jobs where seq = ?1", job = JOB.list))?;
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut page =
             JobPage { jobs: Vec::with_capacity(self.found.len()), next_cursor: next.map(|cursor| cursor.to_string()) };
@@ -268,5 +225,47 @@ impl Page<'_> {
             page.jobs.push(job);
         }
         Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema;
+    use super::*;
+
+    #[test]
+    fn every_list_is_read_down_an_index() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let db = schema::open_writable(&directory.path().join("convoke.db"), 64).expect("opens");
+        let made =
+            "insert into types values (1, 't'); insert into queues (id, name, failed, timed_out) values (1, 'q', 1, 1)";
+        db.execute_batch(made).expect("made");
+        let all = JobQuery::default();
+        let of_queue = JobQuery { queue: "q".parse().ok(), ..all.clone() };
+        let dead = vec![Status::Failed, Status::TimedOut];
+        let queries = [
+            (
+                JobQuery { correlation_id: Some("c".into()), ..all.clone() },
+                "job_keys USING PRIMARY KEY (key=? AND seq<?)",
+            ),
+            (JobQuery { job_type: "t".parse().ok(), ..all.clone() }, "jobs_of_type (type_id=? AND rowid<?)"),
+            (of_queue.clone(), "jobs_of_queue (queue_id=? AND rowid<?)"),
+            (JobQuery { statuses: dead, ..of_queue.clone() }, "jobs_finished (state=? AND queue_id=? AND rowid<?)"),
+            (all.clone(), "INTEGER PRIMARY KEY (rowid<?)"),
+        ];
+        for (query, expected) in queries {
+            let wanted = Wanted::resolve(&db, &query).expect("read").expect("known");
+            let walk = choose(&db, &query, &wanted).expect("read").expect("not empty");
+            let mut statement = db.prepare(&format!("explain query plan {}", walk.sql)).expect("prepared");
+            let (mut rows, mut plan) = (statement.raw_query(), String::new());
+            while let Some(row) = rows.next().expect("explained") {
+                plan += &format!("{}\n", row.get::<_, String>("detail").expect("text"));
+            }
+            assert!(plan.contains(expected) && !plan.contains("TEMP B-TREE"), "{}\n{plan}", walk.sql);
+        }
+        let pending = JobQuery { statuses: vec![Status::Pending], ..of_queue };
+        let wanted = Wanted::resolve(&db, &pending).expect("read").expect("known");
+        let walk = choose(&db, &pending, &wanted).expect("read").expect("not empty");
+        assert!(walk.sql.contains("indexed by jobs_pending where state = 1 and queue_id = ?2"), "{}", walk.sql);
     }
 }

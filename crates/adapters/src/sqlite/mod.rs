@@ -11,6 +11,7 @@ mod archive;
 mod books;
 mod cancel;
 mod checkpoint;
+mod columns;
 mod dispatch;
 mod epoch;
 mod failure;

@@ -1,43 +1,73 @@
 //! Queues: their settings and their counts.
 
 use convoke_core::QueueName;
+use convoke_core::jobs::dispatch::{HEADS_READ, oldest_due};
 use convoke_core::jobs::{Queue, QueueCounts, QueuePatch, RateLimit, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::books::Ledger;
+use super::books::{Ledger, QueueId};
+use super::columns::{columns, sql};
 use super::failure::Result;
-use super::rows::{duration_micros, duration_option, instant, instant_option, micros, number, queue_name};
+use super::rows::{duration_micros, get, micros};
+use crate::statement::statement;
+
+columns!(QUEUE: QueueColumns { id, name, deleted, paused, rate_limit, rate_per, concurrency });
+
+/// The columns with the number of jobs in each state but `created`, by the codes of the states.
+pub(super) const COUNTS: &str = "pending, scheduled, dispatched, running, completed, failed, timed_out, cancelled";
 
 pub(super) fn queues(db: &Connection) -> Result<Vec<Queue>> {
-    let mut statement = db.prepare_cached(include_str!("sql/queues.sql"))?;
+    let text = sql!(
+        "select {queue}, {counts} from queues where not deleted order by name",
+        queue = QUEUE.list,
+        counts = COUNTS
+    );
+    let mut statement = db.prepare_cached(text)?;
     let found = statement.query_map([], read_queue)?.collect::<rusqlite::Result<Vec<_>>>()?;
     found.into_iter().map(|(id, queue)| with_oldest(db, id, queue)).collect()
 }
 
 pub(super) fn queue(db: &Connection, name: &QueueName) -> Result<Option<Queue>> {
-    let mut statement = db.prepare_cached(include_str!("sql/queue.sql"))?;
+    let text = sql!(
+        "select {queue}, {counts} from queues where name = ?1 and not deleted",
+        queue = QUEUE.list,
+        counts = COUNTS
+    );
+    let mut statement = db.prepare_cached(text)?;
     let found = statement.query_row([name.as_str()], read_queue).optional()?;
     found.map(|(id, queue)| with_oldest(db, id, queue)).transpose()
 }
 
-fn read_queue(row: &Row<'_>) -> rusqlite::Result<(i64, Queue)> {
-    let mut counts = QueueCounts::default();
-    for (column, status) in (6..).zip(&Status::ALL[1..]) {
-        counts.set(*status, number(row, column)?);
-    }
-    let rate_limit = match (row.get::<_, Option<u32>>(3)?, duration_option(row, 4)?) {
-        (Some(limit), Some(per)) => Some(RateLimit { limit, per }),
-        _ => None,
+/// Reads the columns of [`QUEUE`], then [`COUNTS`].
+pub(super) fn read_queue(row: &Row<'_>) -> rusqlite::Result<(QueueId, Queue)> {
+    let rate = get::<Option<u32>>(row, QUEUE.rate_limit)?.zip(get(row, QUEUE.rate_per)?);
+    let queue = Queue {
+        name: get(row, QUEUE.name)?,
+        paused: get(row, QUEUE.paused)?,
+        rate_limit: rate.map(|(limit, per)| RateLimit { limit, per }),
+        concurrency: get(row, QUEUE.concurrency)?,
+        counts: read_counts(row, QUEUE.concurrency + 1)?,
+        oldest_pending_at: None,
     };
-    let (name, paused, concurrency) = (queue_name(row, 1)?, row.get(2)?, row.get(5)?);
-    Ok((row.get(0)?, Queue { name, paused, rate_limit, concurrency, counts, oldest_pending_at: None }))
+    Ok((QueueId(get(row, QUEUE.id)?), queue))
 }
 
-fn with_oldest(db: &Connection, id: i64, mut queue: Queue) -> Result<Queue> {
+/// Reads [`COUNTS`] from the column `first` on.
+pub(super) fn read_counts(row: &Row<'_>, first: usize) -> rusqlite::Result<QueueCounts> {
+    let mut counts = QueueCounts::default();
+    for (column, status) in (first..).zip(&Status::ALL[1..]) {
+        counts.set(*status, get(row, column)?);
+    }
+    Ok(counts)
+}
+
+fn with_oldest(db: &Connection, id: QueueId, mut queue: Queue) -> Result<Queue> {
     if queue.counts.get(Status::Pending) > 0 {
-        let mut statement = db.prepare_cached(include_str!("sql/oldest_pending.sql"))?;
-        queue.oldest_pending_at = statement.query_row([id], |row| instant_option(row, 0))?;
+        let text = sql!(include_str!("sql/pending.sql"), columns = "due_at");
+        let mut statement = db.prepare_cached(text)?;
+        let heads = statement.query_map(params![id.0, HEADS_READ as i64], |row| get(row, "due_at"))?;
+        queue.oldest_pending_at = oldest_due(heads.collect::<rusqlite::Result<Vec<Timestamp>>>()?);
     }
     Ok(queue)
 }
@@ -45,30 +75,20 @@ fn with_oldest(db: &Connection, id: i64, mut queue: Queue) -> Result<Queue> {
 pub(super) fn configure(ledger: &mut Ledger<'_>, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
     ledger.books.admit(std::iter::once(name))?;
     let id = ledger.books.open_queue(ledger.db, name)?;
-    let entry = ledger.books.queue_mut(id);
-    let update = |sql: &str, values: &[&dyn rusqlite::ToSql]| ledger.db.prepare_cached(sql)?.execute(values);
-    if let Some(paused) = patch.paused {
-        update("update queues set paused = ?2 where id = ?1", params![id.0, paused])?;
-        entry.paused = paused;
-    }
-    if let Some(rate) = patch.rate_limit {
-        let (limit, per) = (rate.map(|rate| rate.limit), rate.map(|rate| duration_micros(rate.per)));
-        update("update queues set rate_limit = ?2, rate_per = ?3 where id = ?1", params![id.0, limit, per])?;
-    }
-    if let Some(concurrency) = patch.concurrency {
-        update("update queues set concurrency = ?2 where id = ?1", params![id.0, concurrency])?;
-        entry.concurrency = concurrency.map(u64::from);
-    }
-    // The counts in the file must be those of this moment, also those that verbs of this transaction changed.
-    ledger.books.settle(ledger.db)?;
-    let mut statement = ledger.db.prepare_cached(include_str!("sql/queue.sql"))?;
-    let (id, queue) = statement.query_row([name.as_str()], read_queue)?;
-    with_oldest(ledger.db, id, queue)
+    let queue = ledger.books.queue_mut(id);
+    queue.paused = patch.paused.unwrap_or(queue.paused);
+    queue.rate_limit = patch.rate_limit.unwrap_or(queue.rate_limit);
+    queue.concurrency = patch.concurrency.unwrap_or(queue.concurrency);
+    let (limit, per) =
+        (queue.rate_limit.map(|rate| rate.limit), queue.rate_limit.map(|rate| duration_micros(rate.per)));
+    let update = "update queues set paused = ?2, rate_limit = ?3, rate_per = ?4, concurrency = ?5 where id = ?1";
+    ledger.db.prepare_cached(update)?.execute(params![id.0, queue.paused, limit, per, queue.concurrency])?;
+    with_oldest(ledger.db, id, queue.clone())
 }
 
 pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<bool> {
     let Some(id) = ledger.books.find_queue(name) else { return Ok(false) };
-    if !ledger.books.queue(id).is_empty() {
+    if ledger.books.queue(id).counts.iter().any(|(_, jobs)| jobs > 0) {
         return Err(Queue::not_empty(name).into());
     }
     ledger.books.delete_queue(ledger.db, id)?;
@@ -76,13 +96,14 @@ pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<
 }
 
 pub(super) fn grants(db: &Connection, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
-    let grant = |row: &rusqlite::Row<'_>| Ok((instant(row, 0)?, number::<u32>(row, 1)?));
+    let grant = |row: &Row<'_>| Ok((get(row, "at")?, get(row, "count")?));
+    let all = "select at, count from grants where at >= ?1 order by at, rowid";
     let found: rusqlite::Result<_> = match queue {
-        Some(queue) => db
-            .prepare_cached(include_str!("sql/grants.sql"))?
-            .query_map(params![queue.as_str(), micros(since)], grant)?
-            .collect(),
-        None => db.prepare_cached(include_str!("sql/all_grants.sql"))?.query_map([micros(since)], grant)?.collect(),
+        Some(queue) => {
+            let mut statement = db.prepare_cached(statement!("sql/grants.sql"))?;
+            statement.query_map(params![queue.as_str(), micros(since)], grant)?.collect()
+        }
+        None => db.prepare_cached(all)?.query_map([micros(since)], grant)?.collect(),
     };
     Ok(found?)
 }

@@ -4,27 +4,33 @@
 //! completes is one such statement. For everything else the run is read first, and [`RunState`] decides.
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::job::{ExecutionStatus, Ownership};
+use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::run_state::{
     AppendedLog, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate, present_status,
 };
-use convoke_core::jobs::{Outcome, RunReport, Status};
+use convoke_core::jobs::{JobDefinition, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 
-use super::archive::{archive, run_end};
+use super::archive::archive;
 use super::books::{Ledger, QueueId};
+use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{
-    code, duration_option, execution_id_option, execution_status, instant, instant_option, micros, node_id_option,
-    number, progress, retry_policy, status, worker_id_option,
-};
+use super::rows::{count, definition, get, micros, progress};
 use super::writer::BYTES_PER_ROW;
+use crate::statement::statement;
+
+columns!(COMPLETION: CompletionColumns { seq, state, queue_id, type_id, attempt, due_at, started_at, owner });
+
+columns!(RUN: RunColumns {
+    seq, execution_id, state, run_end, queue_id, attempt, attempt_base, due_at, started_at, deadline, worker, owner,
+    ownership, progress, progress_message, by_channel, superseded, log_seq, run_log_next, run_log_kept, document,
+});
 
 pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
     epoch::hold(ledger, fence, "judge")?;
@@ -49,8 +55,11 @@ fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) ->
     let db = ledger.db;
     // Reading first and writing then costs less than a write that returns what it wrote.
     let mut completion = Completion {
-        read: db.prepare_cached(include_str!("sql/run_in_flight.sql"))?,
-        write: db.prepare_cached(include_str!("sql/complete.sql"))?,
+        read: db.prepare_cached(sql!(
+            "select {run} from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})",
+            run = COMPLETION.list
+        ))?,
+        write: db.prepare_cached(statement!("sql/complete.sql"))?,
     };
     let mut recorded = Vec::with_capacity(reports.len());
     for report in reports {
@@ -86,13 +95,13 @@ fn record_completed(
     let execution = report.execution.0.as_bytes();
     let mut rows = statements.read.query(params![report.job.0.as_bytes(), execution])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let owner = node_id_option(row, 7)?;
+    let owner: Option<NodeId> = get(row, COMPLETION.owner)?;
     if report.owner.as_ref().is_some_and(|claim| claim.yields_to(owner.as_ref())) {
         return Ok(None);
     }
     let progress = report.progress.as_ref();
     statements.write.execute(params![
-        row.get::<_, i64>(0)?,
+        get::<i64>(row, COMPLETION.seq)?,
         execution,
         micros(at),
         result.map(Json::as_str),
@@ -103,17 +112,17 @@ fn record_completed(
         progress.and_then(|progress| progress.message.as_deref()),
         report.by_channel || source == Source::Leader,
     ])?;
-    let queue = QueueId(row.get(2)?);
+    let queue = QueueId(get(row, COMPLETION.queue_id)?);
     let change = Change {
         status: Status::Completed,
-        job_type: ledger.books.job_type(ledger.db, row.get(3)?)?,
+        job_type: ledger.books.job_type(ledger.db, get(row, COMPLETION.type_id)?)?,
         queue: ledger.books.queue(queue).name.clone(),
-        attempt: number(row, 4)?,
-        due_at: instant(row, 5)?,
-        started_at: instant_option(row, 6)?.or(report.started_at),
+        attempt: get(row, COMPLETION.attempt)?,
+        due_at: get(row, COMPLETION.due_at)?,
+        started_at: get::<Option<_>>(row, COMPLETION.started_at)?.or(report.started_at),
         retry_at: None,
     };
-    ledger.books.moved(queue, Some(status(row, 1)?), Some(Status::Completed));
+    ledger.books.moved(queue, get(row, COMPLETION.state)?, Some(Status::Completed));
     Ok(Some(change))
 }
 
@@ -121,42 +130,40 @@ fn record_completed(
 struct Run {
     seq: i64,
     queue: QueueId,
-    job_type: i64,
+    /// Without the arguments.
+    definition: JobDefinition,
     run_end: Option<ExecutionStatus>,
     state: RunState,
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
-    Ok(Run {
-        seq: row.get(0)?,
-        queue: QueueId(row.get(4)?),
-        job_type: row.get(5)?,
-        run_end: run_end(row, 3)?,
-        state: RunState {
-            execution: execution_id_option(row, 1)?,
-            status: status(row, 2)?,
-            attempt: number(row, 6)?,
-            attempt_base: number(row, 7)?,
-            due_at: instant(row, 8)?,
-            started_at: instant_option(row, 9)?,
-            timeout: duration_option(row, 10)?,
-            max_retries: number(row, 11)?,
-            retry_policy: retry_policy(row, 12)?,
-            log_seq: number(row, 16)?,
-            owner: node_id_option(row, 17)?,
-            log: RunLog { next: number(row, 18)?, kept: number(row, 19)? },
-            deadline: instant_option(row, 20)?,
-            worker: worker_id_option(row, 21)?,
-            ownership: code(row, 22, Ownership::from_code)?,
-            progress: progress(row, 23)?,
-            by_channel: row.get(25)?,
-            has_history: row.get(26)?,
-        },
-    })
+    let definition = definition(row, RUN.document, Json::null())?;
+    let state = RunState {
+        execution: get(row, RUN.execution_id)?,
+        status: get(row, RUN.state)?,
+        attempt: get(row, RUN.attempt)?,
+        attempt_base: get(row, RUN.attempt_base)?,
+        max_retries: definition.max_retries,
+        retry_policy: definition.retry_policy,
+        timeout: definition.timeout,
+        due_at: get(row, RUN.due_at)?,
+        started_at: get(row, RUN.started_at)?,
+        deadline: get(row, RUN.deadline)?,
+        worker: get(row, RUN.worker)?,
+        owner: get(row, RUN.owner)?,
+        ownership: get(row, RUN.ownership)?,
+        progress: progress(row, RUN.progress, RUN.progress_message)?,
+        by_channel: get(row, RUN.by_channel)?,
+        has_history: get::<u64>(row, RUN.superseded)? > 0,
+        log: RunLog { next: get(row, RUN.run_log_next)?, kept: get(row, RUN.run_log_kept)? },
+        log_seq: get(row, RUN.log_seq)?,
+    };
+    let (seq, queue) = (get(row, RUN.seq)?, QueueId(get(row, RUN.queue_id)?));
+    Ok(Run { seq, queue, definition, run_end: get(row, RUN.run_end)?, state })
 }
 
 fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
-    let mut statement = ledger.db.prepare_cached(include_str!("sql/run.sql"))?;
+    let mut statement = ledger.db.prepare_cached(sql!("select {run} from jobs where id = ?1", run = RUN.list))?;
     let run = statement.query_row([report.job.0.as_bytes()], read_run).optional()?;
     let Some(mut run) = run else { return Ok(Recorded::Stale) };
     let was = run.state.status;
@@ -168,9 +175,7 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
     append_logs(ledger, run.seq, report.execution, &applied.logs)?;
     write(ledger, &run, report.execution, &applied.write)?;
     ledger.books.moved(run.queue, Some(was), Some(run.state.status));
-    let job_type = ledger.books.job_type(ledger.db, run.job_type)?;
-    let queue = ledger.books.queue(run.queue).name.clone();
-    Ok(Recorded::Applied(run.state.change(&applied.write, job_type, queue)))
+    Ok(Recorded::Applied(run.state.change(&applied.write, run.definition.job_type, run.definition.queue)))
 }
 
 /// Compares the report with the recorded end of its run.
@@ -183,12 +188,12 @@ fn late(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<Recorded> 
     {
         let mut statement = ledger.db.prepare_cached("select error, result from jobs where seq = ?1")?;
         let status = present_status(run.state.status, run.run_end);
-        Some(statement.query_row([run.seq], |row| Ok((status, row.get(0)?, row.get(1)?)))?)
+        Some(statement.query_row([run.seq], |row| Ok((status, get(row, "error")?, get(row, "result")?)))?)
     } else {
         let mut statement =
             ledger.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
         // A job that completed is not run again: no run in the history has a result.
-        let read = |row: &Row<'_>| Ok((execution_status(row, 0)?, row.get(1)?, None));
+        let read = |row: &Row<'_>| Ok((get(row, "status")?, get(row, "error")?, None));
         statement.query_row(params![run.seq, report.execution.0.as_bytes()], read).optional()?
     };
     let recorded = recorded.as_ref().map(|(status, error, result)| RecordedEnd {
@@ -203,7 +208,8 @@ fn append_logs(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId, logs: &[Ap
     if logs.is_empty() {
         return Ok(());
     }
-    let mut statement = ledger.db.prepare_cached(include_str!("sql/append_log.sql"))?;
+    let append = "insert into logs (job, seq, at, level, execution_id, message) values (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut statement = ledger.db.prepare_cached(append)?;
     for line in logs {
         let (number, level) = (count(line.seq), line.level.code());
         statement.execute(params![seq, number, micros(line.at), level, execution.0.as_bytes(), line.message])?;
@@ -216,7 +222,7 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'
     let state = &run.state;
     // The job's status is indexed: it changes once, with all that the index covers.
     let in_flight = if state.started_at.is_some() { Status::Running } else { Status::Dispatched };
-    ledger.db.prepare_cached(include_str!("sql/note.sql"))?.execute(params![
+    ledger.db.prepare_cached(statement!("sql/note.sql"))?.execute(params![
         run.seq,
         execution.0.as_bytes(),
         in_flight.code(),
@@ -235,7 +241,7 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'
     match *write {
         Write::InFlight => {}
         Write::Final { at, result, error, run_end, channels_cleaned } => {
-            ledger.db.prepare_cached(include_str!("sql/finish.sql"))?.execute(params![
+            ledger.db.prepare_cached(statement!("sql/finish.sql"))?.execute(params![
                 run.seq,
                 state.status.code(),
                 micros(at),
@@ -247,13 +253,10 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'
         }
         Write::Again { due_at, attempt, error, ended_as, ended_at } => {
             archive(ledger.db, run.seq, ended_as, micros(ended_at), error)?;
-            let again = params![run.seq, state.status.code(), micros(due_at), attempt, error];
-            ledger.db.prepare_cached(include_str!("sql/again.sql"))?.execute(again)?;
+            let rank = run.definition.priority.rank(due_at);
+            let again = params![run.seq, state.status.code(), micros(due_at), rank, attempt, error];
+            ledger.db.prepare_cached(statement!("sql/again.sql"))?.execute(again)?;
         }
     }
     Ok(())
-}
-
-fn count(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -9,13 +9,15 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::books::{Ledger, QueueId};
+use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{job_id, micros, number, status};
+use super::rows::{count, get, micros};
+use crate::statement::statement;
 
 pub(super) fn uncleaned(db: &Connection, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
-    let mut statement = db.prepare_cached(include_str!("sql/uncleaned.sql"))?;
-    let ids = statement.query_map(params![micros(before), limit as i64], |row| job_id(row, 0))?;
+    let mut statement = db.prepare_cached(statement!("sql/uncleaned.sql"))?;
+    let ids = statement.query_map(params![micros(before), limit as i64], |row| get(row, "id"))?;
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -26,7 +28,7 @@ pub(super) fn mark_cleaned(
     ids: &[JobId],
 ) -> Result<Vec<JobId>> {
     epoch::hold(ledger, fence, "mark_cleaned")?;
-    let mut statement = ledger.db.prepare_cached(include_str!("sql/mark_cleaned.sql"))?;
+    let mut statement = ledger.db.prepare_cached(statement!("sql/mark_cleaned.sql"))?;
     let mut marked = Vec::new();
     for id in ids {
         if statement.execute(params![id.0.as_bytes(), micros(before)])? > 0 {
@@ -52,13 +54,13 @@ pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, ro
     }
     let deleted = delete_slice(ledger, &ended, rows_max)?;
     let latest = cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead);
-    let mut forget = ledger.db.prepare_cached(include_str!("sql/forget_keys.sql"))?;
+    let mut forget = ledger.db.prepare_cached(statement!("sql/forget_keys.sql"))?;
     let keys = forget.execute(params![micros(latest), rows_max as i64])?;
     Ok(Expired { jobs: deleted as u64, more: deleted < ended.len() || keys >= rows_max.max(1) })
 }
 
 fn expired(db: &Connection, kind: Status, cutoff: Timestamp, limit: usize) -> Result<Vec<Ended>> {
-    let mut statement = db.prepare_cached(include_str!("sql/expired.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/expired.sql"))?;
     let found = statement.query_map(params![kind.code(), micros(cutoff), limit as i64], read_ended)?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
@@ -71,7 +73,8 @@ pub(super) struct Ended {
 
 /// Reads the columns `seq`, `log_seq` and `superseded`.
 pub(super) fn read_ended(row: &Row<'_>) -> rusqlite::Result<Ended> {
-    Ok(Ended { seq: row.get(0)?, rows: Rows { log_lines: number(row, 1)?, runs: number(row, 2)? } })
+    let rows = Rows { log_lines: get(row, "log_seq")?, runs: get(row, "superseded")? };
+    Ok(Ended { seq: get(row, "seq")?, rows })
 }
 
 /// Deletes one slice of `ended`. Returns how many jobs are gone; something is deleted unless there are none.
@@ -81,7 +84,7 @@ pub(super) fn delete_slice(ledger: &mut Ledger<'_>, ended: &[Ended], rows_max: u
         delete_job(ledger, ended.seq)?;
     }
     if let Some(next) = ended.get(slice.jobs).filter(|_| slice.log_lines > 0) {
-        let kept = i64::try_from(next.rows.log_lines.saturating_sub(slice.log_lines)).unwrap_or(i64::MAX);
+        let kept = count(next.rows.log_lines.saturating_sub(slice.log_lines));
         let db = ledger.db;
         db.prepare_cached("update jobs set log_seq = ?2 where seq = ?1")?.execute([next.seq, kept])?;
         db.prepare_cached("delete from logs where job = ?1 and seq > ?2")?.execute([next.seq, kept])?;
@@ -89,23 +92,30 @@ pub(super) fn delete_slice(ledger: &mut Ledger<'_>, ended: &[Ended], rows_max: u
     Ok(slice.jobs)
 }
 
-/// Deletes a job with its history and logs. A unique key that outlives its job stays.
+columns!(DELETED: DeletedColumns { queue_id, state, superseded, log_seq, unique_key, id, keys });
+
+/// Deletes a job with its history, logs and search keys. A unique key that outlives its job stays.
 fn delete_job(ledger: &mut Ledger<'_>, seq: i64) -> Result<()> {
     let db = ledger.db;
-    let mut statement = db.prepare_cached(include_str!("sql/delete_job.sql"))?;
+    let text = sql!("delete from jobs where seq = ?1 returning {deleted}", deleted = DELETED.list);
+    let mut statement = db.prepare_cached(text)?;
     let mut rows = statement.query([seq])?;
     let Some(row) = rows.next()? else { return Ok(()) };
-    if row.get::<_, i64>(2)? > 0 {
+    if get::<i64>(row, DELETED.superseded)? > 0 {
         db.prepare_cached("delete from executions where job = ?1")?.execute([seq])?;
     }
-    if row.get::<_, i64>(3)? > 0 {
+    if get::<i64>(row, DELETED.log_seq)? > 0 {
         db.prepare_cached("delete from logs where job = ?1")?.execute([seq])?;
     }
-    if let Some(key) = row.get::<_, Option<String>>(4)? {
-        let id = job_id(row, 5)?;
+    if let Some(keys) = get::<Option<String>>(row, DELETED.keys)? {
+        let delete = "delete from job_keys where seq = ?1 and key in (select value from json_each(?2))";
+        db.prepare_cached(delete)?.execute(params![seq, keys])?;
+    }
+    if let Some(key) = get::<Option<String>>(row, DELETED.unique_key)? {
+        let id: JobId = get(row, DELETED.id)?;
         let forget = "delete from unique_keys where key = ?1 and job_id = ?2 and until is null";
         db.prepare_cached(forget)?.execute(params![key, id.0.as_bytes()])?;
     }
-    ledger.books.moved(QueueId(row.get(0)?), Some(status(row, 1)?), None);
+    ledger.books.moved(QueueId(get(row, DELETED.queue_id)?), get(row, DELETED.state)?, None);
     Ok(())
 }

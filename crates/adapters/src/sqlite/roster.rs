@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::books::Ledger;
 use super::epoch::hold;
 use super::failure::Result;
-use super::rows::{service_name, worker_id};
+use super::rows::get;
 
 pub(super) fn change(ledger: &mut Ledger<'_>, fence: Fence, change: &RosterChange) -> Result<()> {
     hold(ledger, fence, "change_shard_roster")?;
@@ -25,6 +25,6 @@ pub(super) fn change(ledger: &mut Ledger<'_>, fence: Fence, change: &RosterChang
 pub(super) fn all(db: &Connection) -> Result<Vec<ShardMember>> {
     let mut statement = db.prepare_cached("select service, worker from shard_roster order by service, worker")?;
     let rows = statement
-        .query_map([], |row| Ok(ShardMember { service: service_name(row, 0)?, worker: worker_id(row, 1)? }))?;
+        .query_map([], |row| Ok(ShardMember { service: get(row, "service")?, worker: get(row, "worker")? }))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -5,44 +5,47 @@ use convoke_core::jobs::{Ownership, Status};
 use convoke_core::ports::store::{
     Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
 };
-use convoke_core::{JobId, NodeId, QueueName, WorkerId};
+use convoke_core::{JobId, Json, NodeId, WorkerId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::books::{Ledger, QueueId};
+use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
-use super::rows::{
-    code, execution_id, instant, instant_option, job_id, job_type, micros, node_id_option, number, queue_name, status,
-    worker_id_option,
-};
+use super::rows::{definition, get, micros};
+use crate::statement::{build, build_with, statement};
+
+columns!(IN_FLIGHT: InFlightColumns {
+    id, execution_id, attempt, state, worker, owner, ownership, dispatched_at, deadline, document,
+});
 
 pub(super) fn promote(ledger: &mut Ledger<'_>, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
     epoch::hold(ledger, fence, "promote")?;
     let db = ledger.db;
-    let mut statement = db.prepare_cached(include_str!("sql/promote.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/promote.sql"))?;
     let mut rows = statement.query(params![micros(now), limit as i64])?;
     let mut promoted = Promoted::default();
     let mut queues: Vec<QueueId> = Vec::new();
     while let Some(row) = rows.next()? {
-        let queue = QueueId(row.get(0)?);
+        let queue = QueueId(get(row, "queue_id")?);
         ledger.books.moved(queue, Some(Status::Scheduled), Some(Status::Pending));
         promoted.count += 1;
         queues.push(queue);
     }
-    queues.sort_unstable_by_key(|queue| queue.0);
+    queues.sort_unstable();
     queues.dedup();
-    promoted.queues =
-        queues.into_iter().map(|queue| ledger.books.queue(queue).name.clone()).collect::<Vec<QueueName>>();
-    let mut next = db.prepare_cached("select min(due_at) from jobs indexed by jobs_scheduled where state = 2")?;
-    promoted.next_due_at = next.query_row([], |row| instant_option(row, 0))?;
+    promoted.queues = queues.into_iter().map(|queue| ledger.books.queue(queue).name.clone()).collect();
+    let next = sql!("select min(due_at) as at from jobs indexed by jobs_scheduled where state = {scheduled}");
+    promoted.next_due_at = db.prepare_cached(next)?.query_row([], |row| get(row, "at"))?;
     Ok(promoted)
 }
 
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
 pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
-    let mut write = ledger.db.prepare_cached(include_str!("sql/reassign.sql"))?;
-    let mut read = ledger.db.prepare_cached(include_str!("sql/owner.sql"))?;
+    let mut write = ledger.db.prepare_cached(statement!("sql/reassign.sql"))?;
+    let text = sql!("select owner from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})");
+    let mut read = ledger.db.prepare_cached(text)?;
     let mut reassigned = Vec::with_capacity(changes.len());
     for change in changes {
         let (job, execution) = (change.job.0.as_bytes(), change.execution.0.as_bytes());
@@ -56,7 +59,7 @@ pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<
         reassigned.push(if written > 0 {
             Reassigned::Done
         } else {
-            let owner = read.query_row(params![job, execution], |row| node_id_option(row, 0)).optional()?;
+            let owner = read.query_row(params![job, execution], |row| get(row, "owner")).optional()?;
             owner.map_or(Reassigned::Over, Reassigned::OwnedBy)
         });
     }
@@ -64,8 +67,10 @@ pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<
 }
 
 /// The part of `jobs_in_flight` with runs that lack a worker or an owner, and the rest.
-const UNHELD: &str = "(j.worker is not null and j.owner is not null) = 0";
-const HELD: &str = "(j.worker is not null and j.owner is not null) = 1";
+const UNHELD: &str = "(worker is not null and owner is not null) = 0";
+const HELD: &str = "(worker is not null and owner is not null) = 1";
+
+const MOVING: &str = "ownership in ({handing_off}, {orphan_pending})";
 
 pub(super) fn in_flight(
     db: &Connection,
@@ -92,9 +97,9 @@ type By = (&'static str, &'static str);
 /// The index that serves a filter. `None`: all runs in flight are read.
 fn index_of(filter: &InFlightFilter) -> Option<By> {
     Some(match filter {
-        InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "j.worker = ?2"),
-        InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "j.owner = ?3"),
-        InFlightFilter { moving: true, .. } => ("jobs_moving", "j.ownership >= 2"),
+        InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "worker = ?2"),
+        InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "owner = ?3"),
+        InFlightFilter { moving: true, .. } => ("jobs_moving", MOVING),
         InFlightFilter { without_worker: true, .. }
         | InFlightFilter { unclaimed_before: Some(_), .. }
         | InFlightFilter { unowned_before: Some(_), .. } => ("jobs_in_flight", UNHELD),
@@ -109,8 +114,8 @@ fn read_in_flight(
     limit: usize,
     (index, key): By,
 ) -> Result<Vec<InFlight>> {
-    let sql = include_str!("sql/in_flight.sql").replace("{index}", index).replace("{key}", key);
-    let mut statement = db.prepare_cached(&sql)?;
+    let names = [("columns", IN_FLIGHT.list.into()), ("index", index.into()), ("key", build(key))];
+    let mut statement = db.prepare_cached(&build_with(include_str!("sql/in_flight.sql"), &names.into()))?;
     let executions: Vec<String> = filter.executions.iter().map(|id| format!("{:X}", id.0.simple())).collect();
     let executions = (!executions.is_empty()).then(|| format!("[\"{}\"]", executions.join("\",\"")));
     // Nothing sorts before the empty blob.
@@ -133,41 +138,46 @@ fn read_in_flight(
 }
 
 pub(super) fn holders(db: &Connection) -> Result<Holders> {
-    let mut statement = db.prepare_cached(include_str!("sql/holders.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/holders.sql"))?;
     let mut rows = statement.query([])?;
     let mut holders = Holders::default();
     while let Some(row) = rows.next()? {
-        if row.get(0)? {
-            holders.workers.extend(worker_id_option(row, 1)?);
+        if get(row, "is_worker")? {
+            holders.workers.push(get(row, "name")?);
         } else {
-            holders.owners.extend(node_id_option(row, 1)?);
+            holders.owners.push(get(row, "name")?);
         }
     }
     Ok(holders)
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
+    let definition = definition(row, IN_FLIGHT.document, Json::null())?;
     Ok(InFlight {
-        job: job_id(row, 0)?,
-        execution: execution_id(row, 1)?,
-        job_type: job_type(row, 2)?,
-        queue: queue_name(row, 3)?,
-        attempt: number(row, 4)?,
-        status: status(row, 5)?,
-        worker: worker_id_option(row, 6)?,
-        owner: node_id_option(row, 7)?,
-        ownership: code(row, 8, Ownership::from_code)?,
-        dispatched_at: instant(row, 9)?,
+        job: get(row, IN_FLIGHT.id)?,
+        execution: get(row, IN_FLIGHT.execution_id)?,
+        job_type: definition.job_type,
+        queue: definition.queue,
+        attempt: get(row, IN_FLIGHT.attempt)?,
+        status: get(row, IN_FLIGHT.state)?,
+        worker: get(row, IN_FLIGHT.worker)?,
+        owner: get(row, IN_FLIGHT.owner)?,
+        ownership: get(row, IN_FLIGHT.ownership)?,
+        dispatched_at: get(row, IN_FLIGHT.dispatched_at)?,
         deadline: None,
     })
 }
 
 pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<Overdue> {
-    let mut statement = db.prepare_cached(include_str!("sql/overdue.sql"))?;
+    let text = sql!(
+        "select {run} from jobs indexed by jobs_deadline where deadline is not null order by deadline limit ?1",
+        run = IN_FLIGHT.list
+    );
+    let mut statement = db.prepare_cached(text)?;
     let mut rows = statement.query([limit as i64 + 1])?;
     let mut overdue = Overdue::default();
     while let Some(row) = rows.next()? {
-        let deadline = instant(row, 10)?;
+        let deadline = get(row, IN_FLIGHT.deadline)?;
         if deadline > now || overdue.runs.len() == limit {
             overdue.next_at = Some(deadline);
             break;
@@ -189,9 +199,9 @@ mod tests {
         let worker = WorkerId::new("w").ok();
         let owner = NodeId::new("n").ok();
         for (filter, expected) in [
-            (InFlightFilter { worker, ..none() }, ("jobs_of_worker", "j.worker = ?2")),
-            (InFlightFilter { owner, ..none() }, ("jobs_of_owner", "j.owner = ?3")),
-            (InFlightFilter { moving: true, ..none() }, ("jobs_moving", "j.ownership >= 2")),
+            (InFlightFilter { worker, ..none() }, ("jobs_of_worker", "worker = ?2")),
+            (InFlightFilter { owner, ..none() }, ("jobs_of_owner", "owner = ?3")),
+            (InFlightFilter { moving: true, ..none() }, ("jobs_moving", MOVING)),
             (InFlightFilter { without_worker: true, ..none() }, ("jobs_in_flight", UNHELD)),
             (InFlightFilter { unclaimed_before: now, ..none() }, ("jobs_in_flight", UNHELD)),
             (InFlightFilter { unowned_before: now, ..none() }, ("jobs_in_flight", UNHELD)),

@@ -6,20 +6,20 @@ use convoke_core::limits::PAGE_BYTES_MAX;
 use convoke_core::ports::store::{DueSchedules, Tick, Ticked};
 use convoke_core::{ByteBudget, Error, ScheduleName};
 use jiff::Timestamp;
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::books::Ledger;
 use super::epoch;
 use super::failure::Result;
 use super::insert::insert_one;
-use super::rows::{instant_option, micros};
+use super::rows::{document, get, micros};
+use crate::statement::statement;
 
 pub(super) fn put_schedule(ledger: &mut Ledger<'_>, schedule: &Schedule) -> Result<bool> {
     let name = schedule.name.as_str();
     let known = ledger.db.prepare_cached("select 1 from schedules where name = ?1")?.exists([name])?;
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
-    ledger.db.prepare_cached(include_str!("sql/put_schedule.sql"))?.execute(params![
+    ledger.db.prepare_cached(statement!("sql/put_schedule.sql"))?.execute(params![
         name,
         schedule.next_run_at.map(micros),
         schedule.last_run_at.map(micros),
@@ -38,11 +38,8 @@ pub(super) fn replace_schedule(ledger: &mut Ledger<'_>, known: &Schedule, schedu
 }
 
 fn read_schedule(row: &Row<'_>) -> rusqlite::Result<Schedule> {
-    let mut schedule: Schedule = serde_json::from_str(row.get_ref(0)?.as_str()?)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))?;
-    schedule.next_run_at = instant_option(row, 1)?;
-    schedule.last_run_at = instant_option(row, 2)?;
-    Ok(schedule)
+    let (next_run_at, last_run_at) = (get(row, "next_run_at")?, get(row, "last_run_at")?);
+    Ok(Schedule { next_run_at, last_run_at, ..document(row)? })
 }
 
 pub(super) fn schedule(db: &Connection, name: &ScheduleName) -> Result<Option<Schedule>> {
@@ -61,7 +58,7 @@ pub(super) fn remove_schedule(ledger: &mut Ledger<'_>, name: &ScheduleName) -> R
 }
 
 pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Result<DueSchedules> {
-    let mut statement = db.prepare_cached(include_str!("sql/due_schedules.sql"))?;
+    let mut statement = db.prepare_cached(statement!("sql/due_schedules.sql"))?;
     let mut rows = statement.query([limit as i64 + 1])?;
     let mut answer = DueSchedules::default();
     let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
@@ -88,12 +85,12 @@ pub(super) fn tick(ledger: &mut Ledger<'_>, fence: Fence, ticks: &[Tick]) -> Res
 fn tick_one(ledger: &mut Ledger<'_>, tick: &Tick) -> Result<Ticked> {
     let db = ledger.db;
     let name = tick.schedule.as_str();
-    let mut moved = db.prepare_cached(include_str!("sql/move_schedule.sql"))?;
-    if moved.execute(params![name, micros(tick.expected), tick.next_run_at.map(micros)])? == 0 {
+    let moved = "update schedules set next_run_at = ?3 where name = ?1 and next_run_at = ?2 and paused = 0";
+    if db.prepare_cached(moved)?.execute(params![name, micros(tick.expected), tick.next_run_at.map(micros)])? == 0 {
         return Ok(Ticked::default());
     }
-    let mut live = db.prepare_cached(include_str!("sql/live_of_schedule.sql"))?;
-    let mut insert = db.prepare_cached(include_str!("sql/insert.sql"))?;
+    let mut live = db.prepare_cached(statement!("sql/live_of_schedule.sql"))?;
+    let mut insert = db.prepare_cached(statement!("sql/insert.sql"))?;
     let mut made = Vec::new();
     let mut last_run_at = None;
     for job in &tick.jobs {

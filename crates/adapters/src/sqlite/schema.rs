@@ -9,6 +9,8 @@ use std::time::Duration;
 use convoke_core::{Error, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::statement::build;
+
 /// Applied in order; `user_version` counts them.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_jobs.sql")];
 
@@ -81,7 +83,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found = version(&transaction)?;
         for migration in MIGRATIONS.iter().skip(found) {
-            transaction.execute_batch(migration)?;
+            transaction.execute_batch(&build(migration))?;
         }
         if found < MIGRATIONS.len() {
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;

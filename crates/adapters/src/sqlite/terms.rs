@@ -7,7 +7,12 @@ use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::columns::sql;
 use super::failure::Result;
+use super::rows::get;
+
+/// The time of the machine in milliseconds.
+const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
 
 fn ttl_ms(ttl: Duration) -> i64 {
     i64::try_from(ttl.min(TTL_MAX).as_millis()).unwrap_or(i64::MAX)
@@ -18,15 +23,19 @@ fn number(epoch: Epoch) -> Result<i64> {
 }
 
 fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
-    let epoch: i64 = row.get(1)?;
-    let left_ms: i64 = row.get(2)?;
+    let left_ms: i64 = get(row, "left_ms")?;
     let remaining = Duration::from_millis(left_ms.max(0) as u64);
-    Ok(Lease { holder: row.get(0)?, epoch: Epoch(epoch.max(0) as u64), remaining, is_foreign: false })
+    Ok(Lease { holder: get(row, "holder")?, epoch: Epoch(get(row, "epoch")?), remaining, is_foreign: false })
 }
 
 pub(super) fn enroll(db: &Connection, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
-    db.prepare_cached(include_str!("sql/enroll.sql"))?.execute(params![namespace, member, ttl_ms(ttl)])?;
-    db.prepare_cached(include_str!("sql/forget_members.sql"))?.execute([namespace])?;
+    db.prepare_cached(sql!(include_str!("sql/enroll.sql"), now = NOW))?.execute(params![
+        namespace,
+        member,
+        ttl_ms(ttl)
+    ])?;
+    let forget = sql!("delete from members where namespace = ?1 and expires_at <= {now}", now = NOW);
+    db.prepare_cached(forget)?.execute([namespace])?;
     Ok(())
 }
 
@@ -36,17 +45,19 @@ pub(super) fn withdraw(db: &Connection, namespace: &str, member: &str) -> Result
 }
 
 pub(super) fn roster(db: &Connection, namespace: &str) -> Result<Vec<String>> {
-    let mut statement = db.prepare_cached(include_str!("sql/roster.sql"))?;
-    Ok(statement.query_map([namespace], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+    let text =
+        sql!("select member from members where namespace = ?1 and expires_at > {now} order by member", now = NOW);
+    let mut statement = db.prepare_cached(text)?;
+    Ok(statement.query_map([namespace], |row| get(row, "member"))?.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn read(db: &Connection, namespace: &str) -> Result<Option<Lease>> {
-    let mut statement = db.prepare_cached(include_str!("sql/lease.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/lease.sql"), now = NOW))?;
     Ok(statement.query_row([namespace], read_lease).optional()?)
 }
 
 pub(super) fn elect(db: &Connection, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
-    let mut statement = db.prepare_cached(include_str!("sql/elect.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/elect.sql"), now = NOW))?;
     let elected = statement
         .query_row(params![namespace, candidate, ttl_ms(ttl), number(floor.epoch())?], read_lease)
         .optional()?;
@@ -57,7 +68,7 @@ pub(super) fn elect(db: &Connection, namespace: &str, candidate: &str, ttl: Dura
 }
 
 pub(super) fn renew(db: &Connection, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
-    let mut statement = db.prepare_cached(include_str!("sql/renew.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/renew.sql"), now = NOW))?;
     let renewed =
         statement.query_row(params![namespace, holder, number(epoch)?, ttl_ms(ttl)], read_lease).optional()?;
     renewed.ok_or_else(|| Error::Fenced { what: "renew" }.into())
@@ -65,7 +76,8 @@ pub(super) fn renew(db: &Connection, namespace: &str, holder: &str, epoch: Epoch
 
 pub(super) fn resign(db: &Connection, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
     let Ok(epoch) = number(epoch) else { return Ok(()) };
-    db.prepare_cached(include_str!("sql/resign.sql"))?.execute(params![namespace, holder, epoch])?;
+    let resign = "update leases set expires_at = 0 where namespace = ?1 and holder = ?2 and epoch = ?3";
+    db.prepare_cached(resign)?.execute(params![namespace, holder, epoch])?;
     Ok(())
 }
 
@@ -76,7 +88,7 @@ pub(super) fn publish(db: &Connection, namespace: &str, report: &str) -> Result<
 
 pub(super) fn published(db: &Connection, namespace: &str) -> Result<Option<String>> {
     let mut statement = db.prepare_cached("select report from leases where namespace = ?1")?;
-    Ok(statement.query_row([namespace], |row| row.get(0)).optional()?.flatten())
+    Ok(statement.query_row([namespace], |row| get(row, "report")).optional()?.flatten())
 }
 
 /// Ends whatever term there is: its holder is known to be dead.

@@ -38,8 +38,8 @@ create table types (
     name text not null unique
 );
 
--- A job and its present run. `seq` is the order in which jobs came. What a run rewrites comes first, so that reading it
--- does not walk over the arguments.
+-- A job and its present run: columns for what statements decide by, the rest in `document`. `seq` is the order in which jobs
+-- were stored. Columns that a run rewrites come first, so that reading them does not walk over the arguments.
 create table jobs (
     seq              integer primary key,
     id               blob    not null,
@@ -47,16 +47,17 @@ create table jobs (
     state            integer not null,
     queue_id         integer not null,
     type_id          integer not null,
-    priority         integer not null,
+    -- Dispatched in this order: the due time less the head start of the priority.
+    rank             integer not null,
     due_at           integer not null,
     attempt          integer not null default 0,
     -- The attempt at which it was last redriven: the budget of retries counts from there.
     attempt_base     integer not null default 0,
-    -- How many of its runs are in `executions`.
+    -- The number of its runs in `executions`.
     superseded       integer not null default 0,
     by_channel       integer not null default 0,
     channels_cleaned integer not null default 0,
-    -- How its present run ended, where the job's state does not say: a lost run of a failed job.
+    -- The end of its present run, if the job's state does not imply it: a lost run of a failed job.
     run_end          integer,
     dispatched_at    integer,
     started_at       integer,
@@ -64,48 +65,51 @@ create table jobs (
     deadline         integer,
     worker           text,
     owner            text,
-    ownership        integer not null default 0,
+    ownership        integer not null default {unowned},
     progress         integer,
     progress_message text,
     log_seq          integer not null default 0,
     -- Of its present run: lines with a lower number are recorded, and how many are.
     run_log_next     integer not null default 0,
     run_log_kept     integer not null default 0,
-    max_retries      integer not null,
-    timeout          integer,
-    retry_initial    integer not null,
-    retry_multiplier real    not null,
-    retry_max        integer not null,
-    retry_jitter     integer not null,
     created_at       integer not null,
     scheduled_at     integer,
-    correlation_id   text,
     unique_key       text,
     schedule         text,
+    -- Its rows of `job_keys`, as a JSON array.
+    keys             text,
+    document         text    not null,
     error            text,
     result           text,
     args             text    not null
 );
 create unique index jobs_id on jobs (id);
-create index jobs_pending on jobs (queue_id, priority, due_at) where state = 1;
-create index jobs_scheduled on jobs (due_at) where state = 2;
+-- Ends in `seq`, as every index: the order of storing among equals.
+create index jobs_pending on jobs (queue_id, rank) where state = {pending};
+create index jobs_scheduled on jobs (due_at) where state = {scheduled};
 -- Runs that lack a holder before those that have a worker and an owner.
-create index jobs_in_flight on jobs (worker is not null and owner is not null, id) where state in (3, 4);
--- By whom a run is held.
-create index jobs_of_owner on jobs (owner, id) where state in (3, 4) and owner is not null;
-create index jobs_of_worker on jobs (worker, id) where state in (3, 4) and worker is not null;
-create index jobs_moving on jobs (id) where state in (3, 4) and ownership >= 2;
+create index jobs_in_flight on jobs (worker is not null and owner is not null, id) where state in ({in_flight});
+-- By the holder of a run.
+create index jobs_of_owner on jobs (owner, id) where state in ({in_flight}) and owner is not null;
+create index jobs_of_worker on jobs (worker, id) where state in ({in_flight}) and worker is not null;
+create index jobs_moving on jobs (id) where state in ({in_flight}) and ownership in ({handing_off}, {orphan_pending});
 create index jobs_deadline on jobs (deadline) where deadline is not null;
--- Lists, newest first: each of these ends in `seq`.
+-- Lists, newest first.
 create index jobs_of_queue on jobs (queue_id);
 create index jobs_of_type on jobs (type_id);
-create index jobs_finished on jobs (state, queue_id) where state >= 5;
-create index jobs_correlated on jobs (correlation_id) where correlation_id is not null;
+create index jobs_finished on jobs (state, queue_id) where state >= {first_ended};
 -- A finished job is in one of these two.
-create index jobs_uncleaned on jobs (completed_at) where state >= 5 and channels_cleaned = 0;
-create index jobs_cleaned on jobs (state, completed_at) where state >= 5 and channels_cleaned = 1;
+create index jobs_uncleaned on jobs (completed_at) where state >= {first_ended} and channels_cleaned = 0;
+create index jobs_cleaned on jobs (state, completed_at) where state >= {first_ended} and channels_cleaned = 1;
 create unique index jobs_tick on jobs (schedule, scheduled_at) where schedule is not null;
-create index jobs_live_of_schedule on jobs (schedule) where schedule is not null and state < 5;
+create index jobs_live_of_schedule on jobs (schedule) where schedule is not null and state < {first_ended};
+
+-- Search keys of jobs that have any. Lists with a filter walk down from a key.
+create table job_keys (
+    key text    not null,
+    seq integer not null,
+    primary key (key, seq)
+) without rowid;
 
 -- Runs that another has superseded; the present one is in `jobs`.
 create table executions (
@@ -148,27 +152,13 @@ create table schedules (
 create index schedules_due on schedules (next_run_at) where next_run_at is not null and paused = 0;
 
 create table workers (
-    id                text primary key,
-    name              text    not null,
-    queues            text    not null,
-    concurrency       integer not null,
-    running           integer not null,
-    state             integer not null,
-    registered_at     integer not null,
-    last_heartbeat_at integer not null,
-    via               text
+    id       text primary key,
+    document text not null
 ) without rowid;
 
 create table nodes (
-    id                text primary key,
-    role              integer not null,
-    state             integer not null,
-    job_count         integer not null,
-    started_at        integer not null,
-    last_heartbeat_at integer not null,
-    version           text    not null,
-    -- Since when it is in that state.
-    since             integer not null
+    id       text primary key,
+    document text not null
 ) without rowid;
 
 -- Workers that may hold shards: listed before they are granted any, until they left or were declared dead.

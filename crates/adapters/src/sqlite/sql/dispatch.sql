@@ -1,3 +1,3 @@
 update jobs
-set state = 3, execution_id = ?2, attempt = attempt + 1, dispatched_at = ?3, run_log_next = 0, run_log_kept = 0
-where seq = ?1 and state = 1
+set state = {dispatched}, execution_id = ?2, attempt = attempt + 1, dispatched_at = ?3, run_log_next = 0, run_log_kept = 0
+where seq = ?1 and state = {pending}

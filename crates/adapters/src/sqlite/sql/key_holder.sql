@@ -1,4 +1,4 @@
 select k.job_id
 from unique_keys k
 left join jobs j on j.id = k.job_id
-where k.key = ?1 and (j.state < 5 or k.until > ?2)
+where k.key = ?1 and (j.state < {first_ended} or k.until > ?2)

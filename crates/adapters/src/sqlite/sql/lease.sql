@@ -1,3 +1,3 @@
-select holder, epoch, expires_at - cast(unixepoch('now', 'subsec') * 1000 as integer)
+select holder, epoch, expires_at - {now} as left_ms
 from leases
-where namespace = ?1 and expires_at > cast(unixepoch('now', 'subsec') * 1000 as integer)
+where namespace = ?1 and expires_at > {now}

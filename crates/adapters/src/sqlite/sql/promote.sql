@@ -1,6 +1,6 @@
 update jobs
-set state = 1
+set state = {pending}
 where seq in (
-    select seq from jobs indexed by jobs_scheduled where state = 2 and due_at <= ?1 order by due_at, seq limit ?2
+    select seq from jobs indexed by jobs_scheduled where state = {scheduled} and due_at <= ?1 order by due_at, seq limit ?2
 )
 returning queue_id

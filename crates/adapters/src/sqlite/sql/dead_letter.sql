@@ -1,1 +1,0 @@
-select seq, log_seq, superseded from jobs where id = ?1 and state in (6, 7)

@@ -1,1 +1,0 @@
-delete from jobs where seq = ?1 returning queue_id, state, superseded, log_seq, unique_key, id

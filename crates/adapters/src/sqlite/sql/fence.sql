@@ -1,1 +1,0 @@
-select 1 from cluster where id = 1 and sealed = ?1

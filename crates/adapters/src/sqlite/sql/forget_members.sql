@@ -1,1 +1,0 @@
-delete from members where namespace = ?1 and expires_at <= cast(unixepoch('now', 'subsec') * 1000 as integer)

@@ -1,5 +1,0 @@
-select id, name, paused, rate_limit, rate_per, concurrency,
-       pending, scheduled, dispatched, running, completed, failed, timed_out, cancelled
-from queues
-where not deleted
-order by name

@@ -1,1 +1,0 @@
-update leases set expires_at = 0 where namespace = ?1 and holder = ?2 and epoch = ?3

@@ -1,3 +1,0 @@
-select seq, state, queue_id, type_id, attempt, due_at, started_at, owner
-from jobs
-where id = ?1 and execution_id = ?2 and state in (3, 4)

@@ -14,8 +14,7 @@ use rusqlite::{Connection, params, params_from_iter};
 use super::columns::sql;
 use super::failure::Result;
 use super::queues::{COUNTS, QUEUE, read_queue};
-use super::rows::{count, get};
-use crate::statement::statement;
+use super::rows::{count, duration_micros, get};
 
 /// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
 const TYPES_REMEMBERED_MAX: usize = 20_000;
@@ -25,7 +24,7 @@ pub(super) struct Ledger<'a> {
     pub(super) books: &'a mut Books,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueueId(pub(super) i64);
 
 #[derive(Debug)]
@@ -35,20 +34,9 @@ struct QueueEntry {
     dirty: bool,
 }
 
-impl QueueEntry {
-    fn new(name: QueueName) -> Self {
-        let (paused, rate_limit, concurrency, oldest_pending_at) = (false, None, None, None);
-        let counts = QueueCounts::default();
-        QueueEntry { queue: Queue { name, paused, rate_limit, concurrency, counts, oldest_pending_at }, dirty: false }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// By id: the first has id 1. The entry of a deleted queue stays until another takes its id.
-    queues: Vec<QueueEntry>,
-    /// Deleted queues. A new queue takes the id of one, its own if it was deleted.
-    deleted: HashMap<QueueName, QueueId>,
+    queues: HashMap<QueueId, QueueEntry>,
     queues_by_name: HashMap<QueueName, QueueId>,
     types_by_name: HashMap<JobType, i64>,
     types: HashMap<i64, JobType>,
@@ -58,25 +46,23 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn read(db: &Connection) -> rusqlite::Result<Self> {
         let mut books = Books::default();
-        let text = sql!("select {queue}, {counts} from queues order by id", queue = QUEUE.list, counts = COUNTS);
+        let text = sql!("select {queue}, {counts} from queues", queue = QUEUE.list, counts = COUNTS);
         let mut statement = db.prepare_cached(text)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (id, queue) = read_queue(row)?;
-            debug_assert_eq!(usize::try_from(id.0), Ok(books.queues.len() + 1));
-            let names = if get(row, QUEUE.deleted)? { &mut books.deleted } else { &mut books.queues_by_name };
-            names.insert(queue.name.clone(), id);
-            books.queues.push(QueueEntry { queue, dirty: false });
+            books.add(id, queue);
         }
         Ok(books)
     }
 
-    pub(super) fn queue(&self, id: QueueId) -> &Queue {
-        &self.queues[id.0 as usize - 1].queue
+    fn add(&mut self, id: QueueId, queue: Queue) {
+        self.queues_by_name.insert(queue.name.clone(), id);
+        self.queues.insert(id, QueueEntry { queue, dirty: false });
     }
 
-    pub(super) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
-        &mut self.queues[id.0 as usize - 1].queue
+    pub(super) fn queue(&self, id: QueueId) -> &Queue {
+        &self.queues[&id].queue
     }
 
     /// Returns what limits the jobs that the queue may be given.
@@ -108,36 +94,31 @@ impl Books {
         if let Some(id) = self.find_queue(name) {
             return Ok(id);
         }
-        let free = self.deleted.get_key_value(name).or_else(|| self.deleted.iter().next());
-        let id = match free.map(|(name, id)| (name.clone(), *id)) {
-            Some((old, id)) => {
-                let take = "update queues set name = ?2, deleted = 0 where id = ?1";
-                db.prepare_cached(take)?.execute(params![id.0, name.as_str()])?;
-                self.deleted.remove(&old);
-                self.queues[id.0 as usize - 1] = QueueEntry::new(name.clone());
-                id
-            }
-            None => {
-                let id = QueueId(self.queues.len() as i64 + 1);
-                let insert = "insert into queues (id, name) values (?1, ?2)";
-                db.prepare_cached(insert)?.execute(params![id.0, name.as_str()])?;
-                self.queues.push(QueueEntry::new(name.clone()));
-                id
-            }
-        };
-        self.queues_by_name.insert(name.clone(), id);
+        db.prepare_cached("insert into queues (name) values (?1)")?.execute([name.as_str()])?;
+        let id = QueueId(db.last_insert_rowid());
+        let (paused, rate_limit, concurrency, oldest_pending_at) = (false, None, None, None);
+        let (name, counts) = (name.clone(), QueueCounts::default());
+        self.add(id, Queue { name, paused, rate_limit, concurrency, counts, oldest_pending_at });
         Ok(id)
+    }
+
+    /// Writes the settings of a queue.
+    pub(super) fn configure(&mut self, db: &Connection, id: QueueId, queue: &Queue) -> rusqlite::Result<()> {
+        let rate = queue.rate_limit;
+        let (limit, per) = (rate.map(|rate| rate.limit), rate.map(|rate| duration_micros(rate.per)));
+        let update = "update queues set paused = ?2, rate_limit = ?3, rate_per = ?4, concurrency = ?5 where id = ?1";
+        db.prepare_cached(update)?.execute(params![id.0, queue.paused, limit, per, queue.concurrency])?;
+        if let Some(entry) = self.queues.get_mut(&id) {
+            entry.queue = queue.clone();
+        }
+        Ok(())
     }
 
     /// Deletes a queue that has no jobs.
     pub(super) fn delete_queue(&mut self, db: &Connection, id: QueueId) -> rusqlite::Result<()> {
-        // Its counts, all 0, must be in the file before another queue takes its row.
-        self.settle(db)?;
-        db.prepare_cached(statement!("sql/delete_queue.sql"))?.execute([id.0])?;
+        db.prepare_cached("delete from queues where id = ?1")?.execute([id.0])?;
         db.prepare_cached("delete from grants where queue_id = ?1")?.execute([id.0])?;
-        let name = self.queue(id).name.clone();
-        self.queues_by_name.remove(&name);
-        self.deleted.insert(name, id);
+        self.queues.remove(&id).map(|entry| self.queues_by_name.remove(&entry.queue.name));
         Ok(())
     }
 
@@ -175,7 +156,7 @@ impl Books {
 
     /// A job of `queue` went from one state to another; `None` is outside of the store.
     pub(super) fn moved(&mut self, queue: QueueId, from: Option<Status>, to: Option<Status>) {
-        let entry = &mut self.queues[queue.0 as usize - 1];
+        let Some(entry) = self.queues.get_mut(&queue) else { return };
         let counts = &mut entry.queue.counts;
         if let Some(from) = from {
             counts.set(from, counts.get(from).saturating_sub(1));
@@ -197,7 +178,7 @@ impl Books {
             sql!("update queues set ({counts}) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) where id = ?1", counts = COUNTS);
         let mut statement = db.prepare_cached(text)?;
         for id in self.dirty.drain(..) {
-            let entry = &mut self.queues[id.0 as usize - 1];
+            let Some(entry) = self.queues.get_mut(&id) else { continue };
             let counts = entry.queue.counts.iter().skip(1).map(|(_, jobs)| count(jobs));
             statement.execute(params_from_iter(std::iter::once(id.0).chain(counts)))?;
             entry.dirty = false;

@@ -27,8 +27,8 @@ pub(super) fn hold(ledger: &Ledger<'_>, fence: Fence, what: &'static str) -> Res
     if holds { Ok(()) } else { Err(fenced().into()) }
 }
 
-/// Writes, and changes nothing: the only way to know that a write would be taken.
-pub(super) fn ping(ledger: &mut Ledger<'_>) -> Result<()> {
-    ledger.db.prepare_cached("update cluster set sealed = sealed where id = 1")?.execute([])?;
+/// Writes, and changes nothing: the only way to know that a write would be accepted.
+pub(super) fn ping(db: &Connection) -> Result<()> {
+    db.prepare_cached("update cluster set sealed = sealed where id = 1")?.execute([])?;
     Ok(())
 }

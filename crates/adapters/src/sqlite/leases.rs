@@ -17,7 +17,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::failure::{self, unavailable};
 use super::store::Engine;
-use super::{schema, terms};
+use super::{epoch, schema, terms};
 
 const CACHE_KIB: u32 = 256;
 
@@ -150,6 +150,6 @@ impl Leases for SqliteLeases {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.write(terms::ping).await
+        self.write(epoch::ping).await
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
     let mut statement = db.prepare_cached(&walk.sql)?;
     let mut rows = statement.query(params_from_iter(std::iter::once(Value::Integer(before)).chain(walk.key)))?;
     while let Some(row) = rows.next()? {
-        if let Some(cursor) = page.meet(get(row, 0)?)? {
+        if let Some(cursor) = page.meet(get(row, "seq")?)? {
             return page.fetch(db, Some(cursor));
         }
     }

@@ -9,31 +9,23 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::books::{Ledger, QueueId};
 use super::columns::{columns, sql};
 use super::failure::Result;
-use super::rows::{duration_micros, get, micros};
+use super::rows::{get, micros};
 use crate::statement::statement;
 
-columns!(QUEUE: QueueColumns { id, name, deleted, paused, rate_limit, rate_per, concurrency });
+columns!(QUEUE: QueueColumns { id, name, paused, rate_limit, rate_per, concurrency });
 
 /// The columns with the number of jobs in each state but `created`, by the codes of the states.
 pub(super) const COUNTS: &str = "pending, scheduled, dispatched, running, completed, failed, timed_out, cancelled";
 
 pub(super) fn queues(db: &Connection) -> Result<Vec<Queue>> {
-    let text = sql!(
-        "select {queue}, {counts} from queues where not deleted order by name",
-        queue = QUEUE.list,
-        counts = COUNTS
-    );
+    let text = sql!("select {queue}, {counts} from queues order by name", queue = QUEUE.list, counts = COUNTS);
     let mut statement = db.prepare_cached(text)?;
     let found = statement.query_map([], read_queue)?.collect::<rusqlite::Result<Vec<_>>>()?;
     found.into_iter().map(|(id, queue)| with_oldest(db, id, queue)).collect()
 }
 
 pub(super) fn queue(db: &Connection, name: &QueueName) -> Result<Option<Queue>> {
-    let text = sql!(
-        "select {queue}, {counts} from queues where name = ?1 and not deleted",
-        queue = QUEUE.list,
-        counts = COUNTS
-    );
+    let text = sql!("select {queue}, {counts} from queues where name = ?1", queue = QUEUE.list, counts = COUNTS);
     let mut statement = db.prepare_cached(text)?;
     let found = statement.query_row([name.as_str()], read_queue).optional()?;
     found.map(|(id, queue)| with_oldest(db, id, queue)).transpose()
@@ -75,15 +67,12 @@ fn with_oldest(db: &Connection, id: QueueId, mut queue: Queue) -> Result<Queue> 
 pub(super) fn configure(ledger: &mut Ledger<'_>, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
     ledger.books.admit(std::iter::once(name))?;
     let id = ledger.books.open_queue(ledger.db, name)?;
-    let queue = ledger.books.queue_mut(id);
+    let mut queue = ledger.books.queue(id).clone();
     queue.paused = patch.paused.unwrap_or(queue.paused);
     queue.rate_limit = patch.rate_limit.unwrap_or(queue.rate_limit);
     queue.concurrency = patch.concurrency.unwrap_or(queue.concurrency);
-    let (limit, per) =
-        (queue.rate_limit.map(|rate| rate.limit), queue.rate_limit.map(|rate| duration_micros(rate.per)));
-    let update = "update queues set paused = ?2, rate_limit = ?3, rate_per = ?4, concurrency = ?5 where id = ?1";
-    ledger.db.prepare_cached(update)?.execute(params![id.0, queue.paused, limit, per, queue.concurrency])?;
-    with_oldest(ledger.db, id, queue.clone())
+    ledger.books.configure(ledger.db, id, &queue)?;
+    with_oldest(ledger.db, id, queue)
 }
 
 pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<bool> {

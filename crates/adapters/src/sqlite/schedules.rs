@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::books::Ledger;
+use super::columns::sql;
 use super::epoch;
 use super::failure::Result;
 use super::insert::insert_one;
@@ -89,7 +90,9 @@ fn tick_one(ledger: &mut Ledger<'_>, tick: &Tick) -> Result<Ticked> {
     if db.prepare_cached(moved)?.execute(params![name, micros(tick.expected), tick.next_run_at.map(micros)])? == 0 {
         return Ok(Ticked::default());
     }
-    let mut live = db.prepare_cached(statement!("sql/live_of_schedule.sql"))?;
+    let live =
+        sql!("select 1 from jobs indexed by jobs_live_of_schedule where schedule = ?1 and state < {first_ended}");
+    let mut live = db.prepare_cached(live)?;
     let mut insert = db.prepare_cached(statement!("sql/insert.sql"))?;
     let mut made = Vec::new();
     let mut last_run_at = None;

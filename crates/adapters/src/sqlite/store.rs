@@ -53,7 +53,7 @@ impl EpochStore for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.engine.writer.call(1, epoch::ping).await
+        self.engine.writer.call(1, |ledger| epoch::ping(ledger.db)).await
     }
 
     fn address(&self) -> String {

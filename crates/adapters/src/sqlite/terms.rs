@@ -29,11 +29,8 @@ fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
 }
 
 pub(super) fn enroll(db: &Connection, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
-    db.prepare_cached(sql!(include_str!("sql/enroll.sql"), now = NOW))?.execute(params![
-        namespace,
-        member,
-        ttl_ms(ttl)
-    ])?;
+    let enroll = sql!(include_str!("sql/enroll.sql"), now = NOW);
+    db.prepare_cached(enroll)?.execute(params![namespace, member, ttl_ms(ttl)])?;
     let forget = sql!("delete from members where namespace = ?1 and expires_at <= {now}", now = NOW);
     db.prepare_cached(forget)?.execute([namespace])?;
     Ok(())
@@ -94,11 +91,5 @@ pub(super) fn published(db: &Connection, namespace: &str) -> Result<Option<Strin
 /// Ends whatever term there is: its holder is known to be dead.
 pub(super) fn end_term(db: &Connection, namespace: &str) -> rusqlite::Result<()> {
     db.prepare_cached("update leases set expires_at = 0 where namespace = ?1")?.execute([namespace])?;
-    Ok(())
-}
-
-/// Takes the write lock and writes: whether the database answers.
-pub(super) fn ping(db: &Connection) -> Result<()> {
-    db.prepare_cached("update cluster set sealed = sealed where id = 1")?.execute([])?;
     Ok(())
 }

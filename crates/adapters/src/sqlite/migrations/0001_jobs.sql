@@ -6,12 +6,10 @@ create table cluster (
 );
 insert into cluster (id, sealed) values (1, 0);
 
--- A queue with the number of its jobs in each state: one row to rewrite for a whole group of changes. Ids are dense: the row
--- of a deleted queue stays until a new queue takes it.
+-- A queue with the number of its jobs in each state: one row to rewrite for a whole group of changes.
 create table queues (
     id          integer primary key,
     name        text    not null unique,
-    deleted     integer not null default 0,
     paused      integer not null default 0,
     rate_limit  integer,
     rate_per    integer,

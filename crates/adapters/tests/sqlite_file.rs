@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, Ownership, RunReport, Status};
+use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, Ownership, Priority, RunReport, Status};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
@@ -378,6 +378,37 @@ fn a_dispatch_reads_one_range_in_its_order() {
     let sql = built(include_str!("../src/sqlite/sql/pending.sql"), &[("{columns}", "seq, id, document, args")]);
     let plan = plan(&raw, &sql);
     assert_eq!(plan, "SEARCH jobs USING INDEX jobs_pending (queue_id=?)\n", "no sorting, no other table");
+}
+
+#[tokio::test]
+async fn the_rank_follows_the_due_time_through_retries_and_redrives() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let check = |what: &str| {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get("rank")?, row.get("due_at")?));
+        let (rank, due_at): (i64, i64) = raw.query_row("select rank, due_at from jobs", [], read).expect("read");
+        let due_at = Timestamp::from_microsecond(due_at).expect("in range");
+        assert_eq!(rank, Priority::High.rank(due_at), "{what}");
+        due_at
+    };
+    let job = NewJob { run_at: Some(at(1)), ..new_job() };
+    let job = job.with(|job| (job.priority, job.max_retries) = (Priority::High, 1));
+    let id = job.id;
+    store.insert(vec![job]).await.expect("inserted");
+    check("scheduled");
+    let fence = store.seal(Epoch(1)).await.expect("sealed");
+    for what in ["retried", "failed"] {
+        store.promote(fence, at(1_000), 10).await.expect("promoted");
+        check("promoted");
+        let run = store.dispatch(fence, order(1)).await.expect("dispatched").runs.remove(0);
+        let failed = Outcome::Failed { error: "no".into(), retry: true };
+        store.record(vec![RunReport::of(id, run.execution_id).ended(at(10), failed, 1.0)]).await.expect("recorded");
+        assert!(check(what) > at(1), "the retry is due later");
+    }
+    store.redrive(&[id], at(2_000)).await.expect("redriven");
+    assert_eq!(check("redriven"), at(2_000));
 }
 
 #[tokio::test]

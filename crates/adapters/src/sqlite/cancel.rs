@@ -31,25 +31,25 @@ pub(super) fn cancel(
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<Vec<Cancelled>> {
-    let mut answers = Vec::with_capacity(ids.len());
+    let mut cancelled = Vec::with_capacity(ids.len());
     for id in ids {
         let db = ledger.db;
         let Some(before) = get_one(db, *id)? else {
-            answers.push(Cancelled::Unknown);
+            cancelled.push(Cancelled::Unknown);
             continue;
         };
         let key = params![id.0.as_bytes(), reason, micros(now)];
         let queue = db.prepare_cached(statement!("sql/cancel.sql"))?.query_row(key, |row| row.get(0)).optional()?;
         let Some(queue) = queue else {
-            answers.push(Cancelled::Before(before));
+            cancelled.push(Cancelled::Before(before));
             continue;
         };
         ledger.books.moved(QueueId(queue), Some(before.status), Some(Status::Cancelled));
         let run = before.execution_id.filter(|_| before.status.is_in_flight());
         let job = get_one(db, *id)?.unwrap_or(before);
-        answers.push(Cancelled::Now { job, run });
+        cancelled.push(Cancelled::Now { job, run });
     }
-    Ok(answers)
+    Ok(cancelled)
 }
 
 pub(super) fn redrive(ledger: &mut Ledger<'_>, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {

@@ -1,6 +1,6 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! [`paths`] decides which index is read; its conditions are answered by the counters of the queues.
+//! [`paths`] decides which index is read; the counters of the queues tell which of its conditions hold.
 
 use convoke_core::ByteBudget;
 use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, has_keys, paths};
@@ -87,11 +87,10 @@ impl Walk {
     }
 
     /// Down several parts of indexes at once. `None` if there are no parts.
-    fn merged(parts: &[(&str, String)], key: Option<Value>) -> Option<Self> {
-        let select = |(index, part): &(&str, String)| {
-            build(&format!("select seq from jobs indexed by {index} where {part} and seq < ?1"))
-        };
-        let parts: Vec<String> = parts.iter().map(select).collect();
+    fn merged(parts: &[Part], key: Option<Value>) -> Option<Self> {
+        let select =
+            |(index, part): &Part| format!("select seq from jobs indexed by {index} where {part} and seq < ?1");
+        let parts: Vec<String> = parts.iter().map(|part| build(&select(part))).collect();
         (!parts.is_empty()).then(|| Walk { sql: parts.join(" union all ") + " order by seq desc", key })
     }
 }
@@ -132,40 +131,42 @@ fn is_rare_type(db: &Connection, job_type: Option<i64>) -> Result<bool> {
     Ok(!db.prepare_cached(text)?.exists(params![job_type, ROWS_READ_MAX as i64])?)
 }
 
-/// Returns the counts of each queue.
-fn counts(db: &Connection) -> Result<Vec<(i64, QueueCounts)>> {
-    let mut statement = db.prepare_cached(sql!("select id, {counts} from queues", counts = COUNTS))?;
-    let counts = statement.query_map([], |row| Ok((get(row, "id")?, read_counts(row, 1)?)))?;
+/// Returns the counts of one queue, or of each.
+fn counts(db: &Connection, queue: Option<i64>) -> Result<Vec<(i64, QueueCounts)>> {
+    let text = sql!("select id, {counts} from queues where ?1 is null or id = ?1", counts = COUNTS);
+    let mut statement = db.prepare_cached(text)?;
+    let counts = statement.query_map([queue], |row| Ok((get(row, "id")?, read_counts(row, 1)?)))?;
     Ok(counts.collect::<rusqlite::Result<_>>()?)
 }
 
+/// An index, and the condition of the part of it to read.
+type Part = (&'static str, String);
+
 /// Returns the ranges of ended jobs that hold any of the query, each in the order of storing.
-fn ended(db: &Connection, wanted: &Wanted<'_>) -> Result<Vec<(&'static str, String)>> {
+fn ended(db: &Connection, wanted: &Wanted<'_>) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
-    for (queue, counts) in counts(db)? {
-        for state in wanted.statuses.iter().filter(|state| counts.get(**state) > 0) {
-            if wanted.queue.is_none_or(|wanted| wanted == queue) {
-                let code = state.code();
-                let part = format!("state = {code} and state >= {{first_ended}} and queue_id = {queue}");
-                parts.push(("jobs_finished", part));
-            }
+    for (queue, counts) in counts(db, wanted.queue)? {
+        for (state, _) in counts.iter().filter(|(state, jobs)| *jobs > 0 && wanted.statuses.contains(state)) {
+            let state = state.code();
+            let part = format!("state = {state} and state >= {{first_ended}} and queue_id = {queue}");
+            parts.push(("jobs_finished", part));
         }
     }
     Ok(parts)
 }
 
 /// Returns the parts of indexes that hold the live jobs of the query, in any order, and how many entries they have.
-fn live(db: &Connection, wanted: &Wanted<'_>) -> Result<(Vec<(&'static str, String)>, u64)> {
-    let counts = counts(db)?;
+fn live(db: &Connection, wanted: &Wanted<'_>) -> Result<(Vec<Part>, u64)> {
+    let counts = counts(db, None)?;
     let all = |state: Status| counts.iter().map(|(_, counts)| counts.get(state)).sum::<u64>();
     let of_queue = "(?2 is null or queue_id = ?2)";
     let (mut parts, mut entries) = (Vec::new(), 0);
     if wanted.statuses.contains(&Status::Pending) {
+        // The only one of these indexes that begins with the queue.
         let of_queue = if wanted.queue.is_some() { "queue_id = ?2" } else { "?2 is null" };
         parts.push(("jobs_pending", format!("state = {{pending}} and {of_queue}")));
-        let is_wanted = |id: i64| wanted.queue.is_none_or(|queue| queue == id);
-        entries +=
-            counts.iter().filter(|(id, _)| is_wanted(*id)).map(|(_, counts)| counts.get(Status::Pending)).sum::<u64>();
+        let read = counts.iter().filter(|(id, _)| wanted.queue.is_none_or(|queue| queue == *id));
+        entries += read.map(|(_, counts)| counts.get(Status::Pending)).sum::<u64>();
     }
     if wanted.statuses.contains(&Status::Scheduled) {
         parts.push(("jobs_scheduled", format!("state = {{scheduled}} and {of_queue}")));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use convoke_adapters::postgres::PostgresStore;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::Dispatch;
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, RunReport};
+use convoke_core::jobs::{ExecutionStatus, JobDefaults, JobSpec, NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, Json, QueueName, WorkerId};
 use convoke_testkit::process::{Durability, Postgres};
@@ -179,18 +179,18 @@ async fn connect(url: &str) -> Outcomes<tokio_postgres::Client> {
 /// Jobs that ended long ago, as if this store had run them.
 async fn add_finished(url: &str) -> Outcomes<()> {
     let client = connect(url).await?;
+    let (completed, run_completed) = (Status::Completed.code(), ExecutionStatus::Completed.code());
     client
         .batch_execute(&format!(
             "with given as (
-                 insert into convoke_jobs (id, due_at, created_at, retry_initial, retry_multiplier, retry_max, queue_id,
-                                           type_id, max_retries, attempt, state, priority, retry_jitter, args,
-                                           execution_id, dispatched_at, started_at, completed_at, worker)
-                 select gen_random_uuid(), n, n, 10000000, 2.0, 600000000, 1, 1, 3, 1, 5, 1, 0, repeat('x', 100),
-                        gen_random_uuid(), n, n, n, 'worker-1'
+                 insert into convoke_jobs (id, due_at, created_at, queue_id, type_id, attempt, state, priority, document, args,
+                                           execution_id, dispatched_at, started_at, completed_at, run_end, worker)
+                 select gen_random_uuid(), n, n, 1, 1, 1, {completed}, 1, '{{\"v\":1,\"type\":\"bench\"}}', repeat('x', 100),
+                        gen_random_uuid(), n, n, n, {run_completed}, 'worker-1'
                  from generate_series(1, {FINISHED}) n
                  returning seq, completed_at
              ), ended as (
-                 insert into convoke_ended (seq, completed_at, queue_id, state) select seq, completed_at, 1, 5 from given
+                 insert into convoke_ended (seq, completed_at, queue_id, state) select seq, completed_at, 1, {completed} from given
              )
              update convoke_counts set completed = completed + {FINISHED}
              where (queue_id, slot) = (select queue_id, slot from convoke_counts where queue_id = 1 limit 1)"

@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::LazyLock;
 
+use convoke_core::duration::DURATION_MAX;
+use convoke_core::ids::DEFAULT_QUEUE;
 use convoke_core::jobs::dispatch::{HEADS_READ, LEAD_MAX_US};
 use convoke_core::jobs::priority::HEAD_START;
+use convoke_core::jobs::template::CORRELATION_KEY;
 use convoke_core::jobs::{ExecutionStatus, Ownership, Status};
-use convoke_core::limits::QUEUES_MAX;
+use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUEUES_MAX, RETRIES_MAX};
 
 /// A statement of a file, built when it is first used.
 pub(crate) struct Statement(LazyLock<String, fn() -> String>);
@@ -97,6 +100,9 @@ static CONSTANTS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
         ("owned", Ownership::Owned.code().to_string()),
         ("handing_off", Ownership::HandingOff.code().to_string()),
         ("orphan_pending", Ownership::OrphanPending.code().to_string()),
+        ("run_dispatched", ExecutionStatus::Dispatched.code().to_string()),
+        ("run_running", ExecutionStatus::Running.code().to_string()),
+        ("run_completed", ExecutionStatus::Completed.code().to_string()),
         ("run_failed", ExecutionStatus::Failed.code().to_string()),
         ("run_timed_out", ExecutionStatus::TimedOut.code().to_string()),
         ("run_cancelled", ExecutionStatus::Cancelled.code().to_string()),
@@ -104,6 +110,14 @@ static CONSTANTS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
         ("lead_max_us", LEAD_MAX_US.to_string()),
         ("heads_read", HEADS_READ.to_string()),
         ("queues_max", QUEUES_MAX.to_string()),
+        ("name_bytes_max", NAME_BYTES_MAX.to_string()),
+        ("args_bytes_max", ARGS_BYTES_MAX.to_string()),
+        ("json_depth_max", JSON_DEPTH_MAX.to_string()),
+        ("retries_max", RETRIES_MAX.to_string()),
+        ("number_max", format!("{:e}", f64::MAX)),
+        ("duration_max_us", DURATION_MAX.as_micros().to_string()),
+        ("default_queue", DEFAULT_QUEUE.to_owned()),
+        ("correlation_key", CORRELATION_KEY.to_owned()),
     ])
 });
 

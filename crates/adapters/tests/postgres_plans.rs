@@ -2,7 +2,7 @@
 //! of a run writes no index of the jobs.
 #![cfg(feature = "postgres")]
 
-use convoke_adapters::postgres::PostgresStore;
+use convoke_adapters::postgres::{PostgresStore, plans};
 use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId, JobType};
@@ -41,15 +41,17 @@ async fn run_through(store: &PostgresStore, fence: convoke_core::election::Fence
     }
 }
 
+const DOCUMENT: &str = r#"{"v":1,"type":"t"}"#;
+
 async fn add_ended(client: &Client, count: usize) {
     let sql = format!(
         "with given as (
-             insert into convoke_jobs (id, due_at, created_at, retry_initial, retry_multiplier, retry_max, queue_id,
-                                       type_id, max_retries, state, priority, retry_jitter, args, completed_at)
-             select gen_random_uuid(), n, n, 1, 2.0, 1, 1, 1, 3, 5, 1, 0, '1', n from generate_series(1, {count}) n
+             insert into convoke_jobs (id, due_at, created_at, queue_id, type_id, state, priority, document, args, completed_at)
+             select gen_random_uuid(), n, n, 1, 1, {ended}, 1, '{DOCUMENT}', '1', n from generate_series(1, {count}) n
              returning seq, completed_at
          )
-         insert into convoke_ended (seq, completed_at, queue_id, state) select seq, completed_at, 1, 5 from given"
+         insert into convoke_ended (seq, completed_at, queue_id, state) select seq, completed_at, 1, {ended} from given",
+        ended = Status::Completed.code()
     );
     client.batch_execute(&sql).await.expect("filled");
     client.batch_execute("analyze").await.expect("analysed");
@@ -69,68 +71,65 @@ async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
 /// A statement, its arguments, and what it must be seen to do, so many times.
 type Busy = (&'static str, String, Vec<(&'static str, usize)>);
 
-fn busy() -> [Busy; 6] {
+fn busy() -> [Busy; 9] {
     let ids = "array[gen_random_uuid()], array[gen_random_uuid()]";
     let texts = "array[null]::text[]";
+    let common = format!("{ids}, '{{1}}', {texts}, {texts}, '{{1}}', {texts}, '{{1}}'");
+    let ends = vec![
+        ("Index Cond: (id = ", 1),
+        ("Index Cond: (seq = r", 1),
+        ("TID Cond: (ctid = s", 1),
+        ("TID Cond: (ctid = o", 1),
+    ];
     [
         (
-            include_str!("../src/postgres/sql/dispatch.sql"),
-            "1, '{1}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', '{1}', '{1}', '{1}', 1"
-                .to_owned(),
-            // A range for each priority; then the rows where they are.
+            plans::dispatch(),
+            "1, '{q}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', 1".to_owned(),
+            // One range; then the rows where they are.
             vec![
-                ("using convoke_waiting_pending", 4),
-                ("Index Cond: ((queue_id = w_2.queue_id) AND (priority = ", 4),
-                ("AND (due_at >= w_2.floor_", 4),
+                ("using convoke_waiting_pending", 1),
+                ("Index Cond: ((queue_id = w_2.queue_id) AND (rank >= w_2.floor))", 1),
                 ("TID Cond: (ctid = ANY", 1),
                 ("Index Cond: (seq = gone.seq)", 1),
             ],
         ),
+        (plans::complete(), format!("{common}, {texts}, '{{f}}', '{{f}}', 1::smallint"), ends.clone()),
         (
-            include_str!("../src/postgres/sql/complete.sql"),
-            format!(
-                "{ids}, '{{1}}', {texts}, {texts}, {texts}, '{{f}}', '{{1}}', '{{1}}', {texts}, '{{f}}', 1::smallint"
-            ),
-            vec![
-                ("Index Cond: (id = s", 1),
-                ("Index Cond: (seq = r", 1),
-                ("TID Cond: (ctid = s", 1),
-                ("TID Cond: (ctid = o", 1),
-            ],
-        ),
-        (
-            include_str!("../src/postgres/sql/note.sql"),
-            format!(
-                "{ids}, {texts}, {texts}, '{{1}}', '{{1}}', '{{1}}', '{{1}}', {texts}, '{{f}}', '{{1}}', '{{1}}', '{{1}}'"
-            ),
+            plans::note(),
+            format!("{common}, '{{1}}', '{{1}}', '{{f}}', '{{1}}', '{{1}}'"),
             vec![("Index Cond: (id = s", 1), ("TID Cond: (ctid = ", 1)],
         ),
+        (plans::finish(), format!("{common}, '{{6}}', '{{1}}', {texts}, {texts}, '{{1}}', '{{f}}'"), ends.clone()),
+        (plans::again(), format!("{common}, '{{1}}', '{{1}}', '{{1}}', {texts}, '{{1}}', '{{1}}'"), ends),
         (
-            include_str!("../src/postgres/sql/finish.sql"),
-            format!(
-                "{ids}, '{{6}}', '{{1}}', {texts}, {texts}, '{{1}}', '{{1}}', {texts}, {texts}, '{{1}}', {texts}, '{{f}}', '{{1}}'"
-            ),
-            vec![
-                ("Index Cond: (id = s", 1),
-                ("Index Cond: (seq = r", 1),
-                ("TID Cond: (ctid = s", 1),
-                ("TID Cond: (ctid = o", 1),
-            ],
-        ),
-        (
-            include_str!("../src/postgres/sql/again.sql"),
-            format!("{ids}, '{{1}}', '{{1}}', '{{1}}', {texts}, '{{1}}', '{{1}}', '{{1}}', {texts}, '{{1}}'"),
-            vec![
-                ("Index Cond: (id = s", 1),
-                ("Index Cond: (seq = r", 1),
-                ("TID Cond: (ctid = s", 1),
-                ("TID Cond: (ctid = o", 1),
-            ],
-        ),
-        (
-            include_str!("../src/postgres/sql/runs_to_record.sql"),
+            plans::runs_to_record(),
             "array[gen_random_uuid()]".to_owned(),
             vec![("Index Cond: (id = ANY", 1), ("Index Cond: (seq = r.seq)", 1)],
+        ),
+        (
+            plans::cancel(),
+            "array[gen_random_uuid()], 1, null".to_owned(),
+            vec![
+                ("using convoke_waiting_pending", 1),
+                ("using convoke_waiting_scheduled", 1),
+                ("using convoke_runs_pkey", 1),
+                ("TID Cond: (ctid = ANY", 1),
+            ],
+        ),
+        (
+            plans::delete_jobs(),
+            "'{1}', 1".to_owned(),
+            vec![("using convoke_job_keys_pkey", 1), ("Index Cond: ((key = ", 1)],
+        ),
+        (
+            // A list by a search key.
+            plans::walk_keys().leak(),
+            "9, 1000, null, null, '{c:a,t:b}', null, 101".to_owned(),
+            vec![
+                ("Backward using convoke_job_keys_pkey", 1),
+                ("Index Cond: ((key = ($5)[1]) AND (seq < $1))", 1),
+                ("Index Cond: (seq = k.seq)", 1),
+            ],
         ),
     ]
 }
@@ -163,45 +162,41 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
 
 /// Statements by which duties look for runs in flight, and the index that each must use.
 fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
-    let in_flight = |range: &str, order: &str| {
-        include_str!("../src/postgres/sql/in_flight.sql").replace("{range}", range).replace("{order}", order)
-    };
+    let none = InFlightFilter::default;
+    let now = Some(Timestamp::UNIX_EPOCH);
+    let (worker, owner) = (Some(stage::worker("w7")), Some(stage::node("n7")));
     vec![
         (
-            in_flight("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
+            plans::in_flight(&InFlightFilter { worker, ..none() }),
             "'00000000-0000-0000-0000-000000000000', 'w7', null, null, null, false, '{}', 1000, false",
             vec!["using convoke_runs_of_worker", "Index Cond: ((ROW(worker, id) >= ROW("],
         ),
         (
-            in_flight("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
+            plans::in_flight(&InFlightFilter { owner, ..none() }),
             "'00000000-0000-0000-0000-000000000000', null, 'n7', null, null, false, '{}', 1000, false",
             vec!["using convoke_runs_of_owner", "Index Cond: ((ROW(owner, id) >= ROW("],
         ),
         (
-            in_flight("r.ownership >= 2 and r.id >= $1", "r.id"),
+            plans::in_flight(&InFlightFilter { moving: true, ..none() }),
             "'00000000-0000-0000-0000-000000000000', null, null, null, null, true, '{}', 1000, false",
             vec!["using convoke_runs_moving"],
         ),
         (
-            in_flight("r.worker is null and r.id >= $1", "r.id"),
+            plans::in_flight(&InFlightFilter { unclaimed_before: now, ..none() }),
             "'00000000-0000-0000-0000-000000000000', null, null, 1000000, null, false, '{}', 1000, false",
             vec!["using convoke_runs_unheld"],
         ),
         (
-            in_flight("r.worker is null and r.id >= $1", "r.id"),
+            plans::in_flight(&InFlightFilter { without_worker: true, ..none() }),
             "'00000000-0000-0000-0000-000000000000', null, null, null, null, false, array[gen_random_uuid()], 1000, true",
             vec!["using convoke_runs_unheld"],
         ),
         (
-            in_flight("r.owner is null and r.id >= $1", "r.id"),
+            plans::in_flight(&InFlightFilter { unowned_before: now, ..none() }),
             "'00000000-0000-0000-0000-000000000000', null, null, null, 1000000, false, '{}', 1000, false",
             vec!["using convoke_runs_unheld"],
         ),
-        (
-            include_str!("../src/postgres/sql/holders.sql").to_owned(),
-            "",
-            vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"],
-        ),
+        (plans::holders().to_owned(), "", vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"]),
     ]
 }
 
@@ -237,9 +232,9 @@ async fn duties_find_the_runs_of_a_worker_or_an_owner_by_index_whatever_the_serv
 /// Adds runs in flight: half of them one worker's and one owner's, the rest of many.
 async fn add_runs(client: &Client, count: usize) {
     let sql = format!(
-        "insert into convoke_runs (id, execution_id, seq, due_at, dispatched_at, log_seq, queue_id, type_id, attempt, worker, owner,
+        "insert into convoke_runs (id, execution_id, seq, due_at, dispatched_at, log_seq, queue_id, attempt, worker, owner,
                                    ownership)
-         select gen_random_uuid(), gen_random_uuid(), n, n, n, 0, 1, 1, 1,
+         select gen_random_uuid(), gen_random_uuid(), n, n, n, 0, 1, 1,
                 'w' || case when n % 2 = 0 then 0 else n % 100 end, 'n' || case when n % 2 = 0 then 0 else n % 10 end,
                 case when n % 1000 = 0 then 2 else 1 end
          from generate_series(1, {count}) n"
@@ -270,24 +265,24 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
 
 /// Adds jobs that a list meets: newer than all that are there.
 async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, count: usize) {
-    let (state, args) = (state.code(), "'1'");
+    let (has_ended, is_scheduled, state) = (!state.is_live(), state == Status::Scheduled, state.code());
+    let document = format!(r#"{{"v":1,"type":"{job_type}","queue":"{queue}"}}"#);
     let sql = format!(
         "insert into convoke_queues (name) values ('{queue}') on conflict do nothing;
          insert into convoke_types (name) values ('{job_type}') on conflict do nothing;
          with given as (
-             insert into convoke_jobs (id, due_at, created_at, retry_initial, retry_multiplier, retry_max, queue_id, type_id,
-                                       max_retries, state, priority, retry_jitter, args, completed_at)
-             select gen_random_uuid(), n, n, 1, 2.0, 1, q.id, t.id, 3, {state}, 1, 0, {args}, case when {state} >= 5 then n end
+             insert into convoke_jobs (id, due_at, created_at, queue_id, type_id, state, priority, document, args, completed_at)
+             select gen_random_uuid(), n, n, q.id, t.id, {state}, 1, '{document}', '1', case when {has_ended} then n end
              from generate_series(1, {count}) n
              join convoke_queues q on q.name = '{queue}'
              join convoke_types t on t.name = '{job_type}'
              returning seq, due_at, completed_at, queue_id, state
          ), waiting as (
-             insert into convoke_waiting (seq, due_at, queue_id, args_bytes, priority, scheduled)
-             select seq, due_at, queue_id, 1, 1, state = 2 from given where state < 5
+             insert into convoke_waiting (seq, due_at, queue_id, args_bytes, rank, scheduled)
+             select seq, due_at, queue_id, 1, due_at, {is_scheduled} from given where not {has_ended}
          )
          insert into convoke_ended (seq, completed_at, queue_id, state)
-         select seq, completed_at, queue_id, state from given where state >= 5"
+         select seq, completed_at, queue_id, state from given where {has_ended}"
     );
     client.batch_execute(&sql).await.expect("added");
 }

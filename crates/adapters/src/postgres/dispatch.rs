@@ -1,45 +1,35 @@
 //! From pending to dispatched: one statement for all windows.
 //!
-//! The statement compares the fence, chooses by rank within what each queue has room for, takes the chosen out of those that
-//! wait and makes runs of them. It touches no job's own row.
+//! The statement compares the fence, takes the heads of each queue's range within what the queue has room for, deletes them
+//! from those that wait and makes runs of them. It touches no job's own row.
 //!
 //! One connection serves it, one order after the other: a queue's concurrency is read and used up in one statement, and no
 //! other order can come between.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use convoke_core::Error;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{Priority, RunInput};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
-use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
-use convoke_core::{Error, ExecutionId, JobType, QueueName};
+use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, Window};
 use parking_lot::Mutex;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::failure::{self, Failure};
-use super::floors::{self, Floor, Floors};
+use super::floors::{self, Floors};
 use super::lane::Work;
-use super::names::{self, Named, Names};
-use super::rows::{
-    code, duration_micros, duration_option, execution_id, get, instant, job_id, json, limit, micros, small,
-};
+use super::rows::{definition, duration_micros, execution_id, get, job_id, micros, number, small, wide};
 use super::server::Hot;
+use super::sql::{Column, column, params};
+use crate::statement::statement;
 
+#[derive(Default)]
 pub(super) struct DispatchWork {
-    names: Arc<Names>,
     floors: Mutex<Floors>,
-}
-
-impl DispatchWork {
-    pub(super) fn new(names: Arc<Names>) -> Self {
-        DispatchWork { names, floors: Mutex::default() }
-    }
 }
 
 pub(super) struct Order {
@@ -66,156 +56,129 @@ impl Work for DispatchWork {
     }
 }
 
-/// A window whose queue is known: its place in the order, and the queue.
-type Known = (usize, i32);
+pub(super) fn dispatch_sql() -> &'static str {
+    statement!("sql/dispatch.sql")
+}
 
 impl DispatchWork {
     async fn dispatch(&self, hot: &mut Hot, fence: Fence, order: &DispatchOrder) -> failure::Result<Dispatched> {
-        let names = &*self.names;
-        let epoch = epoch(fence)?;
-        // A queue that has workers before it has jobs is looked up every time.
-        let by_name = hot.prepared(QueueName::BY_NAME).await?;
-        names.queues.learn(&hot.client, &by_name, order.windows.iter().map(|window| window.queue.clone())).await?;
-        let none = |queue: &QueueName| QueueDispatch { queue: queue.clone(), taken: 0, pending: 0, is_cut: false };
-        let mut answer =
-            Dispatched { runs: Vec::new(), queues: order.windows.iter().map(|window| none(&window.queue)).collect() };
-        let rounds = rounds(names, order);
-        let Some(last) = rounds.len().checked_sub(1) else {
-            let statement = hot.prepared(include_str!("sql/fence.sql")).await?;
-            return hot.client.query_opt(&statement, &[&epoch]).await?.map(|_| answer).ok_or_else(fenced);
-        };
+        let mut answer = Dispatched::default();
+        let rounds = rounds(&order.windows);
         // One round, which is nearly always all there is, commits by itself.
-        if last > 0 {
+        let is_one = rounds.len() == 1;
+        if !is_one {
             hot.client.batch_execute("begin").await?;
         }
-        let mut executions = order.executions.as_slice();
-        for round in &rounds {
-            let taken = self.serve(hot, fence, order, round, executions, &mut answer).await?;
-            executions = &executions[taken.min(executions.len())..];
+        for windows in rounds {
+            self.serve(hot, fence, order, windows, &mut answer).await?;
         }
-        if last > 0 {
+        if !is_one {
             hot.client.batch_execute("commit").await.map_err(Failure::of_commit)?;
         }
         Ok(answer)
     }
 
-    /// One statement. Answers how many were taken.
+    /// Serves windows of different queues by one statement.
     async fn serve(
         &self,
         hot: &mut Hot,
         fence: Fence,
         order: &DispatchOrder,
-        round: &[Known],
-        executions: &[ExecutionId],
+        windows: &[Window],
         answer: &mut Dispatched,
-    ) -> failure::Result<usize> {
+    ) -> failure::Result<()> {
         let asked = Instant::now();
-        let floors: Vec<Floor> = {
+        let floors: Vec<i64> = {
             let floors = self.floors.lock();
-            round.iter().map(|(_, queue)| floors.of(*queue, asked)).collect()
+            windows.iter().map(|window| floors.of(&window.queue, asked)).collect()
         };
-        let used: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
-        let bytes_max = limit(DISPATCH_BYTES_MAX.saturating_sub(used));
-        let rows = ask(hot, fence, order, round, executions, (&floors, bytes_max)).await?;
+        let rows = take(hot, fence, order, windows, &floors, answer).await?;
         let elapsed = asked.elapsed();
-        let mut types: Vec<i32> = Vec::new();
-        for row in &rows {
-            types.extend(get::<Option<i32>>(row, 4)?);
-        }
-        let types = self.names.types.named(&hot.client, &types).await?;
-        let mut highest = vec![floors::NONE; round.len()];
+        let none = |window: &Window| QueueDispatch { queue: window.queue.clone(), taken: 0, pending: 0, is_cut: false };
+        let mut queues: Vec<QueueDispatch> = windows.iter().map(none).collect();
+        let mut highest = vec![floors::NONE; windows.len()];
         let mut ranked = Vec::with_capacity(rows.len());
         for row in &rows {
-            let place = usize::try_from(get::<i64>(row, 0)?).unwrap_or(1).saturating_sub(1);
-            let Some((window, _)) = round.get(place) else { continue };
-            let told = &mut answer.queues[*window];
-            told.pending = u64::try_from(get::<i64>(row, 1)?).unwrap_or(0);
-            told.is_cut = get(row, 13)?;
-            if get::<Option<Uuid>>(row, 2)?.is_some() {
+            // A window of a queue that nobody has heard of has no row.
+            let Some(place) = get::<Option<i64>>(row, "ord")? else { continue };
+            let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
+            let Some(told) = queues.get_mut(place) else { continue };
+            told.pending = number::<i64>(row, "pending")?.try_into().unwrap_or(0);
+            told.is_cut = get(row, "is_cut")?;
+            if get::<Option<Uuid>>(row, "id")?.is_some() {
+                let rank: i64 = get(row, "rank")?;
                 told.taken += 1;
-                let priority = code(row, 5, Priority::from_code)?;
-                let last = &mut highest[place][usize::from(priority.code())];
-                *last = get::<i64>(row, 6)?.max(*last);
-                let rank = (priority.rank(instant(row, 6)?), get::<i64>(row, 7)?);
-                ranked.push((*window, rank, read_run(row, fence, &types, &told.queue)?));
+                highest[place] = highest[place].max(rank);
+                ranked.push(((place, rank, get::<i64>(row, "seq")?), read_run(row, fence)?));
             }
         }
         let now = Instant::now();
-        for (((window, queue), floor), highest) in round.iter().zip(floors).zip(highest) {
-            let told = &mut answer.queues[*window];
+        for ((told, floor), highest) in queues.iter_mut().zip(floors).zip(highest) {
             told.pending = told.pending.saturating_sub(told.taken as u64);
-            self.floors.lock().served(*queue, floor, highest, ranked.len(), elapsed, now);
+            self.floors.lock().served(&told.queue, floor, highest, ranked.len(), elapsed, now);
         }
-        let taken = ranked.len();
         // Whom to serve first, and among equals who came first.
-        ranked.sort_by_key(|(window, rank, _)| (*window, *rank));
-        answer.runs.extend(ranked.into_iter().map(|(_, _, run)| run));
-        Ok(taken)
+        ranked.sort_by_key(|(place, _)| *place);
+        answer.runs.extend(ranked.into_iter().map(|(_, run)| run));
+        answer.queues.extend(queues);
+        Ok(())
     }
 }
 
-/// At least one row for each window, unless the fence does not hold.
-async fn ask(
+/// Takes jobs within what is left of the order's executions and bytes after `answer`.
+async fn take(
     hot: &mut Hot,
     fence: Fence,
     order: &DispatchOrder,
-    round: &[Known],
-    executions: &[ExecutionId],
-    (floors, bytes_max): (&[Floor], i64),
+    windows: &[Window],
+    floors: &[i64],
+    answer: &Dispatched,
 ) -> failure::Result<Vec<Row>> {
-    let statement = hot.prepared(include_str!("sql/dispatch.sql")).await?;
-    let windows = || round.iter().map(|(at, _)| &order.windows[*at]);
-    let queues: Vec<i32> = round.iter().map(|(_, queue)| *queue).collect();
-    let limits: Vec<i64> = windows().map(|window| limit(window.limit)).collect();
-    let metered: Vec<Option<i64>> = windows().map(|window| window.metered.map(duration_micros)).collect();
-    let most = windows().map(|window| window.limit).fold(0, usize::saturating_add).min(executions.len());
-    let given: Vec<Uuid> = executions[..most].iter().map(|execution| execution.0).collect();
-    let (epoch, now) = (epoch(fence)?, micros(order.now));
-    let of = |priority: Priority| floors.iter().map(move |floor| floor[usize::from(priority.code())]);
-    let [low, normal, high, critical] = Priority::ALL.map(|priority| of(priority).collect::<Vec<i64>>());
-    let params: [&(dyn ToSql + Sync); 12] =
-        [&epoch, &queues, &limits, &metered, &given, &now, &hot.slot, &low, &normal, &high, &critical, &bytes_max];
-    let rows = hot.client.query(&statement, &params).await.map_err(Failure::of_commit)?;
+    let fenced = || Failure::from(Error::Fenced { what: "dispatch" });
+    let epoch = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
+    let statement = hot.prepared(dispatch_sql()).await?;
+    let left = &order.executions[answer.runs.len().min(order.executions.len())..];
+    let most = windows.iter().map(|window| window.limit).fold(0, usize::saturating_add).min(left.len());
+    let used: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
+    let columns: [Column<'_>; 9] = [
+        Box::new(epoch),
+        column(windows, |window| window.queue.as_str()),
+        column(windows, |window| wide(window.limit)),
+        column(windows, |window| window.metered.map(duration_micros)),
+        column(&left[..most], |execution| execution.0),
+        Box::new(micros(order.now)),
+        Box::new(hot.slot),
+        column(floors, |floor| *floor),
+        Box::new(wide(DISPATCH_BYTES_MAX.saturating_sub(used))),
+    ];
+    let rows = hot.client.query(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
     if rows.is_empty() { Err(fenced()) } else { Ok(rows) }
 }
 
-fn fenced() -> Failure {
-    Error::Fenced { what: "dispatch" }.into()
-}
-
-fn epoch(fence: Fence) -> failure::Result<i64> {
-    i64::try_from(fence.epoch().0).map_err(|_| fenced())
-}
-
-/// Windows of known queues, a queue at most once in each round.
-fn rounds(names: &Names, order: &DispatchOrder) -> Vec<Vec<Known>> {
-    let known = order.windows.iter().enumerate();
-    let mut left: VecDeque<Known> =
-        known.filter_map(|(at, window)| Some((at, names.queues.id(&window.queue)?))).collect();
+/// Windows in order, a queue at most once in each round. At least one round, which compares the fence.
+fn rounds(windows: &[Window]) -> Vec<&[Window]> {
     let mut rounds = Vec::new();
-    while !left.is_empty() {
+    let mut left = windows;
+    loop {
         let mut seen = HashSet::new();
         // From the first queue that comes again on, everything waits: windows are served in order.
-        let until = left.iter().position(|(_, queue)| !seen.insert(*queue)).unwrap_or(left.len());
-        rounds.push(left.drain(..until).collect());
+        let until = left.iter().position(|window| !seen.insert(&window.queue)).unwrap_or(left.len());
+        let (round, rest) = left.split_at(until);
+        rounds.push(round);
+        left = rest;
+        if left.is_empty() {
+            return rounds;
+        }
     }
-    rounds
 }
 
-fn read_run(row: &Row, fence: Fence, types: &HashMap<i32, JobType>, queue: &QueueName) -> failure::Result<Dispatch> {
+fn read_run(row: &Row, fence: Fence) -> failure::Result<Dispatch> {
     Ok(Dispatch {
         v: V1,
-        job_id: job_id(row, 2)?,
-        execution_id: execution_id(row, 3)?,
-        input: RunInput {
-            job_type: names::of(types, get(row, 4)?)?,
-            queue: queue.clone(),
-            args: json(row, 12)?,
-            max_retries: small(row, 9)?,
-            timeout: duration_option(row, 10)?,
-            correlation_id: get(row, 11)?,
-        },
-        attempt: small(row, 8)?,
+        job_id: job_id(row)?,
+        execution_id: execution_id(row, "execution")?,
+        input: definition(row)?.into(),
+        attempt: small(row, "attempt")?,
         epoch: fence.epoch(),
         rate_limit: None,
     })

@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use tokio_postgres::GenericClient;
 use uuid::Uuid;
 
-use super::failure::Failure;
-use super::insert::{Columns, STORE_JOBS, check, enqueued};
+use super::failure::{self, Failure};
+use super::insert::{careful_columns, check, enqueued, store_jobs_sql};
+use super::sql::params;
 
 /// Enqueues jobs on the caller's connection: in its transaction, where it has one. All or nothing.
 ///
@@ -41,8 +42,9 @@ pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Resul
     }
     check(&jobs)?;
     let jobs: Vec<&NewJob> = jobs.iter().collect();
-    let columns = Columns::of(&jobs);
-    // Where the connection breaks, so does the caller's transaction.
-    let rows = client.query(STORE_JOBS, &columns.params()).await.map_err(|error| Failure::from(error).told("store"))?;
-    enqueued(&rows).map_err(|failure| failure.told("store"))
+    let columns = careful_columns(&jobs);
+    // If the connection breaks, so does the caller's transaction.
+    let rows = client.query(store_jobs_sql(), &params(&columns)).await;
+    let rows = rows.map_err(|error| Failure::from(error).told("store"))?;
+    rows.iter().map(enqueued).collect::<failure::Result<_>>().map_err(|failure| failure.told("store"))
 }

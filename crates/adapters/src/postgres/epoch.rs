@@ -10,28 +10,32 @@ use super::rows::number;
 pub(super) async fn seal(db: &Client, epoch: Epoch) -> Result<Fence> {
     let fenced = || Failure::from(Error::Fenced { what: "seal" });
     let number = i64::try_from(epoch.0).map_err(|_| fenced())?;
-    let statement = db.prepare_cached(include_str!("sql/seal.sql")).await?;
+    let seal = "update convoke_cluster set sealed = $1 where id = 1 and sealed < $1";
+    let statement = db.prepare_cached(seal).await?;
     let sealed = db.execute(&statement, &[&number]).await.map_err(Failure::of_commit)?;
     if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(fenced()) }
 }
 
 pub(super) async fn sealed(db: &Client) -> Result<Epoch> {
     let statement = db.prepare_cached("select sealed from convoke_cluster where id = 1").await?;
-    Ok(Epoch(number(&db.query_one(&statement, &[]).await?, 0)?))
+    Ok(Epoch(number(&db.query_one(&statement, &[]).await?, "sealed")?))
 }
+
+/// Finds a row if the epoch is the sealed one.
+pub(super) const FENCE: &str = "select 1 from convoke_cluster where id = 1 and sealed = $1 for share";
 
 /// Refuses the write of a former leader. Inside the transaction of the write that follows, and held until its end, so that no
 /// seal can come between.
 pub(super) async fn hold(transaction: &Transaction<'_>, fence: Fence, what: &'static str) -> Result<()> {
     let fenced = || Failure::from(Error::Fenced { what });
     let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
-    let statement = transaction.prepare_cached(include_str!("sql/fence.sql")).await?;
+    let statement = transaction.prepare_cached(FENCE).await?;
     transaction.query_opt(&statement, &[&number]).await?.map(drop).ok_or_else(fenced)
 }
 
 /// Writes: the only way to know that a write would be taken.
 pub(super) async fn ping(db: &Client) -> Result<()> {
-    let statement = db.prepare_cached(include_str!("sql/probe.sql")).await?;
+    let statement = db.prepare_cached("update convoke_probe set at = clock_timestamp() where id = 1").await?;
     db.execute(&statement, &[]).await?;
     Ok(())
 }

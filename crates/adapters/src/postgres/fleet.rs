@@ -3,15 +3,16 @@
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
-use convoke_core::{Error, NodeId, QueueName, WorkerId};
+use convoke_core::{Error, NodeId, WorkerId};
 use deadpool_postgres::Client;
 use jiff::Timestamp;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::epoch::{commit, hold};
 use super::failure::{Failure, Result};
-use super::rows::{code, get, instant, micros, node_id, node_id_option, number, readable, worker_id};
+use super::rows::{code, get, instant, micros, name, name_option, number, readable, unreadable, wide};
+use super::sql::{Column, column, params};
+use crate::statement::statement;
 
 const WORKER_STATES: [WorkerState; 3] = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone];
 const NODE_STATES: [NodeState; 5] =
@@ -32,50 +33,46 @@ pub(super) async fn beat_workers(db: &Client, workers: &[WorkerRecord]) -> Resul
     let last: std::collections::BTreeMap<&WorkerId, &WorkerRecord> =
         workers.iter().map(|worker| (&worker.worker_id, worker)).collect();
     let workers: Vec<&WorkerRecord> = last.into_values().collect();
-    let statement = db.prepare_cached(include_str!("sql/beat_workers.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/beat_workers.sql")).await?;
     let queues = workers.iter().map(|worker| serde_json::to_string(&worker.queues));
     let queues = queues.collect::<serde_json::Result<Vec<_>>>().map_err(|error| Error::unavailable("store", error))?;
-    fn each<'w, T>(workers: &[&'w WorkerRecord], get: impl Fn(&'w WorkerRecord) -> T) -> Vec<T> {
-        workers.iter().map(|worker| get(worker)).collect()
-    }
-    let params: [&(dyn ToSql + Sync); 9] = [
-        &each(&workers, |worker| worker.worker_id.as_str()),
-        &each(&workers, |worker| readable(&worker.name)),
-        &queues,
-        &each(&workers, |worker| i64::from(worker.concurrency)),
-        &each(&workers, |worker| i64::from(worker.running)),
-        &each(&workers, |worker| code_of(&WORKER_STATES, &worker.state)),
-        &each(&workers, |worker| micros(worker.registered_at)),
-        &each(&workers, |worker| micros(worker.last_heartbeat_at)),
-        &each(&workers, |worker| worker.via.as_ref().map(NodeId::as_str)),
+    let columns = [
+        column(&workers, |worker| worker.worker_id.as_str()),
+        column(&workers, |worker| readable(&worker.name)),
+        Box::new(queues),
+        column(&workers, |worker| i64::from(worker.concurrency)),
+        column(&workers, |worker| i64::from(worker.running)),
+        column(&workers, |worker| code_of(&WORKER_STATES, &worker.state)),
+        column(&workers, |worker| micros(worker.registered_at)),
+        column(&workers, |worker| micros(worker.last_heartbeat_at)),
+        column(&workers, |worker| worker.via.as_ref().map(NodeId::as_str)),
     ];
-    db.execute(&statement, &params).await.map_err(Failure::of_commit)?;
+    db.execute(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
     Ok(())
 }
 
 fn read_worker(row: &Row) -> Result<WorkerRecord> {
-    let queues: Vec<QueueName> =
-        serde_json::from_str(get(row, 2)?).map_err(|error| Failure::Unreadable(format!("a worker: {error}")))?;
+    let queues = serde_json::from_str(get(row, "queues")?);
     Ok(WorkerRecord {
-        worker_id: worker_id(row, 0)?,
-        name: get(row, 1)?,
-        queues,
-        concurrency: number(row, 3)?,
-        running: number(row, 4)?,
-        state: code(row, 5, coded(&WORKER_STATES))?,
-        registered_at: instant(row, 6)?,
-        last_heartbeat_at: instant(row, 7)?,
-        via: node_id_option(row, 8)?,
+        worker_id: name(row, "id", WorkerId::new)?,
+        name: get(row, "name")?,
+        queues: queues.map_err(|error| unreadable("queues", error))?,
+        concurrency: number(row, "concurrency")?,
+        running: number(row, "running")?,
+        state: code(row, "state", coded(&WORKER_STATES))?,
+        registered_at: instant(row, "registered_at")?,
+        last_heartbeat_at: instant(row, "last_heartbeat_at")?,
+        via: name_option(row, "via", NodeId::new)?,
     })
 }
 
 pub(super) async fn workers(db: &Client) -> Result<Vec<WorkerRecord>> {
-    let statement = db.prepare_cached(include_str!("sql/workers.sql")).await?;
+    let statement = db.prepare_cached("select * from convoke_workers order by id").await?;
     db.query(&statement, &[]).await?.iter().map(read_worker).collect()
 }
 
 pub(super) async fn worker(db: &Client, id: &WorkerId) -> Result<Option<WorkerRecord>> {
-    let statement = db.prepare_cached(include_str!("sql/worker.sql")).await?;
+    let statement = db.prepare_cached("select * from convoke_workers where id = $1").await?;
     db.query_opt(&statement, &[&id.as_str()]).await?.as_ref().map(read_worker).transpose()
 }
 
@@ -91,33 +88,33 @@ pub(super) async fn remove_workers(db: &mut Client, fence: Option<Fence>, ids: &
 }
 
 pub(super) async fn beat_node(db: &Client, node: &NodeRecord) -> Result<()> {
-    let statement = db.prepare_cached(include_str!("sql/beat_node.sql")).await?;
-    let params: [&(dyn ToSql + Sync); 8] = [
-        &node.node_id.as_str(),
-        &code_of(&NODE_ROLES, &node.role),
-        &code_of(&NODE_STATES, &node.state),
-        &i64::try_from(node.job_count).unwrap_or(i64::MAX),
-        &micros(node.started_at),
-        &micros(node.last_heartbeat_at),
-        &readable(&node.version),
-        &micros(node.since),
+    let statement = db.prepare_cached(statement!("sql/beat_node.sql")).await?;
+    let columns: [Column<'_>; 8] = [
+        Box::new(node.node_id.as_str()),
+        Box::new(code_of(&NODE_ROLES, &node.role)),
+        Box::new(code_of(&NODE_STATES, &node.state)),
+        Box::new(wide(node.job_count)),
+        Box::new(micros(node.started_at)),
+        Box::new(micros(node.last_heartbeat_at)),
+        Box::new(readable(&node.version)),
+        Box::new(micros(node.since)),
     ];
-    db.execute(&statement, &params).await.map_err(Failure::of_commit)?;
+    db.execute(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
     Ok(())
 }
 
 pub(super) async fn nodes(db: &Client) -> Result<Vec<NodeRecord>> {
-    let statement = db.prepare_cached(include_str!("sql/nodes.sql")).await?;
+    let statement = db.prepare_cached("select * from convoke_nodes order by id").await?;
     let read = |row: &Row| {
         Ok(NodeRecord {
-            node_id: node_id(row, 0)?,
-            role: code(row, 1, coded(&NODE_ROLES))?,
-            state: code(row, 2, coded(&NODE_STATES))?,
-            job_count: number(row, 3)?,
-            started_at: instant(row, 4)?,
-            last_heartbeat_at: instant(row, 5)?,
-            version: get(row, 6)?,
-            since: instant(row, 7)?,
+            node_id: name(row, "id", NodeId::new)?,
+            role: code(row, "role", coded(&NODE_ROLES))?,
+            state: code(row, "state", coded(&NODE_STATES))?,
+            job_count: number(row, "job_count")?,
+            started_at: instant(row, "started_at")?,
+            last_heartbeat_at: instant(row, "last_heartbeat_at")?,
+            version: get(row, "version")?,
+            since: instant(row, "since")?,
         })
     };
     db.query(&statement, &[]).await?.iter().map(read).collect()

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use convoke_core::jobs::Priority;
+use convoke_core::QueueName;
 
 /// A look through the whole range that took longer than this was slow.
 const SLOW: Duration = Duration::from_millis(50);
@@ -18,33 +18,30 @@ const PER_JOB: Duration = Duration::from_micros(100);
 const OVERLOOKED: Duration = Duration::from_secs(1);
 const LOOKING_SHARE: u32 = 10;
 
-/// One for each priority: nothing below was pending.
-pub(super) type Floor = [i64; Priority::ALL.len()];
-
-/// The whole range.
-pub(super) const NONE: Floor = [i64::MIN; Priority::ALL.len()];
+/// The floor of the whole range. A floor is a rank: nothing below was pending.
+pub(super) const NONE: i64 = i64::MIN;
 
 #[derive(Debug, Default)]
-pub(super) struct Floors(HashMap<i32, Place>);
+pub(super) struct Floors(HashMap<QueueName, Place>);
 
 #[derive(Debug)]
 struct Place {
-    floor: Floor,
+    floor: i64,
     /// Until when it may be used.
     until: Instant,
 }
 
 impl Floors {
-    pub(super) fn of(&self, queue: i32, now: Instant) -> Floor {
-        self.0.get(&queue).filter(|place| now < place.until).map_or(NONE, |place| place.floor)
+    pub(super) fn of(&self, queue: &QueueName, now: Instant) -> i64 {
+        self.0.get(queue).filter(|place| now < place.until).map_or(NONE, |place| place.floor)
     }
 
-    /// From `floor` on, `highest` was the last that was served of each priority; it took `elapsed` until `now`.
+    /// From `floor` on, `highest` was the last rank that was served; it took `elapsed` until `now`.
     pub(super) fn served(
         &mut self,
-        queue: i32,
-        floor: Floor,
-        highest: Floor,
+        queue: &QueueName,
+        floor: i64,
+        highest: i64,
         taken: usize,
         elapsed: Duration,
         now: Instant,
@@ -52,15 +49,13 @@ impl Floors {
         if floor == NONE {
             let expected = SLOW + PER_JOB.saturating_mul(u32::try_from(taken).unwrap_or(u32::MAX));
             if elapsed <= expected {
-                self.0.remove(&queue);
+                self.0.remove(queue);
                 return;
             }
             let until = now + OVERLOOKED.max(elapsed.saturating_mul(LOOKING_SHARE));
-            self.0.insert(queue, Place { floor: highest, until });
-        } else if let Some(place) = self.0.get_mut(&queue) {
-            for (floor, highest) in place.floor.iter_mut().zip(highest) {
-                *floor = highest.max(*floor);
-            }
+            self.0.insert(queue.clone(), Place { floor: highest, until });
+        } else if let Some(place) = self.0.get_mut(queue) {
+            place.floor = place.floor.max(highest);
         }
     }
 }
@@ -69,42 +64,40 @@ impl Floors {
 mod tests {
     use super::*;
 
-    const QUEUE: i32 = 1;
-
-    fn at(due_at: i64) -> Floor {
-        [i64::MIN, due_at, i64::MIN, i64::MIN]
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).expect("a name")
     }
 
     #[test]
     fn as_long_as_looking_is_quick_the_whole_range_is_looked_through() {
         let (mut floors, now) = (Floors::default(), Instant::now());
-        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(5), now);
-        assert_eq!(floors.of(QUEUE, now), NONE);
-        floors.served(QUEUE, NONE, at(5), 10_000, Duration::from_millis(900), now);
-        assert_eq!(floors.of(QUEUE, now), NONE, "many jobs take their time");
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(5), now);
+        assert_eq!(floors.of(&queue("q"), now), NONE);
+        floors.served(&queue("q"), NONE, 5, 10_000, Duration::from_millis(900), now);
+        assert_eq!(floors.of(&queue("q"), now), NONE, "many jobs take their time");
     }
 
     #[test]
     fn where_looking_is_slow_it_begins_where_the_last_was_served() {
         let (mut floors, now) = (Floors::default(), Instant::now());
-        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(80), now);
-        assert_eq!((floors.of(QUEUE, now), floors.of(2, now)), (at(5), NONE));
-        floors.served(QUEUE, at(5), at(9), 10, Duration::from_millis(80), now);
-        assert_eq!(floors.of(QUEUE, now), at(9));
-        floors.served(QUEUE, at(9), NONE, 0, Duration::from_millis(80), now);
-        assert_eq!(floors.of(QUEUE, now), at(9), "nothing was served");
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        assert_eq!((floors.of(&queue("q"), now), floors.of(&queue("other"), now)), (5, NONE));
+        floors.served(&queue("q"), 5, 9, 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(&queue("q"), now), 9);
+        floors.served(&queue("q"), 9, NONE, 0, Duration::from_millis(80), now);
+        assert_eq!(floors.of(&queue("q"), now), 9, "nothing was served");
     }
 
     #[test]
     fn what_came_late_is_found_after_a_while() {
         let (mut floors, now) = (Floors::default(), Instant::now());
-        floors.served(QUEUE, NONE, at(5), 10, Duration::from_millis(80), now);
-        assert_eq!(floors.of(QUEUE, now + OVERLOOKED), NONE);
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), NONE);
         let slow = Duration::from_secs(2);
-        floors.served(QUEUE, NONE, at(5), 10, slow, now);
-        assert_eq!(floors.of(QUEUE, now + OVERLOOKED), at(5), "looking must not be all that is done");
-        assert_eq!(floors.of(QUEUE, now + slow * LOOKING_SHARE), NONE);
-        floors.served(QUEUE, NONE, at(7), 10, Duration::from_millis(1), now);
-        assert_eq!(floors.of(QUEUE, now), NONE, "quick again");
+        floors.served(&queue("q"), NONE, 5, 10, slow, now);
+        assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), 5, "looking must not be all that is done");
+        assert_eq!(floors.of(&queue("q"), now + slow * LOOKING_SHARE), NONE);
+        floors.served(&queue("q"), NONE, 7, 10, Duration::from_millis(1), now);
+        assert_eq!(floors.of(&queue("q"), now), NONE, "quick again");
     }
 }

@@ -17,6 +17,7 @@ use super::failure::{self, Failure};
 use super::migrate::migrate;
 use super::rows::{check_exact, get, number};
 use super::server::{Flush, Server, Ways, lent};
+use crate::statement::statement;
 
 const CONNECTIONS: usize = 2;
 
@@ -29,7 +30,7 @@ impl PostgresLeases {
     /// Connects and migrates; errors name `leases.url`.
     pub async fn connect(url: &str) -> Result<Self> {
         let server = Server::new("leases.url", url)?;
-        migrate(&server).await?;
+        migrate(&server, None).await?;
         Self::of(&server).await
     }
 
@@ -62,14 +63,14 @@ fn check(names: [&str; 2]) -> failure::Result<()> {
 }
 
 fn read_lease(row: &Row) -> failure::Result<Lease> {
-    let left_ms: i64 = get(row, 2)?;
+    let left_ms: i64 = get(row, "left_ms")?;
     let remaining = Duration::from_millis(left_ms.max(0) as u64);
-    Ok(Lease { holder: get(row, 0)?, epoch: Epoch(number(row, 1)?), remaining, is_foreign: false })
+    Ok(Lease { holder: get(row, "holder")?, epoch: Epoch(number(row, "epoch")?), remaining, is_foreign: false })
 }
 
 async fn enroll(db: &Client, namespace: &str, member: &str, ttl: Duration) -> failure::Result<()> {
     check([namespace, member])?;
-    let statement = db.prepare_cached(include_str!("sql/enroll.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/enroll.sql")).await?;
     db.execute(&statement, &[&namespace, &member, &ttl_ms(ttl)]).await.map_err(Failure::of_commit)?;
     Ok(())
 }
@@ -84,19 +85,21 @@ async fn withdraw(db: &Client, namespace: &str, member: &str) -> failure::Result
 
 async fn roster(db: &Client, namespace: &str) -> failure::Result<Vec<String>> {
     check([namespace, ""])?;
-    let statement = db.prepare_cached(include_str!("sql/roster.sql")).await?;
-    db.query(&statement, &[&namespace]).await?.iter().map(|row| get(row, 0)).collect()
+    let select =
+        "select member from convoke_members where namespace = $1 and expires_at > clock_timestamp() order by 1";
+    let statement = db.prepare_cached(select).await?;
+    db.query(&statement, &[&namespace]).await?.iter().map(|row| get(row, "member")).collect()
 }
 
 async fn read(db: &Client, namespace: &str) -> failure::Result<Option<Lease>> {
     check([namespace, ""])?;
-    let statement = db.prepare_cached(include_str!("sql/lease.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/lease.sql")).await?;
     db.query_opt(&statement, &[&namespace]).await?.as_ref().map(read_lease).transpose()
 }
 
 async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> failure::Result<Lease> {
     check([namespace, candidate])?;
-    let statement = db.prepare_cached(include_str!("sql/elect.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/elect.sql")).await?;
     let elected =
         db.query_opt(&statement, &[&namespace, &candidate, &ttl_ms(ttl), &epoch_number(floor.epoch())?]).await;
     match elected.map_err(Failure::of_commit)? {
@@ -107,7 +110,7 @@ async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, flo
 
 async fn renew(db: &Client, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> failure::Result<Lease> {
     check([namespace, holder])?;
-    let statement = db.prepare_cached(include_str!("sql/renew.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/renew.sql")).await?;
     let renewed = db.query_opt(&statement, &[&namespace, &holder, &epoch_number(epoch)?, &ttl_ms(ttl)]).await;
     let renewed = renewed.map_err(Failure::of_commit)?;
     renewed.as_ref().map(read_lease).transpose()?.ok_or_else(|| Error::Fenced { what: "renew" }.into())
@@ -124,13 +127,15 @@ async fn published(db: &Client, namespace: &str) -> failure::Result<Option<Strin
     check([namespace, ""])?;
     let statement = db.prepare_cached("select report from convoke_leases where namespace = $1").await?;
     let row = db.query_opt(&statement, &[&namespace]).await?;
-    Ok(row.as_ref().map(|row| get::<Option<String>>(row, 0)).transpose()?.flatten())
+    Ok(row.as_ref().map(|row| get::<Option<String>>(row, "report")).transpose()?.flatten())
 }
 
 async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> failure::Result<()> {
     check([namespace, holder])?;
     let Ok(epoch) = epoch_number(epoch) else { return Ok(()) };
-    let statement = db.prepare_cached(include_str!("sql/resign.sql")).await?;
+    let resign =
+        "update convoke_leases set expires_at = '-infinity' where namespace = $1 and holder = $2 and epoch = $3";
+    let statement = db.prepare_cached(resign).await?;
     db.execute(&statement, &[&namespace, &holder, &epoch]).await.map_err(Failure::of_commit)?;
     Ok(())
 }

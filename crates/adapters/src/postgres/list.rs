@@ -14,7 +14,9 @@ use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
 
 use super::failure::Result;
-use super::rows::{get, job, limit, status};
+use super::rows::{code, get, job, wide};
+use super::sql::{compose, composed};
+use crate::statement::statement;
 
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
     let before = Cursor::of(query)?.0;
@@ -27,20 +29,16 @@ pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
 }
 
 async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<JobPage> {
-    // A text that cannot be kept is nobody's.
-    if query.correlation_id.as_ref().is_some_and(|id| id.contains('\0')) {
-        return Ok(JobPage::default());
-    }
     let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(JobPage::default()) };
     let most = query.limit.clamp(1, PAGE_MAX);
     let (mut seqs, next) = match choose(db, query, &wanted).await? {
-        Route::Walk { key } => walk(db, &wanted, key, before, most).await?,
+        Route::Walk(jobs) => walk(db, &wanted, jobs, before, most).await?,
         Route::Gather => gather(db, &wanted, before, most).await?,
         Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
     };
     seqs.truncate(most);
-    let statement = db.prepare_cached(include_str!("sql/jobs_by_seq.sql")).await?;
-    let rows = db.query(&statement, &[&seqs, &limit(PAGE_BYTES_MAX)]).await?;
+    let select = composed!(include_str!("sql/jobs_by_seq.sql"), [("job", include_str!("sql/job.sql"))]);
+    let rows = db.query(&db.prepare_cached(select).await?, &[&seqs, &wide(PAGE_BYTES_MAX)]).await?;
     // A page that reached its bytes ends early.
     let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
     Ok(JobPage {
@@ -54,22 +52,20 @@ struct Wanted<'q> {
     queue: Option<i32>,
     job_type: Option<i32>,
     statuses: &'q [Status],
-    correlation_id: Option<&'q str>,
+    keys: Vec<String>,
 }
 
 impl<'q> Wanted<'q> {
-    /// `None` where a name is unknown: nothing can match.
+    /// `None` if a name is unknown, or a key is a text that cannot be kept: nothing can match.
     async fn resolve(db: &Transaction<'_>, query: &'q JobQuery) -> Result<Option<Self>> {
         let find = async |sql: &str, name: &str| -> Result<Option<i32>> {
             let statement = db.prepare_cached(sql).await?;
-            db.query_opt(&statement, &[&name]).await?.map(|row| get(&row, 0)).transpose()
+            db.query_opt(&statement, &[&name]).await?.map(|row| get(&row, "id")).transpose()
         };
-        let mut wanted = Wanted {
-            queue: None,
-            job_type: None,
-            statuses: &query.statuses,
-            correlation_id: query.correlation_id.as_deref(),
-        };
+        let mut wanted = Wanted { queue: None, job_type: None, statuses: &query.statuses, keys: query.search_keys() };
+        if wanted.keys.iter().any(|key| key.contains('\0')) {
+            return Ok(None);
+        }
         if let Some(name) = &query.queue {
             wanted.queue = find("select id from convoke_queues where name = $1", name.as_str()).await?;
             if wanted.queue.is_none() {
@@ -101,21 +97,24 @@ impl<'q> Wanted<'q> {
 
 /// How the jobs of a page are read.
 enum Route {
-    /// Down an index of jobs, from below the first parameter.
-    Walk {
-        key: &'static str,
-    },
+    /// Down an index of these jobs, from below the first parameter.
+    Walk(&'static str),
     Gather,
     Finished(Vec<(Status, i32)>),
 }
 
+/// The jobs of the first search key, in the order of the index.
+pub(super) const JOBS_OF_KEY: &str = "convoke_job_keys k \
+     cross join lateral (select * from convoke_jobs j where j.seq = k.seq offset 0) j \
+     where k.key = ($5::text[])[1]";
+
 async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Route> {
     for (path, condition) in paths(query) {
         match path {
-            Path::Key => return Ok(Route::Walk { key: "j.correlation_id = $5" }),
+            Path::Key => return Ok(Route::Walk(JOBS_OF_KEY)),
             Path::Type => {
                 if condition == Condition::Always || is_rare_type(db, wanted.job_type).await? {
-                    return Ok(Route::Walk { key: "j.type_id = $4" });
+                    return Ok(Route::Walk("convoke_jobs j where j.type_id = $4"));
                 }
             }
             Path::Ended if wanted.wants(Status::Completed) => {}
@@ -130,16 +129,17 @@ async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> 
                     return Ok(Route::Gather);
                 }
             }
-            Path::Queue => return Ok(Route::Walk { key: "j.queue_id = $3" }),
+            Path::Queue => return Ok(Route::Walk("convoke_jobs j where j.queue_id = $3")),
             Path::All => break,
         }
     }
-    Ok(Route::Walk { key: "true" })
+    Ok(Route::Walk("convoke_jobs j where true"))
 }
 
 async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<bool> {
-    let statement = db.prepare_cached(include_str!("sql/type_has_many.sql")).await?;
-    Ok(db.query_opt(&statement, &[&job_type, &limit(ROWS_READ_MAX)]).await?.is_none())
+    let has_many = "select 1 from convoke_jobs where type_id = $1 offset $2 limit 1";
+    let statement = db.prepare_cached(has_many).await?;
+    Ok(db.query_opt(&statement, &[&job_type, &wide(ROWS_READ_MAX)]).await?.is_none())
 }
 
 /// Whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
@@ -149,13 +149,13 @@ async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
     let (pending, scheduled) = (wanted.wants(Status::Pending), wanted.wants(Status::Scheduled));
     let ended = wanted.ended_codes();
     let params: [&(dyn ToSql + Sync); 6] =
-        [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &limit(ROWS_READ_MAX)];
+        [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &wide(ROWS_READ_MAX)];
     Ok(db.query_opt(&statement, &params).await?.is_none())
 }
 
 /// The statement for jobs that wait, in one queue if the query names one.
 fn of_waiting(sql: &str, wanted: &Wanted<'_>) -> String {
-    sql.replace("{waiting}", if wanted.queue.is_some() { "w.queue_id = $1" } else { "$1::int is null" })
+    compose(sql, &[("waiting", if wanted.queue.is_some() { "w.queue_id = $1" } else { "$1::int is null" })])
 }
 
 /// The ranges of `convoke_ended_list` to read: those of the queue, or all that exist, but no more than one over
@@ -164,25 +164,31 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
     if let Some(queue) = wanted.queue {
         return Ok(wanted.ended().map(|status| (status, queue)).collect());
     }
-    let statement = db.prepare_cached(include_str!("sql/finished_ranges.sql")).await?;
-    let rows = db.query(&statement, &[&wanted.ended_codes(), &limit(RANGES_MAX + 1)]).await?;
-    rows.iter().map(|row| Ok((status(row, 0)?, get(row, 1)?))).collect()
+    let statement = db.prepare_cached(statement!("sql/finished_ranges.sql")).await?;
+    let rows = db.query(&statement, &[&wanted.ended_codes(), &wide(RANGES_MAX + 1)]).await?;
+    rows.iter().map(|row| Ok((code(row, "state", Status::from_code)?, get(row, "queue_id")?))).collect()
+}
+
+pub(super) fn walk_sql(jobs: &str) -> String {
+    let seq = if jobs == JOBS_OF_KEY { "k.seq" } else { "j.seq" };
+    compose(include_str!("sql/walk.sql"), &[("jobs", jobs), ("seq", seq)])
 }
 
 /// What was found, and where the next page begins.
 type Found = (Vec<i64>, Option<i64>);
 
-async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, key: &str, before: i64, most: usize) -> Result<Found> {
+async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64, most: usize) -> Result<Found> {
     let states: Option<Vec<i16>> =
         (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
-    let statement = db.prepare_cached(&include_str!("sql/walk.sql").replace("{key}", key)).await?;
-    let (look, rows_max) = (limit(ROWS_READ_MAX), limit(most + 1));
+    let statement = db.prepare_cached(&walk_sql(jobs)).await?;
+    let (look, rows_max) = (wide(ROWS_READ_MAX), wide(most + 1));
     let params: [&(dyn ToSql + Sync); 7] =
-        [&before, &look, &wanted.queue, &wanted.job_type, &wanted.correlation_id, &states, &rows_max];
+        [&before, &look, &wanted.queue, &wanted.job_type, &wanted.keys, &states, &rows_max];
     let mut seqs = Vec::new();
     let mut next = None;
     for row in db.query(&statement, &params).await? {
-        let (seq, matches, is_last): (i64, bool, bool) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        let (seq, matches, is_last): (i64, bool, bool) =
+            (get(&row, "seq")?, get(&row, "matches")?, get(&row, "is_last")?);
         if matches && seqs.len() == most {
             // There is one more: it opens the next page.
             return Ok((seqs, Some(seq + 1)));
@@ -201,11 +207,11 @@ async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: us
     let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather.sql"), wanted)).await?;
     let [pending, scheduled, dispatched, running] =
         [Status::Pending, Status::Scheduled, Status::Dispatched, Status::Running].map(|status| wanted.wants(status));
-    let (ended, rows_max) = (wanted.ended_codes(), limit(most + 1));
+    let (ended, rows_max) = (wanted.ended_codes(), wide(most + 1));
     let params: [&(dyn ToSql + Sync); 9] =
         [&wanted.queue, &pending, &scheduled, &dispatched, &running, &ended, &before, &wanted.job_type, &rows_max];
     let rows = db.query(&statement, &params).await?;
-    let seqs = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<i64>>>()?;
+    let seqs = rows.iter().map(|row| get(row, "seq")).collect::<Result<Vec<i64>>>()?;
     let next = seqs.get(most).map(|seq| seq + 1);
     Ok((seqs, next))
 }
@@ -226,15 +232,15 @@ async fn finished(
     let share = if wanted.job_type.is_some() { share } else { share.min(most + 1) };
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();
-    let statement = db.prepare_cached(include_str!("sql/finished.sql")).await?;
-    let rows = db.query(&statement, &[&states, &queues, &before, &limit(share), &wanted.job_type]).await?;
+    let statement = db.prepare_cached(statement!("sql/finished.sql")).await?;
+    let rows = db.query(&statement, &[&states, &queues, &before, &wide(share), &wanted.job_type]).await?;
     let mut looked: HashMap<i64, (usize, i64)> = HashMap::new();
     let mut found: Vec<i64> = Vec::new();
     for row in &rows {
-        let (range, seq): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+        let (range, seq): (i64, i64) = (get(row, "ord")?, get(row, "seq")?);
         let entry = looked.entry(range).or_insert((0, i64::MAX));
         *entry = (entry.0 + 1, entry.1.min(seq));
-        if get(row, 2)? {
+        if get(row, "matches")? {
             found.push(seq);
         }
     }

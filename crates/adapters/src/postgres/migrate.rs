@@ -1,19 +1,28 @@
-//! Brings a database up to date.
+//! Brings a database up to date: its tables by migrations, which are applied once each, and its functions, which are replaced
+//! if their text differs from what is installed.
 //!
 //! All in one transaction, which first takes a lock: of nodes that start at the same time one migrates, the others wait and
-//! find it done. Fails where a newer version has migrated the database, and where it could not keep every text.
+//! find it done. A start that finds nothing to do writes nothing. Fails if a newer version has migrated the database, or if it
+//! could not keep every text.
 
+use std::collections::HashMap;
+
+use convoke_core::jobs::{JobDefaults, Priority, RetryPolicy};
 use convoke_core::{Error, Invalid, Result};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, GenericClient};
 
 use super::failure::{Failure, in_words};
 use super::server::Server;
 use super::url::quote;
+use crate::statement::{build, build_with};
 
 /// Applied in order, once each.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_enqueue.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 
-pub(super) async fn migrate(server: &Server) -> Result<()> {
+const FUNCTIONS: &str = concat!(include_str!("functions/store.sql"), include_str!("functions/enqueue.sql"));
+
+/// Migrates the tables, and installs the functions if it is for a store: `convoke_enqueue` gives jobs these defaults.
+pub(super) async fn migrate(server: &Server, defaults: Option<&JobDefaults>) -> Result<()> {
     let mut client = server.greet().await?;
     check_encoding(&client).await?;
     if let Some(schema) = &server.address.schema
@@ -31,10 +40,11 @@ pub(super) async fn migrate(server: &Server) -> Result<()> {
             return Err(refused(server, &error));
         }
     }
-    let found = match version(&client).await.map_err(unavailable)? {
-        Some(found) if found >= MIGRATIONS.len() => found,
-        _ => apply(&mut client).await.map_err(|error| refused(server, &error))?,
-    };
+    let functions = defaults.map(functions);
+    if !is_done(&client, functions.as_deref()).await.map_err(unavailable)? {
+        apply(&mut client, functions.as_deref()).await.map_err(|error| refused(server, &error))?;
+    }
+    let found = version(&client).await.map_err(unavailable)?;
     if found > MIGRATIONS.len() {
         let (shown, known) = (server.address.shown(), MIGRATIONS.len());
         return Err(Error::Conflict(format!(
@@ -42,6 +52,21 @@ pub(super) async fn migrate(server: &Server) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The text of the functions, with the limits and the defaults in it.
+fn functions(defaults: &JobDefaults) -> String {
+    let policy = |policy: &RetryPolicy| serde_json::to_string(policy).unwrap_or_default();
+    build_with(
+        FUNCTIONS,
+        &HashMap::from([
+            ("default_retries", defaults.max_retries.to_string()),
+            ("default_policy", policy(&defaults.retry_policy)),
+            ("built_in_retries", JobDefaults::BUILT_IN.max_retries.to_string()),
+            ("built_in_policy", policy(&JobDefaults::BUILT_IN.retry_policy)),
+            ("built_in_priority", Priority::default().code().to_string()),
+        ]),
+    )
 }
 
 fn unavailable(error: tokio_postgres::Error) -> Error {
@@ -54,24 +79,43 @@ fn refused(server: &Server, error: &tokio_postgres::Error) -> Error {
 
 async fn check_encoding(client: &Client) -> Result<()> {
     let row = client.query_one("show server_encoding", &[]).await.map_err(unavailable)?;
-    let encoding: String = row.try_get(0).map_err(unavailable)?;
+    let encoding: String = row.try_get("server_encoding").map_err(unavailable)?;
     if encoding == "UTF8" {
         return Ok(());
     }
     Err(Invalid::new("store.url", format!("expected a database with the encoding UTF8, got {encoding}")).into())
 }
 
-/// How many migrations the database has, where it has any.
-async fn version(client: &Client) -> Result<Option<usize>, tokio_postgres::Error> {
-    let known = client.query_one("select to_regclass('convoke_migrations') is not null", &[]).await?;
-    if !known.try_get::<_, bool>(0)? {
-        return Ok(None);
-    }
-    let row = client.query_one("select coalesce(max(version), 0) from convoke_migrations", &[]).await?;
-    Ok(Some(usize::try_from(row.try_get::<_, i32>(0)?).unwrap_or(0)))
+type Asked<T> = Result<T, tokio_postgres::Error>;
+
+/// Whether there is nothing to apply. A newer version's functions are its own.
+async fn is_done(client: &Client, functions: Option<&str>) -> Asked<bool> {
+    let found = version(client).await?;
+    let is_done = found > MIGRATIONS.len()
+        || found == MIGRATIONS.len()
+            && match functions {
+                Some(functions) => is_installed(client, functions).await?,
+                None => true,
+            };
+    Ok(is_done)
 }
 
-async fn apply(client: &mut Client) -> Result<usize, tokio_postgres::Error> {
+/// How many migrations the database has.
+async fn version(client: &impl GenericClient) -> Asked<usize> {
+    let known = "select to_regclass('convoke_migrations') is not null as known";
+    if !client.query_one(known, &[]).await?.try_get::<_, bool>("known")? {
+        return Ok(0);
+    }
+    let row = client.query_one("select coalesce(max(version), 0) as version from convoke_migrations", &[]).await?;
+    Ok(usize::try_from(row.try_get::<_, i32>("version")?).unwrap_or(0))
+}
+
+async fn is_installed(client: &impl GenericClient, functions: &str) -> Asked<bool> {
+    let same = "select 1 from convoke_functions where hash = md5($1)";
+    Ok(client.query_opt(same, &[&functions]).await?.is_some())
+}
+
+async fn apply(client: &mut Client, functions: Option<&str>) -> Asked<()> {
     let transaction = client.transaction().await?;
     transaction
         .batch_execute("select pg_advisory_xact_lock(hashtext('convoke migrations ' || current_schema()))")
@@ -84,16 +128,20 @@ async fn apply(client: &mut Client) -> Result<usize, tokio_postgres::Error> {
              (version int primary key, applied_at timestamptz not null default clock_timestamp())",
         )
         .await?;
-    let found = migrated(&transaction).await?;
+    let found = version(&transaction).await?;
     for (number, migration) in (1i32..).zip(MIGRATIONS).skip(found) {
-        transaction.batch_execute(migration).await?;
+        transaction.batch_execute(&build(migration)).await?;
         transaction.execute("insert into convoke_migrations (version) values ($1)", &[&number]).await?;
     }
-    transaction.commit().await?;
-    Ok(found.max(MIGRATIONS.len()))
-}
-
-async fn migrated(transaction: &Transaction<'_>) -> Result<usize, tokio_postgres::Error> {
-    let row = transaction.query_one("select count(*) from convoke_migrations", &[]).await?;
-    Ok(usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0))
+    if let Some(functions) = functions
+        && found <= MIGRATIONS.len()
+        && !is_installed(&transaction, functions).await?
+    {
+        transaction.batch_execute(functions).await?;
+        transaction.batch_execute(include_str!("functions/drop_others.sql")).await?;
+        let installed = "insert into convoke_functions (id, hash) values (1, md5($1)) \
+                         on conflict (id) do update set hash = excluded.hash";
+        transaction.execute(installed, &[&functions]).await?;
+    }
+    transaction.commit().await
 }

@@ -29,9 +29,12 @@ mod insert;
 mod lane;
 mod leases;
 mod list;
+mod locked_keys;
 mod migrate;
 mod names;
 mod outcome;
+#[doc(hidden)]
+pub mod plans;
 mod queues;
 mod record;
 mod retention;
@@ -41,19 +44,22 @@ mod runs;
 mod schedules;
 mod server;
 mod settle;
+mod sql;
 mod store;
 mod tls;
 mod url;
 
 use std::sync::Arc;
 
+use convoke_core::jobs::JobDefaults;
 use convoke_core::{Error, Result};
 
 use dispatch::DispatchWork;
 pub use enqueue::enqueue_in;
-use insert::{CarefulInsert, LockedKeys, PlainInsert};
+use insert::{CarefulInsert, PlainInsert};
 use lane::Lane;
 pub use leases::PostgresLeases;
+use locked_keys::LockedKeys;
 use names::Names;
 use record::{JudgeWork, RecordWork};
 use server::{Flush, Server};
@@ -87,10 +93,13 @@ impl PostgresStore {
     /// Connects and migrates. `Invalid` where the URL, the user or the database is wrong, by the field `store.url`;
     /// `Unavailable` where the server cannot be reached; `Conflict` where a newer version has migrated the database.
     pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, &JobDefaults::BUILT_IN).await
+    }
+
+    /// The same; `defaults` are the options of jobs that applications enqueue by `convoke_enqueue` and leave them out.
+    pub async fn connect_with(url: &str, defaults: &JobDefaults) -> Result<Self> {
         let server = Server::new("store.url", url)?;
-        migrate::migrate(&server).await?;
-        let names = Arc::new(Names::default());
-        let named = || Arc::clone(&names);
+        migrate::migrate(&server, Some(defaults)).await?;
         let locked = Arc::new(LockedKeys::default());
         let engine = Engine {
             duties: server.pool(DUTIES, Flush::Now).await?,
@@ -101,11 +110,11 @@ impl PostgresStore {
             inserts: Lane::start(&server, Flush::Now, BUSY, PlainInsert).await?,
             careful_inserts: Lane::start(&server, Flush::Now, BUSY, CarefulInsert { locked: Arc::clone(&locked) })
                 .await?,
-            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::new(named())).await?,
-            records: Lane::start(&server, Flush::Now, BUSY, RecordWork { names: named() }).await?,
-            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork { names: named() }).await?,
+            dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::default()).await?,
+            records: Lane::start(&server, Flush::Now, BUSY, RecordWork).await?,
+            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork).await?,
             leases: PostgresLeases::of(&server).await?,
-            names,
+            names: Names::default(),
             locked,
         };
         Ok(PostgresStore { engine: Arc::new(engine), for_clients: false })

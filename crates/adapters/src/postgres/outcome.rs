@@ -1,276 +1,157 @@
 //! Writes runs that were reported on: those still in flight, ends, retries, log lines, counts.
 
-use std::collections::HashMap;
-
-use convoke_core::jobs::run_state::Write;
+use convoke_core::jobs::run_state::{Write, present_status};
 use convoke_core::{Json, NodeId, WorkerId};
-use jiff::Timestamp;
 use tokio_postgres::Statement;
-use tokio_postgres::types::ToSql;
-use uuid::Uuid;
 
-use super::counts::{COUNT, Moves};
-use super::failure;
-use super::rows::micros;
+use super::counts::{Moves, count_sql};
+use super::failure::{self, Failure};
+use super::rows::{micros, wide};
 use super::server::Hot;
-use super::settle::{Run, commit};
+use super::settle::Run;
+use super::sql::{Column, column, compose, composed, params};
+use crate::statement::{self, statement};
 
-type Param<'a> = &'a (dyn ToSql + Sync);
+/// The way from reports to their runs, which end.
+pub(super) fn over_sql(claim: &str, returned: &str) -> String {
+    compose(include_str!("sql/over.sql"), &[("claim", claim), ("returned", returned)])
+}
+
+static OVER: statement::Statement = statement::Statement::new(|| over_sql("true", "s.*, r.attempt, r.dispatched_at"));
+
+pub(super) fn finish_sql() -> &'static str {
+    composed!(include_str!("sql/finish.sql"), [("over", &*OVER)])
+}
+
+pub(super) fn again_sql() -> &'static str {
+    composed!(include_str!("sql/again.sql"), [("over", &*OVER)])
+}
 
 /// Writes and commits: one statement for each kind of write, sent together.
-pub(super) async fn write(hot: &mut Hot, runs: &HashMap<Uuid, Run<'_>>) -> failure::Result<()> {
-    let mut touched: Vec<&Run<'_>> = runs.values().filter(|run| run.write.is_some()).collect();
-    // In one order for everybody.
-    touched.sort_unstable_by_key(|run| run.id);
+pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()> {
     let mut moves = Moves::default();
-    for run in &touched {
+    for run in runs {
         moves.moved(run.queue, Some(run.was), Some(run.state.status), 1);
     }
-    let (notes, lines) = (Notes::of(&touched), Lines::of(&touched));
-    let (finals, retries) = (Finals::of(&touched), Retries::of(&touched));
-    let counts = moves.columns();
-    let note = prepared(hot, include_str!("sql/note.sql"), !notes.ids.is_empty()).await?;
-    let append = prepared(hot, include_str!("sql/append_logs.sql"), !lines.jobs.is_empty()).await?;
-    let finish = prepared(hot, include_str!("sql/finish.sql"), !finals.ids.is_empty()).await?;
-    let again = prepared(hot, include_str!("sql/again.sql"), !retries.ids.is_empty()).await?;
-    let count = prepared(hot, COUNT, counts.is_some()).await?;
+    let note = Prepared::of(hot, statement!("sql/note.sql"), in_flight(runs)).await?;
+    let append = Prepared::of(hot, APPEND_LOGS, log_lines(runs)).await?;
+    let finish = Prepared::of(hot, finish_sql(), finals(runs)).await?;
+    let again = Prepared::of(hot, again_sql(), retries(runs)).await?;
+    let count = Prepared::of(hot, count_sql(), moves.columns(hot.slot)).await?;
     let (noted, appended, finished, retried, counted, committed) = tokio::join!(
-        execute(hot, note, notes.params()),
-        execute(hot, append, lines.params()),
-        execute(hot, finish, finals.params()),
-        execute(hot, again, retries.params()),
-        execute(hot, count, counts.as_ref().map(|columns| columns.params(&hot.slot)).unwrap_or_default()),
-        commit(hot),
+        note.execute(hot),
+        append.execute(hot),
+        finish.execute(hot),
+        again.execute(hot),
+        count.execute(hot),
+        async { hot.client.batch_execute("commit").await.map_err(Failure::of_commit) },
     );
-    // Where one of them was refused, the commit was none.
+    // If one of them was rejected, nothing was committed.
     noted.and(appended).and(finished).and(retried).and(counted).and(committed)
 }
 
-async fn prepared(hot: &mut Hot, sql: &'static str, wanted: bool) -> failure::Result<Option<Statement>> {
-    if wanted { hot.prepared(sql).await.map(Some) } else { Ok(None) }
-}
+/// A statement with its columns. None if there is nothing to write.
+struct Prepared<'r>(Option<(Statement, Vec<Column<'r>>)>);
 
-async fn execute(hot: &Hot, statement: Option<Statement>, params: Vec<Param<'_>>) -> failure::Result<()> {
-    if let Some(statement) = statement {
-        hot.client.execute(&statement, &params).await?;
+impl<'r> Prepared<'r> {
+    async fn of(hot: &mut Hot, sql: &'static str, columns: Option<Vec<Column<'r>>>) -> failure::Result<Self> {
+        Ok(Prepared(match columns {
+            Some(columns) => Some((hot.prepared(sql).await?, columns)),
+            None => None,
+        }))
     }
-    Ok(())
-}
 
-fn each<'r, T>(runs: &[&'r Run<'r>], get: impl Fn(&'r Run<'r>) -> T) -> Vec<T> {
-    runs.iter().map(|run| get(run)).collect()
-}
-
-fn instants<'r>(runs: &[&'r Run<'r>], get: impl Fn(&Run<'r>) -> Option<Timestamp>) -> Vec<Option<i64>> {
-    runs.iter().map(|run| get(run).map(micros)).collect()
-}
-
-/// The columns of all kinds of write.
-#[derive(Default)]
-struct Common<'r> {
-    started_ats: Vec<Option<i64>>,
-    workers: Vec<Option<&'r str>>,
-    owners: Vec<Option<&'r str>>,
-    percents: Vec<Option<i16>>,
-    messages: Vec<Option<&'r str>>,
-    log_seqs: Vec<i64>,
-}
-
-impl<'r> Common<'r> {
-    fn of(runs: &[&'r Run<'r>]) -> Self {
-        Common {
-            started_ats: instants(runs, |run| run.state.started_at),
-            workers: each(runs, |run| run.state.worker.as_ref().map(WorkerId::as_str)),
-            owners: each(runs, |run| run.state.owner.as_ref().map(NodeId::as_str)),
-            percents: each(runs, |run| run.state.progress.as_ref().map(|progress| progress.percent.into())),
-            messages: each(runs, |run| run.state.progress.as_ref().and_then(|progress| progress.message.as_deref())),
-            log_seqs: each(runs, |run| count(run.state.log_seq)),
+    async fn execute(&self, hot: &Hot) -> failure::Result<()> {
+        if let Some((statement, columns)) = &self.0 {
+            hot.client.execute(statement, &params(columns)).await?;
         }
+        Ok(())
     }
 }
 
-struct Notes<'r> {
-    ids: Vec<Uuid>,
-    executions: Vec<Uuid>,
-    ownerships: Vec<i16>,
-    deadlines: Vec<Option<i64>>,
-    by_channel: Vec<bool>,
-    /// How far each run's log is recorded.
-    log_nexts: Vec<i64>,
-    log_kepts: Vec<i64>,
-    common: Common<'r>,
+/// The columns that all kinds of write begin with, and those of one kind. `kind` is the run with what its write says.
+fn columns<'r, K>(
+    kind: &[(&'r Run<'r>, K)],
+    further: impl FnOnce(&[(&'r Run<'r>, K)]) -> Vec<Column<'r>>,
+) -> Option<Vec<Column<'r>>> {
+    let mut columns = vec![
+        column(kind, |(run, _)| run.id),
+        column(kind, |(run, _)| run.execution.0),
+        column(kind, |(run, _)| run.state.started_at.map(micros)),
+        column(kind, |(run, _)| run.state.worker.as_ref().map(WorkerId::as_str)),
+        column(kind, |(run, _)| run.state.owner.as_ref().map(NodeId::as_str)),
+        column(kind, |(run, _)| run.state.progress.as_ref().map(|progress| i16::from(progress.percent))),
+        column(kind, |(run, _)| run.state.progress.as_ref().and_then(|progress| progress.message.as_deref())),
+        column(kind, |(run, _)| wide(run.state.log_seq)),
+    ];
+    columns.extend(further(kind));
+    (!kind.is_empty()).then_some(columns)
 }
 
-impl<'r> Notes<'r> {
-    fn of(touched: &[&'r Run<'r>]) -> Self {
-        let runs: Vec<&Run<'_>> = touched.iter().copied().filter(|run| run.write == Some(Write::InFlight)).collect();
-        Notes {
-            ids: each(&runs, |run| run.id),
-            executions: each(&runs, |run| run.execution.0),
-            ownerships: each(&runs, |run| run.state.ownership.code().into()),
-            deadlines: instants(&runs, |run| run.state.deadline),
-            by_channel: each(&runs, |run| run.state.by_channel),
-            log_nexts: each(&runs, |run| count(run.state.log.next)),
-            log_kepts: each(&runs, |run| count(run.state.log.kept)),
-            common: Common::of(&runs),
-        }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        let common = &self.common;
+fn in_flight<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
+    let noted: Vec<_> = runs.iter().filter(|run| run.write == Some(Write::InFlight)).map(|run| (run, ())).collect();
+    columns(&noted, |noted| {
         vec![
-            &self.ids,
-            &self.executions,
-            &common.workers,
-            &common.owners,
-            &self.ownerships,
-            &common.started_ats,
-            &self.deadlines,
-            &common.percents,
-            &common.messages,
-            &self.by_channel,
-            &common.log_seqs,
-            &self.log_nexts,
-            &self.log_kepts,
+            column(noted, |(run, ())| i16::from(run.state.ownership.code())),
+            column(noted, |(run, ())| run.state.deadline.map(micros)),
+            column(noted, |(run, ())| run.state.by_channel),
+            column(noted, |(run, ())| wide(run.state.log.next)),
+            column(noted, |(run, ())| wide(run.state.log.kept)),
         ]
-    }
+    })
 }
 
-#[derive(Default)]
-struct Lines<'r> {
-    jobs: Vec<i64>,
-    seqs: Vec<i64>,
-    ats: Vec<i64>,
-    levels: Vec<i16>,
-    executions: Vec<Uuid>,
-    messages: Vec<&'r str>,
-}
-
-impl<'r> Lines<'r> {
-    fn of(touched: &[&'r Run<'r>]) -> Self {
-        let mut lines = Lines::default();
-        for run in touched {
-            for line in &run.logs {
-                lines.jobs.push(run.seq);
-                lines.seqs.push(count(line.seq));
-                lines.ats.push(micros(line.at));
-                lines.levels.push(line.level.code().into());
-                lines.executions.push(run.execution.0);
-                lines.messages.push(line.message);
-            }
+fn finals<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
+    let ended = runs.iter().filter_map(|run| match run.write {
+        Some(Write::Final { at, result, error, run_end, channels_cleaned }) => {
+            let run_end = present_status(run.state.status, run_end);
+            Some((run, (at, error, result.map(Json::as_str), run_end, channels_cleaned)))
         }
-        lines
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        vec![&self.jobs, &self.seqs, &self.ats, &self.levels, &self.executions, &self.messages]
-    }
-}
-
-#[derive(Default)]
-struct Finals<'r> {
-    runs: Vec<&'r Run<'r>>,
-    ids: Vec<Uuid>,
-    executions: Vec<Uuid>,
-    states: Vec<i16>,
-    ats: Vec<i64>,
-    errors: Vec<Option<&'r str>>,
-    results: Vec<Option<&'r str>>,
-    run_ends: Vec<Option<i16>>,
-    unclean: Vec<bool>,
-    common: Common<'r>,
-}
-
-impl<'r> Finals<'r> {
-    fn of(touched: &[&'r Run<'r>]) -> Self {
-        let mut finals = Finals::default();
-        for run in touched {
-            let Some(Write::Final { at, result, error, run_end, channels_cleaned }) = run.write else { continue };
-            finals.runs.push(run);
-            finals.ids.push(run.id);
-            finals.executions.push(run.execution.0);
-            finals.states.push(run.state.status.code().into());
-            finals.ats.push(micros(at));
-            finals.errors.push(error);
-            finals.results.push(result.map(Json::as_str));
-            finals.run_ends.push(run_end.map(|ended| ended.code().into()));
-            finals.unclean.push(!channels_cleaned);
-        }
-        finals.common = Common::of(&finals.runs);
-        finals
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        let common = &self.common;
+        _ => None,
+    });
+    columns(&ended.collect::<Vec<_>>(), |ended| {
         vec![
-            &self.ids,
-            &self.executions,
-            &self.states,
-            &self.ats,
-            &self.errors,
-            &self.results,
-            &self.run_ends,
-            &common.started_ats,
-            &common.workers,
-            &common.owners,
-            &common.percents,
-            &common.messages,
-            &self.unclean,
-            &common.log_seqs,
+            column(ended, |(run, _)| i16::from(run.state.status.code())),
+            column(ended, |(_, (at, ..))| micros(*at)),
+            column(ended, |(_, (_, error, ..))| *error),
+            column(ended, |(_, (_, _, result, ..))| *result),
+            column(ended, |(_, (_, _, _, run_end, _))| i16::from(run_end.code())),
+            column(ended, |(_, (.., channels_cleaned))| !channels_cleaned),
         ]
-    }
+    })
 }
 
-#[derive(Default)]
-struct Retries<'r> {
-    runs: Vec<&'r Run<'r>>,
-    ids: Vec<Uuid>,
-    executions: Vec<Uuid>,
-    states: Vec<i16>,
-    due_ats: Vec<i64>,
-    attempts: Vec<i32>,
-    errors: Vec<Option<&'r str>>,
-    ended_as: Vec<i16>,
-    ended_ats: Vec<i64>,
-    common: Common<'r>,
-}
-
-impl<'r> Retries<'r> {
-    fn of(touched: &[&'r Run<'r>]) -> Self {
-        let mut retries = Retries::default();
-        for run in touched {
-            let Some(Write::Again { due_at, attempt, error, ended_as, ended_at }) = run.write else { continue };
-            retries.runs.push(run);
-            retries.ids.push(run.id);
-            retries.executions.push(run.execution.0);
-            retries.states.push(run.state.status.code().into());
-            retries.due_ats.push(micros(due_at));
-            retries.attempts.push(i32::try_from(attempt).unwrap_or(i32::MAX));
-            retries.errors.push(error);
-            retries.ended_as.push(ended_as.code().into());
-            retries.ended_ats.push(micros(ended_at));
+fn retries<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
+    let again = runs.iter().filter_map(|run| match run.write {
+        Some(Write::Again { due_at, attempt, error, ended_as, ended_at }) => {
+            Some((run, (due_at, attempt, error, ended_as, ended_at)))
         }
-        retries.common = Common::of(&retries.runs);
-        retries
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
+        _ => None,
+    });
+    columns(&again.collect::<Vec<_>>(), |again| {
         vec![
-            &self.ids,
-            &self.executions,
-            &self.states,
-            &self.due_ats,
-            &self.attempts,
-            &self.errors,
-            &self.ended_as,
-            &self.ended_ats,
-            &self.common.started_ats,
-            &self.common.workers,
-            &self.common.log_seqs,
+            column(again, |(run, _)| i16::from(run.state.status.code())),
+            column(again, |(_, (due_at, ..))| micros(*due_at)),
+            column(again, |(_, (_, attempt, ..))| i32::try_from(*attempt).unwrap_or(i32::MAX)),
+            column(again, |(_, (_, _, error, ..))| *error),
+            column(again, |(_, (_, _, _, ended_as, _))| i16::from(ended_as.code())),
+            column(again, |(_, (.., ended_at))| micros(*ended_at)),
         ]
-    }
+    })
 }
 
-fn count(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+const APPEND_LOGS: &str = "insert into convoke_logs (job, seq, at, level, execution_id, message) \
+     select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::smallint[], $5::uuid[], $6::text[])";
+
+fn log_lines<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
+    let lines: Vec<_> = runs.iter().flat_map(|run| run.logs.iter().map(move |line| (run, line))).collect();
+    let columns = vec![
+        column(&lines, |(run, _)| run.seq),
+        column(&lines, |(_, line)| wide(line.seq)),
+        column(&lines, |(_, line)| micros(line.at)),
+        column(&lines, |(_, line)| i16::from(line.level.code())),
+        column(&lines, |(run, _)| run.execution.0),
+        column(&lines, |(_, line)| line.message),
+    ];
+    (!lines.is_empty()).then_some(columns)
 }

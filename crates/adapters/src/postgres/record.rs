@@ -5,28 +5,26 @@
 //! decides ([`settle`](super::settle)).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_state::Source;
-use convoke_core::jobs::{Claim, Outcome, RunReport, Status};
+use convoke_core::jobs::{Claim, JobDefinition, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
-use tokio_postgres::types::ToSql;
-use uuid::Uuid;
 
+use super::epoch::FENCE;
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
-use super::names::{self, Names};
-use super::rows::{get, instant, instant_option, micros, readable, small};
+use super::outcome::over_sql;
+use super::rows::{definition_alone, instant, instant_option, job_id, micros, readable, small};
 use super::server::Hot;
 use super::settle::settle;
+use super::sql::{column, composed, params};
+use crate::statement::Statement;
 
-pub(super) struct RecordWork {
-    pub(super) names: Arc<Names>,
-}
+pub(super) struct RecordWork;
 
 #[async_trait]
 impl Work for RecordWork {
@@ -40,13 +38,11 @@ impl Work for RecordWork {
     }
 
     async fn run(&self, hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
-        record(hot, &self.names, reports).await
+        record(hot, reports).await
     }
 }
 
-pub(super) struct JudgeWork {
-    pub(super) names: Arc<Names>,
-}
+pub(super) struct JudgeWork;
 
 pub(super) struct Judgement {
     pub(super) fence: Fence,
@@ -66,7 +62,7 @@ impl Work for JudgeWork {
     async fn run(&self, hot: &mut Hot, judgements: &[Judgement]) -> failure::Result<Vec<Vec<Recorded>>> {
         let mut answers = Vec::with_capacity(judgements.len());
         for judgement in judgements {
-            answers.push(judge(hot, &self.names, judgement.fence, &judgement.reports).await?);
+            answers.push(judge(hot, judgement.fence, &judgement.reports).await?);
         }
         Ok(answers)
     }
@@ -93,19 +89,19 @@ pub(super) fn readable_reports(mut reports: Vec<RunReport>) -> Vec<RunReport> {
     reports
 }
 
-async fn judge(hot: &mut Hot, names: &Names, fence: Fence, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
+async fn judge(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
     let fenced = || Failure::from(Error::Fenced { what: "judge" });
     let epoch = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
-    let statement = hot.prepared(include_str!("sql/fence.sql")).await?;
+    let statement = hot.prepared(FENCE).await?;
     hot.client.batch_execute("begin").await?;
     hot.client.query_opt(&statement, &[&epoch]).await?.ok_or_else(fenced)?;
-    let all: Vec<(usize, &RunReport)> = reports.iter().enumerate().collect();
+    let all: Numbered<'_> = reports.iter().enumerate().collect();
     let mut answers = vec![None; reports.len()];
-    settle(hot, names, Source::Leader, &all, &mut answers).await?;
+    settle(hot, Source::Leader, &all, &mut answers).await?;
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
 }
 
-async fn record(hot: &mut Hot, names: &Names, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
+async fn record(hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
     let mut answers = vec![None; reports.len()];
     let (simple, mut rest) = split(reports);
     // Completions alone are a statement that commits by itself.
@@ -114,7 +110,7 @@ async fn record(hot: &mut Hot, names: &Names, reports: &[RunReport]) -> failure:
         hot.client.batch_execute("begin").await?;
     }
     if !simple.is_empty() {
-        let completed = complete(hot, names, &simple, &mut answers).await;
+        let completed = complete(hot, &simple, &mut answers).await;
         completed.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
         rest.extend(simple.into_iter().filter(|(at, _)| answers[*at].is_none()));
         rest.sort_unstable_by_key(|(at, _)| *at);
@@ -124,7 +120,7 @@ async fn record(hot: &mut Hot, names: &Names, reports: &[RunReport]) -> failure:
             // The others are recorded already: whatever goes wrong from here on, something has happened.
             hot.client.batch_execute("begin").await.map_err(Failure::of_commit)?;
         }
-        let settled = settle(hot, names, Source::Run, &rest, &mut answers).await;
+        let settled = settle(hot, Source::Run, &rest, &mut answers).await;
         settled.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
     }
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
@@ -137,7 +133,8 @@ fn doubtful(failure: Failure) -> Failure {
     }
 }
 
-type Numbered<'r> = Vec<(usize, &'r RunReport)>;
+/// Reports with their places among the answers.
+pub(super) type Numbered<'r> = Vec<(usize, &'r RunReport)>;
 
 /// Those that are the first of their job and say no more than that it completed; and the rest.
 fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
@@ -148,65 +145,56 @@ fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
     })
 }
 
+/// What a completed run leaves: its own values, and those of the report where it has some.
+const COMPLETED: &str = "
+    s.job, r.id, r.execution_id, r.attempt, r.due_at, r.dispatched_at, r.log_seq, s.at, s.result,
+    r.started_at is not null as ran,
+    coalesce(r.started_at, s.started_at) as started_at,
+    coalesce(s.worker, r.worker) as worker,
+    coalesce(s.owner, r.owner) as owner,
+    coalesce(s.progress, r.progress) as progress,
+    case when s.progress is null then r.progress_message else s.progress_message end as progress_message,
+    r.by_channel or s.by_channel as by_channel";
+
+pub(super) fn complete_sql() -> &'static str {
+    static OVER: Statement =
+        Statement::new(|| over_sql("(not s.if_free or r.owner is null or r.owner = s.owner)", COMPLETED));
+    composed!(include_str!("sql/complete.sql"), [("over", &*OVER)])
+}
+
 /// Records completions by one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply) would. Runs
 /// that are not in flight, or not the claimant's, have no answer yet.
-async fn complete(
-    hot: &mut Hot,
-    names: &Names,
-    reports: &[(usize, &RunReport)],
-    answers: &mut [Option<Recorded>],
-) -> failure::Result<()> {
-    let statement = hot.prepared(include_str!("sql/complete.sql")).await?;
+async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
+    let statement = hot.prepared(complete_sql()).await?;
     // In one order, so that two that end the same runs cannot wait for each other.
-    let mut said: Vec<(usize, &RunReport)> = reports.to_vec();
+    let mut said = reports.clone();
     said.sort_unstable_by_key(|(_, report)| report.job);
-    fn each<'r, T>(said: &[(usize, &'r RunReport)], get: impl Fn(&'r RunReport) -> T) -> Vec<T> {
-        said.iter().map(|(_, report)| get(report)).collect()
-    }
-    let ids: Vec<Uuid> = each(&said, |report| report.job.0);
-    let executions: Vec<Uuid> = each(&said, |report| report.execution.0);
-    let ats = each(&said, |report| report.end.as_ref().map(|end| micros(end.at)));
-    let results = each(&said, |report| report.end.as_ref().and_then(|end| end.outcome.result()).map(Json::as_str));
-    let workers = each(&said, |report| report.worker.as_ref().map(WorkerId::as_str));
-    let owners = each(&said, |report| report.owner.as_ref().map(|claim| claim.node().as_str()));
-    let if_free = each(&said, |report| matches!(report.owner, Some(Claim::IfFree(_))));
-    let starts = each(&said, |report| report.started_at.map(micros));
-    let percents = each(&said, |report| report.progress.as_ref().map(|progress| i16::from(progress.percent)));
-    let messages = each(&said, |report| report.progress.as_ref().and_then(|progress| progress.message.as_deref()));
-    let by_channel = each(&said, |report| report.by_channel);
-    let params: [&(dyn ToSql + Sync); 12] = [
-        &ids,
-        &executions,
-        &ats,
-        &results,
-        &workers,
-        &owners,
-        &if_free,
-        &starts,
-        &percents,
-        &messages,
-        &by_channel,
-        &hot.slot,
+    let columns = [
+        column(&said, |(_, report)| report.job.0),
+        column(&said, |(_, report)| report.execution.0),
+        column(&said, |(_, report)| report.started_at.map(micros)),
+        column(&said, |(_, report)| report.worker.as_ref().map(WorkerId::as_str)),
+        column(&said, |(_, report)| report.owner.as_ref().map(|claim| claim.node().as_str())),
+        column(&said, |(_, report)| report.progress.as_ref().map(|progress| i16::from(progress.percent))),
+        column(&said, |(_, report)| report.progress.as_ref().and_then(|progress| progress.message.as_deref())),
+        column(&said, |(_, report)| report.end.as_ref().map(|end| micros(end.at))),
+        column(&said, |(_, report)| report.end.as_ref().and_then(|end| end.outcome.result()).map(Json::as_str)),
+        column(&said, |(_, report)| matches!(report.owner, Some(Claim::IfFree(_)))),
+        column(&said, |(_, report)| report.by_channel),
+        Box::new(hot.slot),
     ];
-    let rows = hot.client.query(&statement, &params).await?;
-    let places: HashMap<Uuid, usize> = said.iter().map(|(at, report)| (report.job.0, *at)).collect();
-    let mut queues = Vec::with_capacity(rows.len());
-    let mut types = Vec::with_capacity(rows.len());
+    let rows = hot.client.query(&statement, &params(&columns)).await?;
+    let places: HashMap<JobId, usize> = said.iter().map(|(at, report)| (report.job, *at)).collect();
     for row in &rows {
-        queues.push(get(row, 1)?);
-        types.push(get(row, 2)?);
-    }
-    let queues = names.queues.named(&hot.client, &queues).await?;
-    let types = names.types.named(&hot.client, &types).await?;
-    for row in &rows {
-        let Some(at) = places.get(&get::<Uuid>(row, 0)?) else { continue };
+        let Some(at) = places.get(&job_id(row)?) else { continue };
+        let JobDefinition { queue, job_type, .. } = definition_alone(row)?;
         answers[*at] = Some(Recorded::Applied(Change {
             status: Status::Completed,
-            queue: names::of(&queues, get(row, 1)?)?,
-            job_type: names::of(&types, get(row, 2)?)?,
-            attempt: small(row, 3)?,
-            due_at: instant(row, 4)?,
-            started_at: instant_option(row, 5)?,
+            queue,
+            job_type,
+            attempt: small(row, "attempt")?,
+            due_at: instant(row, "due_at")?,
+            started_at: instant_option(row, "started_at")?,
             retry_at: None,
         }));
     }

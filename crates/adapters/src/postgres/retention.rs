@@ -13,12 +13,14 @@ use uuid::Uuid;
 use super::counts::{self, Moves};
 use super::epoch::{commit, hold};
 use super::failure::Result;
-use super::rows::{get, job_id, limit, micros, number, small, status};
+use super::rows::{code, get, job_id, micros, number, small, wide};
+use crate::statement::statement;
 
 pub(super) async fn uncleaned(db: &Client, before: Timestamp, most: usize) -> Result<Vec<JobId>> {
-    let statement = db.prepare_cached(include_str!("sql/uncleaned.sql")).await?;
-    let rows = db.query(&statement, &[&micros(before), &limit(most)]).await?;
-    rows.iter().map(|row| job_id(row, 0)).collect()
+    let select = "select id from convoke_uncleaned where completed_at < $1 order by completed_at, seq limit $2";
+    let statement = db.prepare_cached(select).await?;
+    let rows = db.query(&statement, &[&micros(before), &wide(most)]).await?;
+    rows.iter().map(job_id).collect()
 }
 
 pub(super) async fn mark_cleaned(
@@ -29,10 +31,10 @@ pub(super) async fn mark_cleaned(
 ) -> Result<Vec<JobId>> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "mark_cleaned").await?;
-    let statement = transaction.prepare_cached(include_str!("sql/mark_cleaned.sql")).await?;
+    let statement = transaction.prepare_cached(statement!("sql/mark_cleaned.sql")).await?;
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = transaction.query(&statement, &[&ids, &micros(before)]).await?;
-    let marked = rows.iter().map(|row| job_id(row, 0)).collect::<Result<_>>()?;
+    let marked = rows.iter().map(job_id).collect::<Result<_>>()?;
     commit(transaction).await?;
     Ok(marked)
 }
@@ -46,19 +48,19 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
         (Status::Failed, cutoffs.dead),
         (Status::TimedOut, cutoffs.dead),
     ];
-    let statement = transaction.prepare_cached(include_str!("sql/expired.sql")).await?;
+    let statement = transaction.prepare_cached(statement!("sql/expired.sql")).await?;
     let mut ended: Vec<Ended> = Vec::new();
     for (kind, cutoff) in kinds {
         // One more than can be deleted tells whether there are more.
-        let left = limit(rows_max.saturating_add(1).saturating_sub(ended.len()));
+        let left = wide(rows_max.saturating_add(1).saturating_sub(ended.len()));
         for row in transaction.query(&statement, &[&i16::from(kind.code()), &micros(cutoff), &left]).await? {
             ended.push(read_ended(&row)?);
         }
     }
     let latest = micros(cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead));
     let deleted = delete_slice(&transaction, &ended, latest, rows_max).await?;
-    let statement = transaction.prepare_cached(include_str!("sql/forget_keys.sql")).await?;
-    let keys = transaction.execute(&statement, &[&latest, &limit(rows_max)]).await?;
+    let statement = transaction.prepare_cached(statement!("sql/forget_keys.sql")).await?;
+    let keys = transaction.execute(&statement, &[&latest, &wide(rows_max)]).await?;
     commit(transaction).await?;
     let all_keys = usize::try_from(keys).unwrap_or(usize::MAX) < rows_max.max(1);
     Ok(Expired { jobs: deleted.jobs, more: (deleted.rows > 0 && deleted.is_cut) || !all_keys })
@@ -72,7 +74,10 @@ pub(super) struct Ended {
 
 /// Reads the columns `seq`, `log_seq` and `superseded`.
 pub(super) fn read_ended(row: &Row) -> Result<Ended> {
-    Ok(Ended { seq: get(row, 0)?, rows: Rows { log_lines: number(row, 1)?, runs: small(row, 2)?.into() } })
+    Ok(Ended {
+        seq: get(row, "seq")?,
+        rows: Rows { log_lines: number(row, "log_seq")?, runs: small(row, "superseded")?.into() },
+    })
 }
 
 pub(super) struct Deleted {
@@ -96,7 +101,7 @@ pub(super) async fn delete_slice(
     let jobs = delete_jobs(transaction, whole, latest).await?;
     let mut lines = 0;
     if let Some(next) = rest.first().filter(|_| slice.log_lines > 0) {
-        let statement = transaction.prepare_cached(include_str!("sql/trim_logs.sql")).await?;
+        let statement = transaction.prepare_cached(statement!("sql/trim_logs.sql")).await?;
         let trimmed = i64::try_from(slice.log_lines).unwrap_or(i64::MAX);
         lines = transaction.execute(&statement, &[&next.seq, &trimmed, &latest]).await?;
     }
@@ -108,13 +113,13 @@ async fn delete_jobs(transaction: &Transaction<'_>, ended: &[Ended], latest: i64
     if ended.is_empty() {
         return Ok(0);
     }
-    let statement = transaction.prepare_cached(include_str!("sql/delete_jobs.sql")).await?;
+    let statement = transaction.prepare_cached(statement!("sql/delete_jobs.sql")).await?;
     let seqs: Vec<i64> = ended.iter().map(|ended| ended.seq).collect();
     let mut moves = Moves::default();
     let mut deleted = 0;
     for row in transaction.query(&statement, &[&seqs, &latest]).await? {
-        let count: i64 = get(&row, 2)?;
-        moves.moved(get(&row, 0)?, Some(status(&row, 1)?), None, count);
+        let count: i64 = get(&row, "count")?;
+        moves.moved(get(&row, "queue_id")?, Some(code(&row, "state", Status::from_code)?), None, count);
         deleted += count;
     }
     counts::count(transaction, &moves).await?;

@@ -2,19 +2,21 @@
 
 use convoke_core::election::Fence;
 use convoke_core::shards::{RosterChange, ShardMember};
+use convoke_core::{ServiceName, WorkerId};
 use deadpool_postgres::Client;
 use tokio_postgres::Row;
 
 use super::epoch::{commit, hold};
 use super::failure::Result;
-use super::rows::{service_name, worker_id};
+use super::rows::name;
+use crate::statement::statement;
 
 pub(super) async fn change(db: &mut Client, fence: Fence, change: &RosterChange) -> Result<()> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "change_shard_roster").await?;
     for (members, statement) in [
-        (&change.remove, include_str!("sql/remove_shard_workers.sql")),
-        (&change.add, include_str!("sql/add_shard_workers.sql")),
+        (&change.remove, statement!("sql/remove_shard_workers.sql")),
+        (&change.add, statement!("sql/add_shard_workers.sql")),
     ] {
         if members.is_empty() {
             continue;
@@ -30,6 +32,11 @@ pub(super) async fn change(db: &mut Client, fence: Fence, change: &RosterChange)
 pub(super) async fn all(db: &Client) -> Result<Vec<ShardMember>> {
     let select = "select service, worker from convoke_shard_roster order by service, worker";
     let statement = db.prepare_cached(select).await?;
-    let read = |row: &Row| Ok(ShardMember { service: service_name(row, 0)?, worker: worker_id(row, 1)? });
+    let read = |row: &Row| {
+        Ok(ShardMember {
+            service: name(row, "service", ServiceName::new)?,
+            worker: name(row, "worker", WorkerId::new)?,
+        })
+    };
     db.query(&statement, &[]).await?.iter().map(read).collect()
 }

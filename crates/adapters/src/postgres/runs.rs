@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::{Ownership, Status};
+use convoke_core::jobs::{JobDefinition, Ownership, Status};
 use convoke_core::ports::store::{
     Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
 };
-use convoke_core::{JobId, NodeId, WorkerId};
+use convoke_core::{JobId, NodeId, QueueName, WorkerId};
 use deadpool_postgres::Client;
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -17,69 +17,66 @@ use uuid::Uuid;
 use super::counts::{self, Moves, SHARED_SLOT};
 use super::epoch::{commit, hold};
 use super::failure::Result;
-use super::names::{self, Names};
 use super::rows::{
-    code, execution_id, get, instant, instant_option, job_id, job_type, limit, micros, node_id_option, queue_name,
-    small, worker_id_option,
+    code, definition_alone, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number,
+    small, wide,
 };
+use super::sql::{column, compose, composed, params};
+use crate::statement::statement;
 
-pub(super) async fn promote(
-    db: &mut Client,
-    names: &Names,
-    fence: Fence,
-    now: Timestamp,
-    most: usize,
-) -> Result<Promoted> {
+/// Counts of others' transactions that one promotion folds into ours.
+const FOLDED_MAX: i64 = 10_000;
+
+pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most: usize) -> Result<Promoted> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "promote").await?;
-    let statement = transaction.prepare_cached(include_str!("sql/promote.sql")).await?;
+    let statement = transaction.prepare_cached(statement!("sql/promote.sql")).await?;
     let mut promoted = Promoted::default();
-    let mut queues: Vec<i32> = Vec::new();
     let mut moves = Moves::default();
-    for row in transaction.query(&statement, &[&micros(now), &limit(most)]).await? {
-        let (queue, count): (i32, i64) = (get(&row, 0)?, get(&row, 1)?);
-        moves.moved(queue, Some(Status::Scheduled), Some(Status::Pending), count);
+    for row in transaction.query(&statement, &[&micros(now), &wide(most)]).await? {
+        let count: i64 = get(&row, "count")?;
+        moves.moved(get(&row, "queue_id")?, Some(Status::Scheduled), Some(Status::Pending), count);
         promoted.count += usize::try_from(count).unwrap_or(0);
-        queues.push(queue);
+        promoted.queues.push(name(&row, "name", QueueName::new)?);
     }
     counts::count(&transaction, &moves).await?;
-    // What others' transactions have added is folded into our counts on the way.
-    let statement = transaction.prepare_cached(include_str!("sql/fold.sql")).await?;
-    transaction.execute(&statement, &[&SHARED_SLOT]).await?;
-    let statement = transaction.prepare_cached(include_str!("sql/next_due.sql")).await?;
-    promoted.next_due_at = instant_option(&transaction.query_one(&statement, &[]).await?, 0)?;
+    let statement = transaction.prepare_cached(statement!("sql/fold.sql")).await?;
+    transaction.execute(&statement, &[&SHARED_SLOT, &FOLDED_MAX]).await?;
+    let next = "select min(due_at) as next_due_at from convoke_waiting where scheduled";
+    let next = transaction.query_one(&transaction.prepare_cached(next).await?, &[]).await?;
+    promoted.next_due_at = instant_option(&next, "next_due_at")?;
     commit(transaction).await?;
-    let named = names.queues.named(db, &queues).await?;
-    for queue in queues {
-        promoted.queues.push(names::of(&named, queue)?);
-    }
     Ok(promoted)
 }
 
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
 pub(super) async fn reassign(db: &mut Client, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
     let transaction = db.transaction().await?;
-    let write = transaction.prepare_cached(include_str!("sql/reassign.sql")).await?;
-    let read = transaction.prepare_cached(include_str!("sql/owners.sql")).await?;
+    let write = transaction.prepare_cached(statement!("sql/reassign.sql")).await?;
+    let read = "select id, execution_id, owner from convoke_runs where id = any ($1::uuid[])";
+    let read = transaction.prepare_cached(read).await?;
     let mut reassigned = vec![Reassigned::Over; changes.len()];
     for round in rounds(changes) {
         let of = |at: &usize| &changes[*at];
         let ids: Vec<Uuid> = round.iter().map(|at| of(at).job.0).collect();
-        let executions: Vec<Uuid> = round.iter().map(|at| of(at).execution.0).collect();
-        let givers: Vec<&str> = round.iter().map(|at| of(at).from.as_str()).collect();
-        let takers: Vec<Option<&str>> = round.iter().map(|at| taker(&of(at).to)).collect();
-        let ownerships: Vec<i16> = round.iter().map(|at| ownership(&of(at).to).code().into()).collect();
-        let places: Vec<i64> = round.iter().map(|at| limit(*at)).collect();
-        let written = transaction.query(&write, &[&ids, &executions, &givers, &takers, &ownerships, &places]).await?;
+        let columns = [
+            column(&round, |at| of(at).job.0),
+            column(&round, |at| of(at).execution.0),
+            column(&round, |at| of(at).from.as_str()),
+            column(&round, |at| taker(&of(at).to)),
+            column(&round, |at| i16::from(ownership(&of(at).to).code())),
+            column(&round, |at| wide(*at)),
+        ];
+        let written = transaction.query(&write, &params(&columns)).await?;
         for row in transaction.query(&read, &[&ids]).await? {
-            let (id, execution, owner): (Uuid, Uuid, _) = (get(&row, 0)?, get(&row, 1)?, node_id_option(&row, 2)?);
-            for at in round.iter().filter(|at| of(at).job.0 == id && of(at).execution.0 == execution) {
+            let (id, execution) = (job_id(&row)?, execution_id(&row, "execution_id")?);
+            let owner = name_option(&row, "owner", NodeId::new)?;
+            for at in round.iter().filter(|at| of(at).job == id && of(at).execution == execution) {
                 reassigned[*at] = Reassigned::OwnedBy(owner.clone());
             }
         }
         for row in written {
-            let at = usize::try_from(get::<i64>(&row, 0)?).unwrap_or(usize::MAX);
-            if let Some(answer) = reassigned.get_mut(at) {
+            if let Some(answer) = reassigned.get_mut(number::<usize>(&row, "ord")?) {
                 *answer = Reassigned::Done;
             }
         }
@@ -144,7 +141,7 @@ pub(super) async fn in_flight(
         &unowned,
         &filter.moving,
         &executions,
-        &limit(most),
+        &wide(most),
         &filter.without_worker,
     ];
     db.query(&statement, &params).await?.iter().map(read_run).collect()
@@ -152,54 +149,59 @@ pub(super) async fn in_flight(
 
 /// The statement for a filter, by the index that serves it. The order is written so that no other index has it: else the server
 /// might walk all runs in flight in the order of their ids, hoping to meet enough soon.
-fn in_flight_sql(filter: &InFlightFilter) -> String {
+pub(super) fn in_flight_sql(filter: &InFlightFilter) -> String {
     let (range, order) = match filter {
         InFlightFilter { worker: Some(_), .. } => ("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
         InFlightFilter { owner: Some(_), .. } => ("(r.owner, r.id) >= ($3, $1) and r.owner <= $3", "r.owner, r.id"),
-        InFlightFilter { moving: true, .. } => ("r.ownership >= 2 and r.id >= $1", "r.id"),
+        InFlightFilter { moving: true, .. } => ("r.ownership >= {handing_off} and r.id >= $1", "r.id"),
         InFlightFilter { without_worker: true, .. } | InFlightFilter { unclaimed_before: Some(_), .. } => {
             ("r.worker is null and r.id >= $1", "r.id")
         }
         InFlightFilter { unowned_before: Some(_), .. } => ("r.owner is null and r.id >= $1", "r.id"),
         _ => ("r.id >= $1", "r.id"),
     };
-    include_str!("sql/in_flight.sql").replace("{range}", range).replace("{order}", order)
+    compose(include_str!("sql/in_flight.sql"), &[("run", RUN), ("range", range), ("order", order)])
 }
 
+const RUN: &str = include_str!("sql/run.sql");
+
 pub(super) async fn holders(db: &Client) -> Result<Holders> {
-    let statement = db.prepare_cached(include_str!("sql/holders.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/holders.sql")).await?;
     let mut holders = Holders::default();
     for row in db.query(&statement, &[]).await? {
-        if get(&row, 0)? {
-            holders.workers.extend(worker_id_option(&row, 1)?);
+        if get(&row, "is_worker")? {
+            holders.workers.push(name(&row, "name", WorkerId::new)?);
         } else {
-            holders.owners.extend(node_id_option(&row, 1)?);
+            holders.owners.push(name(&row, "name", NodeId::new)?);
         }
     }
     Ok(holders)
 }
 
 fn read_run(row: &Row) -> Result<InFlight> {
+    let JobDefinition { job_type, queue, .. } = definition_alone(row)?;
+    let is_started = get::<Option<i64>>(row, "started_at")?.is_some();
     Ok(InFlight {
-        job: job_id(row, 0)?,
-        execution: execution_id(row, 1)?,
-        job_type: job_type(row, 2)?,
-        queue: queue_name(row, 3)?,
-        attempt: small(row, 4)?,
-        status: if get(row, 5)? { Status::Running } else { Status::Dispatched },
-        worker: worker_id_option(row, 6)?,
-        owner: node_id_option(row, 7)?,
-        ownership: code(row, 8, Ownership::from_code)?,
-        dispatched_at: instant(row, 9)?,
+        job: job_id(row)?,
+        execution: execution_id(row, "execution_id")?,
+        job_type,
+        queue,
+        attempt: small(row, "attempt")?,
+        status: if is_started { Status::Running } else { Status::Dispatched },
+        worker: name_option(row, "worker", WorkerId::new)?,
+        owner: name_option(row, "owner", NodeId::new)?,
+        ownership: code(row, "ownership", Ownership::from_code)?,
+        dispatched_at: instant(row, "dispatched_at")?,
         deadline: None,
     })
 }
 
 pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<Overdue> {
-    let statement = db.prepare_cached(include_str!("sql/overdue.sql")).await?;
+    let select = composed!("{run} where r.deadline is not null order by r.deadline limit $1", [("run", RUN)]);
+    let statement = db.prepare_cached(select).await?;
     let mut overdue = Overdue::default();
-    for row in db.query(&statement, &[&limit(most).saturating_add(1)]).await? {
-        let deadline = instant(&row, 10)?;
+    for row in db.query(&statement, &[&wide(most).saturating_add(1)]).await? {
+        let deadline = instant(&row, "deadline")?;
         if deadline > now || overdue.runs.len() == most {
             overdue.next_at = Some(deadline);
             break;
@@ -222,12 +224,12 @@ mod tests {
         for (filter, range) in [
             (InFlightFilter { worker, ..none() }, "(r.worker, r.id) >= ($2, $1) and r.worker <= $2"),
             (InFlightFilter { owner, ..none() }, "(r.owner, r.id) >= ($3, $1) and r.owner <= $3"),
-            (InFlightFilter { moving: true, ..none() }, "r.ownership >= 2 and r.id >= $1"),
+            (InFlightFilter { moving: true, ..none() }, "r.ownership >= {handing_off} and r.id >= $1"),
             (InFlightFilter { without_worker: true, ..none() }, "r.worker is null and r.id >= $1"),
             (InFlightFilter { unclaimed_before: now, ..none() }, "r.worker is null and r.id >= $1"),
             (InFlightFilter { unowned_before: now, ..none() }, "r.owner is null and r.id >= $1"),
         ] {
-            assert!(in_flight_sql(&filter).contains(&format!("where {range}")), "{filter:?}");
+            assert!(in_flight_sql(&filter).contains(&compose(&format!("where {range}"), &[])), "{filter:?}");
         }
     }
 }

@@ -11,23 +11,25 @@ use tokio_postgres::Row;
 
 use super::epoch::{commit, hold};
 use super::failure::{Failure, Result};
-use super::insert::{Columns, STORE_JOBS, enqueued};
-use super::rows::{get, instant_option, limit, micros};
+use super::insert::{careful_columns, enqueued, store_jobs_sql};
+use super::rows::{get, instant_option, micros, unreadable, wide};
+use super::sql::params;
+use crate::statement::statement;
 
 pub(super) async fn put_schedule(db: &impl GenericClient, schedule: &Schedule) -> Result<bool> {
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
-    let statement = db.prepare_cached(include_str!("sql/put_schedule.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/put_schedule.sql")).await?;
     let (next, last) = (schedule.next_run_at.map(micros), schedule.last_run_at.map(micros));
     let row = db
         .query_one(&statement, &[&schedule.name.as_str(), &next, &last, &schedule.paused, &document])
         .await
         .map_err(Failure::of_commit)?;
-    get(&row, 0)
+    get(&row, "is_new")
 }
 
 pub(super) async fn replace_schedule(db: &mut Client, known: &Schedule, schedule: &Schedule) -> Result<bool> {
     let transaction = db.transaction().await?;
-    let statement = transaction.prepare_cached(include_str!("sql/schedule_to_replace.sql")).await?;
+    let statement = transaction.prepare_cached(&format!("{SELECT} where name = $1 for update")).await?;
     let stored = transaction.query_opt(&statement, &[&known.name.as_str()]).await?;
     if stored.as_ref().map(read_schedule).transpose()?.as_ref() != Some(known) {
         return Ok(false);
@@ -37,21 +39,23 @@ pub(super) async fn replace_schedule(db: &mut Client, known: &Schedule, schedule
     Ok(true)
 }
 
+const SELECT: &str = "select document, next_run_at, last_run_at from convoke_schedules";
+
 fn read_schedule(row: &Row) -> Result<Schedule> {
-    let mut schedule: Schedule =
-        serde_json::from_str(get(row, 0)?).map_err(|error| Failure::Unreadable(format!("a schedule: {error}")))?;
-    schedule.next_run_at = instant_option(row, 1)?;
-    schedule.last_run_at = instant_option(row, 2)?;
+    let schedule = serde_json::from_str(get(row, "document")?);
+    let mut schedule: Schedule = schedule.map_err(|error| unreadable("a schedule", error))?;
+    schedule.next_run_at = instant_option(row, "next_run_at")?;
+    schedule.last_run_at = instant_option(row, "last_run_at")?;
     Ok(schedule)
 }
 
 pub(super) async fn schedule(db: &Client, name: &ScheduleName) -> Result<Option<Schedule>> {
-    let statement = db.prepare_cached(include_str!("sql/schedule.sql")).await?;
+    let statement = db.prepare_cached(&format!("{SELECT} where name = $1")).await?;
     db.query_opt(&statement, &[&name.as_str()]).await?.as_ref().map(read_schedule).transpose()
 }
 
 pub(super) async fn schedules(db: &Client) -> Result<Vec<Schedule>> {
-    let statement = db.prepare_cached(include_str!("sql/schedules.sql")).await?;
+    let statement = db.prepare_cached(&format!("{SELECT} order by name")).await?;
     db.query(&statement, &[]).await?.iter().map(read_schedule).collect()
 }
 
@@ -61,11 +65,11 @@ pub(super) async fn remove_schedule(db: &Client, name: &ScheduleName) -> Result<
 }
 
 pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> Result<DueSchedules> {
-    let statement = db.prepare_cached(include_str!("sql/due_schedules.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/due_schedules.sql")).await?;
     let mut answer = DueSchedules::default();
-    for row in db.query(&statement, &[&limit(most).saturating_add(1), &limit(PAGE_BYTES_MAX)]).await? {
-        let next_at = instant_option(&row, 1)?;
-        let is_cut = get::<Option<&str>>(&row, 0)?.is_none();
+    for row in db.query(&statement, &[&wide(most).saturating_add(1), &wide(PAGE_BYTES_MAX)]).await? {
+        let next_at = instant_option(&row, "next_run_at")?;
+        let is_cut = get::<Option<&str>>(&row, "document")?.is_none();
         if next_at.is_some_and(|at| at > now) || answer.due.len() == most || is_cut {
             answer.next_at = next_at;
             break;
@@ -101,24 +105,26 @@ pub(super) async fn tick(db: &mut Client, fence: Fence, ticks: &[Tick]) -> Resul
 
 async fn tick_one(transaction: &Transaction<'_>, tick: &Tick) -> Result<Ticked> {
     let name = tick.schedule.as_str();
-    let moved = transaction.prepare_cached(include_str!("sql/move_schedule.sql")).await?;
+    let moved = "update convoke_schedules set next_run_at = $3 where name = $1 and next_run_at = $2 and not paused";
+    let moved = transaction.prepare_cached(moved).await?;
     if transaction.execute(&moved, &[&name, &micros(tick.expected), &tick.next_run_at.map(micros)]).await? == 0 {
         return Ok(Ticked::default());
     }
-    let live = transaction.prepare_cached(include_str!("sql/live_of_schedule.sql")).await?;
-    let store = transaction.prepare_cached(STORE_JOBS).await?;
+    let live = "select exists (select 1 from convoke_waiting where schedule = $1) \
+                or exists (select 1 from convoke_runs where schedule = $1) as live";
+    let live = transaction.prepare_cached(live).await?;
+    let store = transaction.prepare_cached(store_jobs_sql()).await?;
     let mut made = Vec::new();
     let mut last_run_at = None;
     for job in &tick.jobs {
-        if tick.skip_overlap && get(&transaction.query_one(&live, &[&name]).await?, 0)? {
+        if tick.skip_overlap && get(&transaction.query_one(&live, &[&name]).await?, "live")? {
             continue;
         }
-        let columns = Columns::of(&[job]);
-        for enqueued in enqueued(&transaction.query(&store, &columns.params()).await?)? {
-            if enqueued.created {
-                made.push(enqueued.id);
-                last_run_at = job.run_at.or(last_run_at);
-            }
+        let stored = transaction.query_one(&store, &params(&careful_columns(&[job]))).await?;
+        let stored = enqueued(&stored)?;
+        if stored.created {
+            made.push(stored.id);
+            last_run_at = job.run_at.or(last_run_at);
         }
     }
     if let Some(at) = last_run_at {

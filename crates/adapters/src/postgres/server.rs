@@ -140,7 +140,7 @@ impl Server {
         // Held for as long as the connection lives. Losing it would cost a wait, no correctness.
         let take = "select s from generate_series(1, $1) s \
                     where pg_try_advisory_lock(hashtext('convoke slot ' || current_schema()), s) limit 1";
-        let slot = client.query_opt(take, &[&SLOTS]).await?.map_or(0, |row| row.get::<_, i32>(0));
+        let slot = client.query_opt(take, &[&SLOTS]).await?.map_or(0, |row| row.get::<_, i32>("s"));
         Ok(Hot { client, slot: i16::try_from(slot).unwrap_or(0), statements: HashMap::new() })
     }
 }

@@ -4,24 +4,26 @@
 //! run is written once: one statement for each kind of write, all sent together with the commit. A transaction must be open;
 //! it is committed here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use convoke_core::ExecutionId;
 use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::run_state::{AppendedLog, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate};
-use convoke_core::jobs::{Outcome, Ownership, RunReport, Status};
+use convoke_core::jobs::{JobDefinition, Outcome, Ownership, Status};
 use convoke_core::ports::store::Recorded;
+use convoke_core::{ExecutionId, NodeId, WorkerId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::failure::{self, Failure};
-use super::names::{self, Names};
+use super::failure;
 use super::outcome;
+use super::record::Numbered;
 use super::rows::{
-    code, duration_option, execution_status, get, instant, instant_option, node_id_option, number, progress,
-    retry_policy, small, worker_id_option,
+    code, definition_alone, execution_id, execution_status, get, instant, instant_option, name_option, number,
+    progress, small,
 };
 use super::server::Hot;
+use super::sql::{column, params};
+use crate::statement::statement;
 
 /// A run that is reported on.
 pub(super) struct Run<'r> {
@@ -29,7 +31,7 @@ pub(super) struct Run<'r> {
     pub(super) execution: ExecutionId,
     pub(super) seq: i64,
     pub(super) queue: i32,
-    pub(super) job_type: i32,
+    definition: JobDefinition,
     /// The job's status before the reports.
     pub(super) was: Status,
     pub(super) state: RunState,
@@ -41,36 +43,36 @@ pub(super) struct Run<'r> {
 }
 
 fn read_run<'r>(row: &Row) -> failure::Result<Run<'r>> {
-    let execution = ExecutionId(get(row, 1)?);
-    let started_at = instant_option(row, 9)?;
+    let (execution, definition) = (execution_id(row, "execution_id")?, definition_alone(row)?);
+    let started_at = instant_option(row, "started_at")?;
     let status = if started_at.is_some() { Status::Running } else { Status::Dispatched };
     Ok(Run {
-        id: get(row, 0)?,
+        id: get(row, "id")?,
         execution,
-        seq: get(row, 2)?,
-        queue: get(row, 3)?,
-        job_type: get(row, 4)?,
+        seq: get(row, "seq")?,
+        queue: get(row, "queue_id")?,
         was: status,
         state: RunState {
             execution: Some(execution),
             status,
-            attempt: small(row, 5)?,
-            due_at: instant(row, 6)?,
-            timeout: duration_option(row, 8)?,
+            attempt: small(row, "attempt")?,
+            attempt_base: small(row, "attempt_base")?,
+            max_retries: definition.max_retries,
+            retry_policy: definition.retry_policy,
+            timeout: definition.timeout,
+            due_at: instant(row, "due_at")?,
             started_at,
-            deadline: instant_option(row, 10)?,
-            worker: worker_id_option(row, 11)?,
-            owner: node_id_option(row, 12)?,
-            ownership: code(row, 13, Ownership::from_code)?,
-            progress: progress(row, 14)?,
-            by_channel: get(row, 16)?,
-            log_seq: number(row, 17)?,
-            attempt_base: small(row, 18)?,
-            max_retries: small(row, 19)?,
-            retry_policy: retry_policy(row, 20)?,
-            log: RunLog { next: number(row, 24)?, kept: number(row, 25)? },
-            has_history: get(row, 26)?,
+            deadline: instant_option(row, "deadline")?,
+            worker: name_option(row, "worker", WorkerId::new)?,
+            owner: name_option(row, "owner", NodeId::new)?,
+            ownership: code(row, "ownership", Ownership::from_code)?,
+            progress: progress(row)?,
+            by_channel: get(row, "by_channel")?,
+            has_history: get(row, "has_history")?,
+            log: RunLog { next: number(row, "run_log_next")?, kept: number(row, "run_log_kept")? },
+            log_seq: number(row, "log_seq")?,
         },
+        definition,
         logs: Vec::new(),
         write: None,
         end: None,
@@ -80,19 +82,12 @@ fn read_run<'r>(row: &Row) -> failure::Result<Run<'r>> {
 /// Answers all of `reports` and commits.
 pub(super) async fn settle<'r>(
     hot: &mut Hot,
-    names: &Names,
     source: Source,
-    reports: &[(usize, &'r RunReport)],
+    reports: &Numbered<'r>,
     answers: &mut [Option<Recorded>],
 ) -> failure::Result<()> {
-    let mut runs: HashMap<Uuid, Run<'r>> = HashMap::new();
-    for row in read_runs(hot, reports).await? {
-        let run = read_run(&row)?;
-        runs.insert(run.id, run);
-    }
-    let queues = names.queues.named(&hot.client, &runs.values().map(|run| run.queue).collect::<Vec<_>>()).await?;
-    let types = names.types.named(&hot.client, &runs.values().map(|run| run.job_type).collect::<Vec<_>>()).await?;
-    let mut late = Vec::new();
+    let mut runs = read_runs(hot, reports).await?;
+    let mut late = Numbered::new();
     for (at, report) in reports {
         let run = runs.get_mut(&report.job.0).filter(|run| run.execution == report.execution);
         let Some(run) = run else {
@@ -103,8 +98,8 @@ pub(super) async fn settle<'r>(
         };
         answers[*at] = Some(match run.state.apply(report, source) {
             Verdict::Applied(applied) => {
-                let (queue, job_type) = (names::of(&queues, run.queue)?, names::of(&types, run.job_type)?);
-                let change = run.state.change(&applied.write, job_type, queue);
+                let JobDefinition { job_type, queue, .. } = &run.definition;
+                let change = run.state.change(&applied.write, job_type.clone(), queue.clone());
                 run.logs.extend(applied.logs);
                 run.write = Some(applied.write);
                 run.end = report.end.as_ref().map(|end| &end.outcome);
@@ -116,41 +111,39 @@ pub(super) async fn settle<'r>(
             Verdict::Late => Recorded::Stale,
         });
     }
-    refuse(hot, &late, answers).await?;
-    outcome::write(hot, &runs).await
+    compare_late(hot, &late, answers).await?;
+    // In the order of their ids, as everybody writes them.
+    outcome::write(hot, &runs.into_values().filter(|run| run.write.is_some()).collect::<Vec<_>>()).await
 }
 
-async fn read_runs(hot: &mut Hot, reports: &[(usize, &RunReport)]) -> failure::Result<Vec<Row>> {
-    let statement = hot.prepared(include_str!("sql/runs_to_record.sql")).await?;
+/// Reads and locks the runs of the reports' jobs, by id.
+async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result<BTreeMap<Uuid, Run<'r>>> {
+    let statement = hot.prepared(statement!("sql/runs_to_record.sql")).await?;
     let mut ids: Vec<Uuid> = reports.iter().map(|(_, report)| report.job.0).collect();
     ids.sort_unstable();
     ids.dedup();
-    Ok(hot.client.query(&statement, &[&ids]).await?)
+    let rows = hot.client.query(&statement, &[&ids]).await?;
+    rows.iter().map(|row| read_run(row).map(|run| (run.id, run))).collect()
 }
 
 /// Compares late reports with the recorded ends of their runs.
-async fn refuse(hot: &mut Hot, late: &[(usize, &RunReport)], answers: &mut [Option<Recorded>]) -> failure::Result<()> {
+async fn compare_late(hot: &mut Hot, late: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
     if late.is_empty() {
         return Ok(());
     }
-    let statement = hot.prepared(include_str!("sql/over_runs.sql")).await?;
-    let ids: Vec<Uuid> = late.iter().map(|(_, report)| report.job.0).collect();
-    let executions: Vec<Uuid> = late.iter().map(|(_, report)| report.execution.0).collect();
     for (at, _) in late {
         answers[*at] = Some(Recorded::Stale);
     }
-    for row in hot.client.query(&statement, &[&ids, &executions]).await? {
-        let place = usize::try_from(get::<i64>(&row, 0)?).unwrap_or(1).saturating_sub(1);
+    let statement = hot.prepared(statement!("sql/over_runs.sql")).await?;
+    let columns = [column(late, |(_, report)| report.job.0), column(late, |(_, report)| report.execution.0)];
+    for row in hot.client.query(&statement, &params(&columns)).await? {
+        let place = number::<usize>(&row, "ord")?.saturating_sub(1);
         let Some((at, report)) = late.get(place) else { continue };
-        let recorded = RecordedEnd { status: execution_status(&row, 1)?, error: get(&row, 2)?, result: get(&row, 3)? };
+        let recorded =
+            RecordedEnd { status: execution_status(&row)?, error: get(&row, "error")?, result: get(&row, "result")? };
         if is_duplicate(report, Some(recorded)) {
             answers[*at] = Some(Recorded::Repeated);
         }
     }
     Ok(())
-}
-
-/// For the commit at the end of a transaction.
-pub(super) async fn commit(hot: &Hot) -> failure::Result<()> {
-    hot.client.batch_execute("commit").await.map_err(Failure::of_commit)
 }

@@ -14,9 +14,10 @@ use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, Worker
 use jiff::Timestamp;
 
 use super::dispatch::{DispatchWork, Order};
-use super::insert::{self, CarefulInsert, LockedKeys, PlainInsert, Way};
+use super::insert::{self, CarefulInsert, PlainInsert, Way};
 use super::lane::Lane;
 use super::leases::PostgresLeases;
+use super::locked_keys::LockedKeys;
 use super::names::Names;
 use super::record::{JudgeWork, Judgement, RecordWork, readable_reports};
 use super::server::{Ways, lent};
@@ -35,7 +36,7 @@ pub(super) struct Engine {
     pub(super) records: Lane<RecordWork>,
     pub(super) judgements: Lane<JudgeWork>,
     pub(super) leases: PostgresLeases,
-    pub(super) names: Arc<Names>,
+    pub(super) names: Names,
     pub(super) locked: Arc<LockedKeys>,
 }
 
@@ -126,7 +127,7 @@ impl JobStore for PostgresStore {
 #[async_trait]
 impl RunStore for PostgresStore {
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
-        lent!(Write, &self.engine.bookkeepers, |db| runs::promote(db, &self.engine.names, fence, now, limit))
+        lent!(Write, &self.engine.bookkeepers, |db| runs::promote(db, fence, now, limit))
     }
 
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use convoke_core::jobs::Ownership;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
@@ -133,9 +134,11 @@ impl Inner {
         let text = |field: &str| offer[field].as_str().unwrap_or_else(|| panic!("{offer} has no {field}"));
         let id = |field: &str| text(field).parse::<uuid::Uuid>().expect("an id");
         let (job, execution, from) = (id("jobId"), id("executionId"), text("fromNode"));
-        let take = "update convoke_runs set owner = $1, ownership = 1
+        let take = "update convoke_runs set owner = $1, ownership = $5
                     where id = $2 and execution_id = $3 and owner = $4";
-        let taken = self.store.execute(take, &[&self.id, &job, &execution, &from]).await.expect("the store answers");
+        let owned = i16::from(Ownership::Owned.code());
+        let taken = self.store.execute(take, &[&self.id, &job, &execution, &from, &owned]).await;
+        let taken = taken.expect("the store answers");
         assert_eq!(taken, 1, "what is offered is the offerer's to give: {offer}");
         let ack = json!({ "v": 1, "jobId": text("jobId"), "newOwner": self.id });
         let mut publish = redis::cmd("PUBLISH");

@@ -1,20 +1,40 @@
-with said as materialized (
-    select *
-    from unnest($1::bigint[], $2::uuid[], $3::int[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::smallint[],
-                $9::text[], $10::bigint[])
-         as s (seq, execution_id, attempt, dispatched_at, started_at, worker, owner, progress, progress_message, log_seq)
+-- Ends jobs that wait or run. One that moves on meanwhile, from waiting to a run or back, is left to the next attempt.
+with run as (
+    delete from convoke_runs r
+    where r.id = any ($1::uuid[])
+    returning r.seq, case when r.started_at is null then {dispatched} else {running} end as was, r.execution_id, r.attempt,
+              r.dispatched_at, r.started_at, r.worker, r.owner, r.progress, r.progress_message, r.log_seq
+), found as materialized (
+    select w.tid
+    from convoke_jobs j
+    cross join lateral (
+        select w.ctid as tid
+        from convoke_waiting w
+        where w.queue_id = j.queue_id and w.rank = j.due_at - j.priority * {head_start_us} and w.seq = j.seq
+          and not w.scheduled
+        union all
+        select w.ctid from convoke_waiting w where w.due_at = j.due_at and w.seq = j.seq and w.scheduled
+    ) w
+    where j.id = any ($1::uuid[]) and j.state < {first_ended}
+), waiting as (
+    delete from convoke_waiting where ctid = any (array(select tid from found))
+    returning seq, case when scheduled then {scheduled} else {pending} end as was
+), caught as (
+    select * from run
+    union all
+    select seq, was, null, null, null, null, null, null, null, null, null from waiting
 ), ended as (
     update convoke_jobs j
-    set state = 8, completed_at = $11::bigint, error = $12::text, run_end = null, execution_id = s.execution_id,
-        attempt = coalesce(s.attempt, j.attempt), dispatched_at = s.dispatched_at, started_at = s.started_at,
-        worker = s.worker, owner = s.owner, progress = s.progress, progress_message = s.progress_message,
-        log_seq = coalesce(s.log_seq, j.log_seq)
-    from said s
-    where j.seq = s.seq
-    returning j.seq, j.id, j.queue_id, j.superseded > 0 or j.execution_id is not null as unclean
+    set state = {cancelled}, completed_at = $2::bigint, error = $3::text, run_end = {run_cancelled},
+        execution_id = c.execution_id, attempt = coalesce(c.attempt, j.attempt), dispatched_at = c.dispatched_at,
+        started_at = c.started_at, worker = c.worker, owner = c.owner, progress = c.progress,
+        progress_message = c.progress_message, log_seq = coalesce(c.log_seq, j.log_seq)
+    from caught c
+    where j.seq = c.seq
+    returning j.seq, j.id, j.queue_id, c.was, c.execution_id, j.superseded > 0 or j.execution_id is not null as unclean
 ), unclean as (
-    insert into convoke_uncleaned (completed_at, seq, id) select $11::bigint, seq, id from ended where unclean
+    insert into convoke_uncleaned (completed_at, seq, id) select $2::bigint, seq, id from ended where unclean
 ), kept as (
-    insert into convoke_ended (seq, completed_at, queue_id, state) select seq, $11::bigint, queue_id, 8 from ended
+    insert into convoke_ended (seq, completed_at, queue_id, state) select seq, $2::bigint, queue_id, {cancelled} from ended
 )
-select id, queue_id from ended
+select id, queue_id, was::smallint as was, execution_id from ended

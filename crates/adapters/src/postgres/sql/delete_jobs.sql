@@ -1,7 +1,7 @@
 with gone as (
     delete from convoke_jobs j
-    where j.seq = any ($1::bigint[]) and j.state >= 5 and j.completed_at < $2
-    returning j.seq, j.id, j.queue_id, j.state, j.completed_at, j.unique_key, j.superseded, j.log_seq
+    where j.seq = any ($1::bigint[]) and j.state >= {first_ended} and j.completed_at < $2
+    returning j.seq, j.id, j.queue_id, j.state, j.completed_at, j.unique_key, j.keys, j.superseded, j.log_seq
 ), ended as (
     delete from convoke_ended e
     using gone g
@@ -12,6 +12,18 @@ with gone as (
     delete from convoke_executions e using gone g where g.superseded > 0 and e.job = g.seq
 ), logs as (
     delete from convoke_logs l using gone g where g.log_seq > 0 and l.job = g.seq
+), found as (
+    -- Whatever the server thinks of the size of the table, it has no other way than by the keys of the job.
+    delete from convoke_job_keys
+    where ctid = any (array(
+        select k.tid
+        from gone g
+        cross join lateral unnest(g.keys) of_job (key)
+        cross join lateral (
+            select k.ctid as tid from convoke_job_keys k where k.key = of_job.key and k.seq = g.seq offset 0
+        ) k
+        where g.keys is not null
+    ))
 ), keys as (
     -- A key that outlives its job stays.
     delete from convoke_unique_keys k

@@ -1,6 +1,6 @@
 with gone as (
     delete from convoke_count_deltas
-    where ctid = any (array(select ctid from convoke_count_deltas limit 10000))
+    where ctid = any (array(select ctid from convoke_count_deltas limit $2))
     returning queue_id, pending, scheduled
 )
 insert into convoke_counts as c (queue_id, slot, pending, scheduled)

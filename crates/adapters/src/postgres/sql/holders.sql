@@ -12,6 +12,6 @@ with recursive workers (name) as (
     from owners o
     where o.name is not null
 )
-select true, name from workers where name is not null
+select true as is_worker, name from workers where name is not null
 union all
 select false, name from owners where name is not null

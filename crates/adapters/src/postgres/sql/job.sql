@@ -1,17 +1,12 @@
-select j.id, t.name, q.name,
-       (case when r.id is null then j.state when r.started_at is null then 3 else 4 end)::smallint,
-       j.priority, j.args, coalesce(r.attempt, j.attempt), j.attempt_base, j.max_retries,
-       j.retry_initial, j.retry_multiplier, j.retry_max, j.retry_jitter,
-       coalesce(r.execution_id, j.execution_id), coalesce(r.ownership, 0::smallint), coalesce(r.owner, j.owner),
-       coalesce(r.worker, j.worker), j.correlation_id, j.unique_key, j.timeout,
-       coalesce(r.progress, j.progress), coalesce(r.progress_message, j.progress_message), j.result, j.error, j.schedule,
-       j.created_at, j.scheduled_at, coalesce(r.dispatched_at, j.dispatched_at), coalesce(r.started_at, j.started_at),
-       j.completed_at,
-       j.state >= 5 and not exists (
+select j.id, j.document, j.args, j.attempt_base, j.result, j.error, j.schedule, j.created_at, j.scheduled_at, j.completed_at,
+       (case when r.id is null then j.state when r.started_at is null then {dispatched} else {running} end)::smallint as state,
+       coalesce(r.attempt, j.attempt) as attempt, coalesce(r.execution_id, j.execution_id) as execution_id,
+       coalesce(r.ownership, {unowned})::smallint as ownership, coalesce(r.owner, j.owner) as owner,
+       coalesce(r.worker, j.worker) as worker, coalesce(r.progress, j.progress) as progress,
+       coalesce(r.progress_message, j.progress_message) as progress_message,
+       coalesce(r.dispatched_at, j.dispatched_at) as dispatched_at, coalesce(r.started_at, j.started_at) as started_at,
+       j.state >= {first_ended} and not exists (
            select 1 from convoke_uncleaned u where u.completed_at = j.completed_at and u.seq = j.seq
-       )
+       ) as channels_cleaned
 from convoke_jobs j
-join convoke_queues q on q.id = j.queue_id
-join convoke_types t on t.id = j.type_id
 left join convoke_runs r on r.id = j.id
-where j.id = any ($1::uuid[])

@@ -4,10 +4,10 @@ set worker = s.worker, owner = s.owner, ownership = s.ownership, started_at = s.
     run_log_next = s.run_log_next, run_log_kept = s.run_log_kept
 from (
     select s.*, r.tid
-    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[],
-                $8::smallint[], $9::text[], $10::boolean[], $11::bigint[], $12::bigint[], $13::bigint[])
-         as s (id, execution_id, worker, owner, ownership, started_at, deadline, progress, progress_message, by_channel,
-               log_seq, run_log_next, run_log_kept)
+    from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::bigint[],
+                $9::smallint[], $10::bigint[], $11::boolean[], $12::bigint[], $13::bigint[])
+         as s (id, execution_id, started_at, worker, owner, progress, progress_message, log_seq, ownership, deadline,
+               by_channel, run_log_next, run_log_kept)
     cross join lateral (select r.ctid as tid from convoke_runs r where r.id = s.id offset 0) r
 ) s
 where r.ctid = s.tid and r.execution_id = s.execution_id

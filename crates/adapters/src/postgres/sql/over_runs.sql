@@ -4,9 +4,8 @@ cross join lateral (
     select j.seq, j.execution_id, j.state, j.run_end, j.error, j.result from convoke_jobs j where j.id = s.id offset 0
 ) j
 cross join lateral (
-    select coalesce(j.run_end, case j.state when 5 then 2 when 6 then 3 when 7 then 4 else 5 end)::smallint as status,
-           j.error, j.result
-    where j.state >= 5 and j.execution_id = s.execution_id
+    select j.run_end as status, j.error, j.result
+    where j.state >= {first_ended} and j.execution_id = s.execution_id
     union all
     -- What completed is not run again: no run in the history has a result.
     select e.status, e.error, null

@@ -5,6 +5,8 @@ with ready as (
     ))
     returning seq, queue_id
 ), told as (
-    update convoke_jobs j set state = 1 from ready r where j.seq = r.seq
+    update convoke_jobs j set state = {pending} from ready r where j.seq = r.seq
 )
-select queue_id, count(*) from ready group by queue_id
+select q.id as queue_id, q.name, r.count
+from (select queue_id, count(*) from ready group by queue_id) r
+join convoke_queues q on q.id = r.queue_id

@@ -3,4 +3,4 @@ on conflict (name) do update
 set next_run_at = excluded.next_run_at, last_run_at = excluded.last_run_at, paused = excluded.paused,
     document = excluded.document
 -- A row that was not updated has never been locked.
-returning xmax = 0
+returning xmax = 0 as is_new

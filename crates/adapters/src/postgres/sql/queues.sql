@@ -1,15 +1,13 @@
-select q.id, q.name, q.paused, q.rate_limit, q.rate_per, q.concurrency,
-       n.pending, n.scheduled, n.dispatched, n.running, n.completed, n.failed, n.timed_out, n.cancelled,
-       least(
-           (select w.due_at from convoke_waiting w where w.queue_id = q.id and w.priority = 0 and not w.scheduled
-            order by w.due_at, w.seq limit 1),
-           (select w.due_at from convoke_waiting w where w.queue_id = q.id and w.priority = 1 and not w.scheduled
-            order by w.due_at, w.seq limit 1),
-           (select w.due_at from convoke_waiting w where w.queue_id = q.id and w.priority = 2 and not w.scheduled
-            order by w.due_at, w.seq limit 1),
-           (select w.due_at from convoke_waiting w where w.queue_id = q.id and w.priority = 3 and not w.scheduled
-            order by w.due_at, w.seq limit 1)
-       )
+select q.id, q.name, q.paused, q.rate_limit, q.rate_per, q.concurrency, n.*,
+       -- The longest waiting of those that are served next: core::jobs::dispatch::oldest_due.
+       (select min(h.due_at)
+        from (
+            select w.due_at
+            from convoke_waiting w
+            where w.queue_id = q.id and not w.scheduled
+            order by w.rank, w.seq
+            limit {heads_read}
+        ) h) as oldest_pending_at
 from convoke_queues q
 cross join lateral (
     select coalesce(sum(c.pending), 0)::bigint as pending, coalesce(sum(c.scheduled), 0)::bigint as scheduled,
@@ -24,5 +22,7 @@ cross join lateral (
         select d.pending, d.scheduled, 0, 0, 0, 0, 0, 0 from convoke_count_deltas d where d.queue_id = q.id
     ) c
 ) n
-where not q.deleted or n.pending + n.scheduled + n.dispatched + n.running + n.completed + n.failed + n.timed_out + n.cancelled > 0
+where {which}
+  and (not q.deleted or n.pending + n.scheduled + n.dispatched + n.running + n.completed + n.failed + n.timed_out
+                        + n.cancelled > 0)
 order by q.name

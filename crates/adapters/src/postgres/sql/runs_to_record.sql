@@ -1,7 +1,6 @@
-select r.id, r.execution_id, r.seq, r.queue_id, r.type_id, r.attempt, r.due_at, r.dispatched_at, r.timeout, r.started_at,
-       r.deadline, r.worker, r.owner, r.ownership, r.progress, r.progress_message, r.by_channel, r.log_seq,
-       j.attempt_base, j.max_retries, j.retry_initial, j.retry_multiplier, j.retry_max, j.retry_jitter,
-       r.run_log_next, r.run_log_kept, j.superseded > 0
+select r.id, r.execution_id, r.seq, r.queue_id, r.attempt, r.due_at, r.started_at, r.deadline, r.worker, r.owner,
+       r.ownership, r.progress, r.progress_message, r.by_channel, r.log_seq, r.run_log_next, r.run_log_kept,
+       j.attempt_base, j.document, j.superseded > 0 as has_history
 from convoke_runs r
 cross join lateral (select * from convoke_jobs j where j.seq = r.seq offset 0) j
 where r.id = any ($1::uuid[])

@@ -1,24 +1,23 @@
 -- Reads at most $2 jobs. Returns those that match, and the last one that was read if there were $2 of them.
-select l.seq, l.matches, l.n = $2
+select l.seq, l.matches, l.n = $2 as is_last
 from (
     select l.seq, l.n,
            ($3::int is null or l.queue_id = $3)
            and ($4::int is null or l.type_id = $4)
-           and ($5::text is null or l.correlation_id = $5)
+           and (cardinality($5::text[]) = 0 or l.keys @> $5)
            and ($6::smallint[] is null
-                or case when l.state >= 5 then l.state = any ($6)
+                or case when l.state >= {first_ended} then l.state = any ($6)
                         -- Only a run in flight says whether a job is dispatched or running.
-                        else $6 && '{1,2,3,4}'::smallint[]
-                             and coalesce((select case when r.started_at is null then 3 else 4 end
+                        else $6 && array[{live}]::smallint[]
+                             and coalesce((select case when r.started_at is null then {dispatched} else {running} end
                                            from convoke_runs r
                                            where r.id = l.id), l.state) = any ($6) end) as matches
     from (
-        select j.seq, j.id, j.state, j.queue_id, j.type_id, j.correlation_id, row_number() over () as n
+        select j.*, row_number() over () as n
         from (
-            select j.seq, j.id, j.state, j.queue_id, j.type_id, j.correlation_id
-            from convoke_jobs j
-            where {key} and j.seq < $1
-            order by j.seq desc
+            select {seq} as seq, j.id, j.state, j.queue_id, j.type_id, j.keys
+            from {jobs} and {seq} < $1
+            order by {seq} desc
             limit $2
         ) j
     ) l

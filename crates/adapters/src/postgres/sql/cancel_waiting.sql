@@ -1,5 +1,0 @@
-delete from convoke_waiting w
-using convoke_jobs j
-where j.id = any ($1::uuid[]) and j.state < 5
-  and w.queue_id = j.queue_id and w.priority = j.priority and w.due_at = j.due_at and w.seq = j.seq and not w.scheduled
-returning j.id, j.seq

@@ -1,1 +1,0 @@
-select id from convoke_jobs where id = any ($1::uuid[]) and state < 5

@@ -1,1 +1,0 @@
-select min(due_at) from convoke_waiting where scheduled

@@ -1,1 +1,0 @@
-select document, next_run_at, last_run_at from convoke_schedules where name = $1

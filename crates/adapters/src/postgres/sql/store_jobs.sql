@@ -1,2 +1,0 @@
-select id, created
-from convoke_store_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)

@@ -19,6 +19,7 @@ use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
 pub use convoke_adapters::zmq::{ZmqCredentials, ZmqKeys, ZmqSecurity};
 #[cfg(feature = "zmq")]
 use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
+use convoke_core::jobs::JobDefaults;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::limits::NAME_BYTES_MAX;
@@ -149,20 +150,23 @@ pub struct Addresses<'a> {
     pub leases: Option<&'a str>,
     /// The cache that nodes share; `memory:` for none.
     pub cache: &'a str,
+    /// The options of jobs that applications enqueue inside the store and leave them out.
+    pub defaults: JobDefaults,
 }
 
 impl Default for Addresses<'_> {
     /// All in memory.
     fn default() -> Self {
-        Addresses { store: "memory:", bus: "memory:", bus_prefix: BUS_PREFIX, leases: None, cache: "memory:" }
+        let (store, bus, cache) = ("memory:", "memory:", "memory:");
+        Addresses { store, bus, bus_prefix: BUS_PREFIX, leases: None, cache, defaults: JobDefaults::BUILT_IN }
     }
 }
 
 /// The world of a coordinator.
 pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
-    let Addresses { store, bus, bus_prefix, leases, cache } = addresses;
+    let Addresses { store, bus, bus_prefix, leases, cache, defaults } = addresses;
     let cache = open_cache(cache)?;
-    let (store, own_leases) = open_store(store).await?;
+    let (store, own_leases) = open_store(store, &defaults).await?;
     // Before the leases, which may be where the bus is: an address that is none of a bus is refused as that.
     let channels = open_bus("bus.url", bus, bus_prefix).await?;
     let leases = match (leases, own_leases) {
@@ -183,7 +187,11 @@ pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
 }
 
 /// A store, with leases of its own where other processes can see them.
-async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>>)> {
+async fn open_store(
+    url: &str,
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "of that feature alone"))]
+    defaults: &JobDefaults,
+) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>>)> {
     match Address::parse("store.url", url, STORES)? {
         Address::Memory => Ok((Arc::new(MemoryStore::default()), None)),
         #[cfg(feature = "sqlite")]
@@ -194,7 +202,7 @@ async fn open_store(url: &str) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>
         }
         #[cfg(feature = "postgres")]
         Address::Postgres => {
-            let store = reach("store.url", url, PostgresStore::connect(url)).await?;
+            let store = reach("store.url", url, PostgresStore::connect_with(url, defaults)).await?;
             let leases = store.leases();
             Ok((Arc::new(store), Some(Arc::new(leases))))
         }

@@ -203,13 +203,14 @@ impl CoordinatorBuilder {
     }
 
     fn addresses(&self) -> connect::Addresses<'_> {
-        let Settings { store, bus, leases, cache, .. } = &self.settings;
+        let Settings { store, bus, leases, cache, retry, .. } = &self.settings;
         connect::Addresses {
             store: &store.url,
             bus: &bus.url,
             bus_prefix: &bus.prefix,
             leases: leases.url.as_deref(),
             cache: &cache.url,
+            defaults: retry.job_defaults(),
         }
     }
 

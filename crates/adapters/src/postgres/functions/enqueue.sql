@@ -195,14 +195,12 @@ begin
     if found then
         perform convoke_refuse(as_json, 'retryPolicy', format('unknown field `%s`', unknown));
     end if;
-    initial_us := convoke_read_duration(as_json, 'retryPolicy.initialDelay',
-        nullif(coalesce(value -> 'initialDelay', built_in -> 'initialDelay'), 'null'));
-    max_us := convoke_read_duration(as_json, 'retryPolicy.maxDelay',
-        nullif(coalesce(value -> 'maxDelay', built_in -> 'maxDelay'), 'null'));
     value := built_in || value;
+    initial_us := convoke_read_duration(as_json, 'retryPolicy.initialDelay', value -> 'initialDelay');
+    max_us := convoke_read_duration(as_json, 'retryPolicy.maxDelay', value -> 'maxDelay');
     jitter := value ->> 'jitter';
     if initial_us is null or max_us is null then
-        perform convoke_refuse(as_json, 'retryPolicy', 'expected durations, got null');
+        perform convoke_refuse(as_json, 'retryPolicy', 'expected a duration such as "250ms", "30s" or "1h30m", got null');
     elsif jsonb_typeof(value -> 'multiplier') <> 'number' then
         perform convoke_refuse(as_json, 'retryPolicy.multiplier',
             format('expected a number from 1 to 1000, got %s', value -> 'multiplier'));
@@ -324,7 +322,7 @@ $$;
 
 -- The same for a job as POST /v1/jobs takes it.
 --
---     select convoke_enqueue('{"type": "email.send", "queue": "email", "delay": "5m", "args": {"to": "a@b.c"}}');
+--     select convoke_enqueue('{"type": "email.send", "queue": "email", "delay": "5m", "args": {"to": "a@b.c"}}'::jsonb);
 create or replace function convoke_enqueue(job jsonb) returns uuid
 language plpgsql set search_path from current as $$
 declare

@@ -1,0 +1,324 @@
+//! `convoke_enqueue(job jsonb)` beside `JobSpec::into_job`: the same requests give the same jobs and the same complaints.
+#![cfg(feature = "postgres")]
+
+use std::time::Duration;
+
+use convoke_adapters::postgres::PostgresStore;
+use convoke_core::jobs::priority::HEAD_START;
+use convoke_core::jobs::{Jitter, Job, JobDefaults, JobSpec, RetryPolicy};
+use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, RETRIES_MAX};
+use convoke_core::ports::store::*;
+use convoke_core::{Invalid, JobId};
+use convoke_testkit::process::SharedPostgres;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+/// Pseudo-random numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+}
+
+fn nested(depth: usize) -> Value {
+    (1..depth).fold(json!([]), |inner, _| json!([inner]))
+}
+
+/// Values of each field that are fine, the last of them at a limit; and values that are not, the first just over a limit.
+fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
+    // No two cases have the same id or key.
+    let key = |bytes: usize| json!(format!("{number}-{}", "k".repeat(bytes - number.to_string().len() - 1)));
+    let id = Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_0000 + u128::from(number) + 1);
+    let name = |bytes: usize| json!("ä".repeat(bytes / 2) + &"x".repeat(bytes % 2));
+    let args = |bytes: usize| json!("x".repeat(bytes - 2));
+    let no_duration = [json!("100y"), json!(5), json!(""), json!("30m1h"), json!("-5s"), json!(true)];
+    let too_long = [json!("36500d1ms"), json!("99999999999999999999999s")];
+    let wrong = |some: &[Value], also: &[Value]| [some, also].concat();
+    vec![
+        (
+            "type",
+            vec![json!("email.send"), json!("größe ✓\"\\/"), name(NAME_BYTES_MAX)],
+            vec![name(NAME_BYTES_MAX + 1), json!(""), json!("a\u{85}b"), json!(7), Value::Null],
+        ),
+        (
+            "queue",
+            vec![Value::Null, json!("default"), json!("email"), name(NAME_BYTES_MAX)],
+            vec![name(NAME_BYTES_MAX + 1), json!(""), json!("a\nb"), json!([]), json!({})],
+        ),
+        (
+            "args",
+            vec![
+                Value::Null,
+                json!({"b": [1, 2.5, "ä\u{1}"], "a": null}),
+                nested(JSON_DEPTH_MAX),
+                args(ARGS_BYTES_MAX),
+            ],
+            vec![args(ARGS_BYTES_MAX + 1), nested(JSON_DEPTH_MAX + 1)],
+        ),
+        (
+            "priority",
+            vec![Value::Null, json!("low"), json!("normal"), json!("high"), json!("critical")],
+            vec![json!("urgent"), json!(1), json!("")],
+        ),
+        (
+            "maxRetries",
+            vec![Value::Null, json!(0), json!(3), json!(7), json!(RETRIES_MAX)],
+            vec![json!(RETRIES_MAX + 1), json!(-1), json!(1.5), json!("3"), json!(4_294_967_296u64)],
+        ),
+        (
+            "retryPolicy",
+            vec![
+                Value::Null,
+                json!({}),
+                json!({"multiplier": 3}),
+                json!({"initialDelay": "1s500ms", "multiplier": 1.25, "maxDelay": "36500d", "jitter": "none"}),
+                json!({"initialDelay": "0", "multiplier": 1000, "maxDelay": "1h30m"}),
+                json!({"initialDelay": "10s", "multiplier": 2.0, "maxDelay": "10m", "jitter": "full"}),
+            ],
+            vec![
+                json!({"multiplier": 1000.1}),
+                json!({"multiplier": 0.5}),
+                json!({"multiplier": "2"}),
+                json!({"initialDelay": "1h", "maxDelay": "59m59s999ms"}),
+                json!({"initialDelay": null}),
+                json!({"initialDelay": 5}),
+                json!({"jitter": "some"}),
+                json!({"jitter": null}),
+                json!({"delay": "1s"}),
+                json!("10s"),
+            ],
+        ),
+        (
+            "timeout",
+            vec![Value::Null, json!("1ms"), json!("1h30m"), json!("1d2h3m4s5ms"), json!("36500d")],
+            wrong(&too_long, &wrong(&no_duration, &[json!("0"), json!("0s")])),
+        ),
+        (
+            "correlationId",
+            vec![Value::Null, json!("c"), json!("a\tb ✓ \"{}\\,'"), name(NAME_BYTES_MAX)],
+            vec![name(NAME_BYTES_MAX + 1), json!(""), json!(7)],
+        ),
+        ("uniqueKey", vec![key(20), key(NAME_BYTES_MAX)], vec![key(NAME_BYTES_MAX + 1), json!(""), json!(7)]),
+        ("uniqueFor", vec![Value::Null, json!("1h"), json!("36500d")], wrong(&too_long, &no_duration)),
+        (
+            "id",
+            vec![Value::Null, json!(id), json!(id.simple().to_string())],
+            vec![json!(Uuid::nil()), json!(Uuid::max()), json!("7"), json!(7)],
+        ),
+        ("delay", vec![Value::Null, json!("0s"), json!("1h"), json!("36500d")], wrong(&too_long, &no_duration)),
+        (
+            "runAt",
+            vec![
+                Value::Null,
+                json!("1970-01-01T00:00:00Z"),
+                json!("2100-03-01t15:00:00.5+02:00"),
+                json!("9999-12-30T22:00:00Z"),
+            ],
+            vec![json!("9999-12-30T22:00:01Z"), json!("tomorrow"), json!(""), json!("2026-02-30T00:00:00Z"), json!(7)],
+        ),
+    ]
+}
+
+/// A request with some fields, at most one of which is wrong; returns that one.
+fn request(dice: &mut Dice, number: u64) -> (Value, Option<String>) {
+    let mut fields = Map::new();
+    let values = values(number);
+    for (field, fine, _) in &values {
+        if *field == "type" || dice.below(3) == 0 {
+            fields.insert((*field).to_owned(), dice.pick(fine).clone());
+        }
+    }
+    let has = |fields: &Map<String, Value>, field: &str| fields.get(field).is_some_and(|value| !value.is_null());
+    let mut wrong = None;
+    if has(&fields, "delay") && has(&fields, "runAt") {
+        wrong = Some("runAt");
+    } else if has(&fields, "uniqueFor") && !has(&fields, "uniqueKey") {
+        wrong = Some("uniqueFor");
+    } else if dice.below(2) == 0 {
+        let (field, _, bad) = dice.pick(&values);
+        fields.insert((*field).to_owned(), dice.pick(bad).clone());
+        wrong = Some(*field);
+        match *field {
+            "delay" => drop(fields.remove("runAt")),
+            "runAt" => drop(fields.remove("delay")),
+            "uniqueFor" => drop(fields.insert("uniqueKey".into(), values[8].1[0].clone())),
+            _ => {}
+        }
+    } else if dice.below(20) == 0 {
+        fields.insert("colour".into(), json!("red"));
+        wrong = Some("colour");
+    } else if dice.below(20) == 0 {
+        fields.remove("type");
+        wrong = Some("type");
+    }
+    (Value::Object(fields), wrong.map(str::to_owned))
+}
+
+/// Why a request was refused.
+#[derive(Debug)]
+enum Refused {
+    /// By a rule of a field.
+    Invalid(Invalid),
+    /// It could not be read.
+    Unreadable(String),
+}
+
+/// Two databases for the same requests: one by way of core, one by way of SQL.
+struct Pair {
+    core: (PostgresStore, Client),
+    sql: (PostgresStore, Client),
+    defaults: JobDefaults,
+}
+
+impl Pair {
+    async fn open(defaults: JobDefaults) -> Pair {
+        let open = async || {
+            let url = SharedPostgres::get().create_database();
+            let store = PostgresStore::connect_with(&url, &defaults).await.expect("connects");
+            (store, connect(&url).await)
+        };
+        Pair { core: open().await, sql: open().await, defaults }
+    }
+
+    async fn by_core(&self, text: &str) -> Result<JobId, Refused> {
+        let spec: JobSpec = serde_json::from_str(text).map_err(|error| Refused::Unreadable(error.to_string()))?;
+        let new = spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &self.defaults).map_err(Refused::Invalid)?;
+        Ok(self.core.0.insert(vec![new]).await.expect("what core accepts is stored")[0].id)
+    }
+
+    async fn by_sql(&self, text: &str) -> Result<JobId, String> {
+        let row = self.sql.1.query_one("select convoke_enqueue($1::text::jsonb)", &[&text]).await;
+        row.map(|row| JobId(row.get(0))).map_err(|error| error.as_db_error().expect("by the server").message().into())
+    }
+}
+
+/// A job with its columns that are not read as part of it.
+async fn stored((store, client): &(PostgresStore, Client), id: JobId) -> (Job, String, Option<Vec<String>>, bool) {
+    let job = store.get(&[id]).await.expect("get").remove(0).expect("there");
+    let select = "select j.document, j.keys, k.until is not null as reserved,
+                         j.due_at - w.rank = j.priority * $2::bigint as ranked, k.job_id = j.id as has_key,
+                         (select array_agg(k.key) from convoke_job_keys k where k.seq = j.seq) as found_by
+                  from convoke_jobs j
+                  join convoke_waiting w on w.seq = j.seq
+                  left join convoke_unique_keys k on k.key = j.unique_key
+                  where j.id = $1";
+    let row = client.query_one(select, &[&id.0, &(HEAD_START.as_micros() as i64)]).await.expect("there");
+    let keys: Option<Vec<String>> = row.get("keys");
+    assert!(row.get::<_, bool>("ranked"));
+    assert_eq!(row.get::<_, Option<Vec<String>>>("found_by"), keys);
+    assert_eq!(row.get::<_, Option<bool>>("has_key"), job.definition.unique_key.as_ref().map(|_| true));
+    (job, row.get("document"), keys, row.get("reserved"))
+}
+
+/// The same job but for its id, its times and how its arguments are spaced.
+fn assert_same(text: &str, core: &Job, sql: &Job) {
+    let value = |job: &Job| job.definition.args.to::<Value>().expect("JSON");
+    assert_eq!(value(core), value(sql), "{text}");
+    let until_run = |job: &Job| job.scheduled_at.map(|at| at.duration_since(job.created_at).as_secs() / 60);
+    assert!(until_run(core).zip(until_run(sql)).is_none_or(|(a, b)| a.abs_diff(b) <= 1), "{text}");
+    let mut like_core = sql.clone();
+    like_core.definition.args = core.definition.args.clone();
+    like_core.id = core.id;
+    like_core.created_at = core.created_at;
+    like_core.scheduled_at = sql.scheduled_at.and(core.scheduled_at);
+    assert_eq!(like_core, *core, "{text}");
+}
+
+/// Returns how many were accepted.
+async fn compare(defaults: JobDefaults, seed: u64, cases: u64) -> u64 {
+    let pair = Pair::open(defaults).await;
+    let (mut dice, mut accepted) = (Dice(seed), 0);
+    for number in 0..cases {
+        let (request, wrong) = request(&mut dice, number);
+        let text = request.to_string();
+        let shown = &text[..text.floor_char_boundary(600)];
+        match (pair.by_core(&text).await, pair.by_sql(&text).await) {
+            (Ok(by_core), Ok(by_sql)) => {
+                assert_eq!(wrong, None, "{shown}");
+                let (core, sql) = (stored(&pair.core, by_core).await, stored(&pair.sql, by_sql).await);
+                assert_same(shown, &core.0, &sql.0);
+                assert_eq!((core.1, core.2, core.3), (sql.1, sql.2, sql.3), "{shown}");
+                accepted += 1;
+            }
+            (Err(Refused::Invalid(by_core)), Err(by_sql)) => {
+                assert_eq!(by_sql, by_core.to_string(), "{shown}");
+                let field = wrong.expect("only what is wrong is refused");
+                assert!(by_core.field.starts_with(&field), "{by_core}: {shown}");
+            }
+            // A reader complains in its own words, in which both have what is expected.
+            (Err(Refused::Unreadable(by_core)), Err(by_sql)) => {
+                let field = wrong.expect("only what is wrong is refused");
+                assert!(by_sql.contains(&field), "{by_core} / {by_sql}: {shown}");
+                for words in
+                    ["a duration such as", "at most 100 years", "an instant such as", "unknown field", "missing field"]
+                {
+                    assert_eq!(by_core.contains(words), by_sql.contains(words), "{by_core} / {by_sql}: {shown}");
+                }
+            }
+            (core, sql) => panic!("core: {core:?}, SQL: {sql:?}: {shown}"),
+        }
+    }
+    accepted
+}
+
+#[tokio::test]
+async fn a_request_gives_the_same_job_or_the_same_complaint_by_sql_as_by_core() {
+    let accepted = compare(JobDefaults::BUILT_IN, 1, 400).await;
+    assert!((100..300).contains(&accepted), "{accepted} of 400 were accepted: both kinds are to be seen");
+}
+
+#[tokio::test]
+async fn a_job_that_is_enqueued_by_sql_gets_the_coordinators_defaults() {
+    let (initial_delay, max_delay) = (Duration::from_millis(1_500), Duration::from_secs(86_400));
+    let retry_policy = RetryPolicy { initial_delay, multiplier: 1.5, max_delay, jitter: Jitter::None };
+    let accepted = compare(JobDefaults { max_retries: 7, retry_policy }, 2, 200).await;
+    assert!(accepted > 50, "{accepted} of 200 were accepted");
+}
+
+#[tokio::test]
+async fn functions_are_installed_again_only_if_they_differ() {
+    let url = SharedPostgres::get().create_database();
+    let client = connect(&url).await;
+    let written = async || -> Vec<String> {
+        let sql =
+            "select p.xmin::text || p.oid::regprocedure from pg_proc p where p.proname like 'convoke\\_%' order by 1";
+        client.query(sql, &[]).await.expect("listed").iter().map(|row| row.get(0)).collect()
+    };
+    let connect_with = async |max_retries| {
+        let defaults = JobDefaults { max_retries, ..JobDefaults::BUILT_IN };
+        drop(PostgresStore::connect_with(&url, &defaults).await.expect("connects"));
+    };
+    connect_with(5).await;
+    let first = written().await;
+    connect_with(5).await;
+    assert_eq!(written().await, first, "an unchanged start writes nothing");
+    let old = "create function convoke_enqueue(old int) returns int language sql as 'select 1'";
+    client.batch_execute(old).await.expect("created");
+    connect_with(6).await;
+    let second = written().await;
+    assert_eq!(second.len(), first.len(), "a signature of another version is dropped");
+    assert!(second.iter().all(|function| !first.contains(function)), "all are written anew");
+    let id: Uuid = client.query_one("select convoke_enqueue('t')", &[]).await.expect("enqueued").get(0);
+    let document = "select document from convoke_jobs where id = $1";
+    let document: String = client.query_one(document, &[&id]).await.expect("there").get(0);
+    assert_eq!(document, r#"{"v":1,"type":"t","maxRetries":6}"#);
+}

@@ -11,7 +11,7 @@ use convoke_core::duration::DURATION_MAX;
 use convoke_core::ids::DEFAULT_QUEUE;
 use convoke_core::jobs::dispatch::{HEADS_READ, LEAD_MAX_US};
 use convoke_core::jobs::priority::HEAD_START;
-use convoke_core::jobs::template::CORRELATION_KEY;
+use convoke_core::jobs::template::{CORRELATION_KEY, TAG_BYTES_MAX, TAG_KEY, TAGS_MAX};
 use convoke_core::jobs::{ExecutionStatus, Ownership, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUEUES_MAX, RETRIES_MAX};
 
@@ -118,6 +118,9 @@ static CONSTANTS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
         ("duration_max_us", DURATION_MAX.as_micros().to_string()),
         ("default_queue", DEFAULT_QUEUE.to_owned()),
         ("correlation_key", CORRELATION_KEY.to_owned()),
+        ("tag_key", TAG_KEY.to_owned()),
+        ("tags_max", TAGS_MAX.to_string()),
+        ("tag_bytes_max", TAG_BYTES_MAX.to_string()),
     ])
 });
 

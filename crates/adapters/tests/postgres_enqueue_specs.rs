@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke_adapters::postgres::PostgresStore;
 use convoke_core::jobs::priority::HEAD_START;
+use convoke_core::jobs::template::{TAG_BYTES_MAX, TAGS_MAX};
 use convoke_core::jobs::{Jitter, Job, JobDefaults, JobSpec, RetryPolicy};
 use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 use convoke_core::ports::store::*;
@@ -50,6 +51,7 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
     let id = Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_0000 + u128::from(number) + 1);
     let name = |bytes: usize| json!("ä".repeat(bytes / 2) + &"x".repeat(bytes % 2));
     let args = |bytes: usize| json!("x".repeat(bytes - 2));
+    let tags = |count: usize| json!((0..count).map(|n| n.to_string()).collect::<Vec<_>>());
     let no_duration = [json!("100y"), json!(5), json!(""), json!("30m1h"), json!("-5s"), json!(true)];
     let too_long = [json!("36500d1ms"), json!("99999999999999999999999s")];
     let wrong = |some: &[Value], also: &[Value]| [some, also].concat();
@@ -118,6 +120,18 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
             vec![name(NAME_BYTES_MAX + 1), json!(""), json!(7)],
         ),
         ("uniqueKey", vec![key(20), key(NAME_BYTES_MAX)], vec![key(NAME_BYTES_MAX + 1), json!(""), json!(7)]),
+        (
+            "tags",
+            vec![Value::Null, json!([]), json!(["a", "b \"ä\""]), json!([name(TAG_BYTES_MAX)]), tags(TAGS_MAX)],
+            vec![
+                tags(TAGS_MAX + 1),
+                json!([name(TAG_BYTES_MAX + 1)]),
+                json!(["a", "a"]),
+                json!([""]),
+                json!(["a\n"]),
+                json!("a"),
+            ],
+        ),
         ("uniqueFor", vec![Value::Null, json!("1h"), json!("36500d")], wrong(&too_long, &no_duration)),
         (
             "id",
@@ -155,12 +169,13 @@ fn request(dice: &mut Dice, number: u64) -> (Value, Option<String>) {
         wrong = Some("uniqueFor");
     } else if dice.below(2) == 0 {
         let (field, _, bad) = dice.pick(&values);
+        let key = values.iter().find(|(field, ..)| *field == "uniqueKey").expect("a key");
         fields.insert((*field).to_owned(), dice.pick(bad).clone());
         wrong = Some(*field);
         match *field {
             "delay" => drop(fields.remove("runAt")),
             "runAt" => drop(fields.remove("delay")),
-            "uniqueFor" => drop(fields.insert("uniqueKey".into(), values[8].1[0].clone())),
+            "uniqueFor" => drop(fields.insert("uniqueKey".into(), key.1[0].clone())),
             _ => {}
         }
     } else if dice.below(20) == 0 {
@@ -216,7 +231,8 @@ async fn stored((store, client): &(PostgresStore, Client), id: JobId) -> (Job, S
     let job = store.get(&[id]).await.expect("get").remove(0).expect("there");
     let select = "select j.document, j.keys, k.until is not null as reserved,
                          j.due_at - w.rank = j.priority * $2::bigint as ranked, k.job_id = j.id as has_key,
-                         (select array_agg(k.key) from convoke_job_keys k where k.seq = j.seq) as found_by
+                         (select array_agg(k.key order by array_position(j.keys, k.key))
+                          from convoke_job_keys k where k.seq = j.seq) as found_by
                   from convoke_jobs j
                   join convoke_waiting w on w.seq = j.seq
                   left join convoke_unique_keys k on k.key = j.unique_key

@@ -45,6 +45,10 @@ impl Context {
         self.0.correlation_id()
     }
 
+    pub fn tags(&self) -> &[String] {
+        &self.0.input().tags
+    }
+
     /// Adds a line to the job's log. Fails only once the run is over.
     pub async fn log(&self, message: impl Into<String>) -> Result<()> {
         self.log_at(LogLevel::Info, message).await

@@ -74,6 +74,12 @@ macro_rules! options {
             let id = id.into();
             self.each(|spec| spec.template.correlation_id = Some(id.clone()))
         }
+
+        /// Adds a tag: a word under which the job is found.
+        pub fn tag(self, tag: impl Into<String>) -> Self {
+            let tag = tag.into();
+            self.each(|spec| spec.template.tags.get_or_insert_default().push(tag.clone()))
+        }
     };
 }
 

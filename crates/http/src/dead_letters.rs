@@ -51,6 +51,7 @@ struct DeadLetter {
     attempts: u32,
     failed_at: Option<Timestamp>,
     args: Json,
+    tags: Vec<String>,
 }
 
 impl From<Job> for DeadLetter {
@@ -64,6 +65,7 @@ impl From<Job> for DeadLetter {
             attempts: job.attempt,
             failed_at: job.completed_at,
             args: job.definition.args,
+            tags: job.definition.tags,
         }
     }
 }

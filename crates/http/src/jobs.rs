@@ -116,6 +116,7 @@ pub fn page_query(params: &mut Params) -> ApiResult<JobQuery> {
         job_type: params.name("type")?,
         statuses: Vec::new(),
         correlation_id: params.text("correlationId")?,
+        tag: params.text("tag")?,
         limit: params.limit()?,
         cursor: params.text("cursor")?,
     })

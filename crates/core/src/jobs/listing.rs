@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use super::job::Job;
 use super::lifecycle::Status;
-use super::template::correlation_key;
+use super::template::{correlation_key, tag_key};
 use crate::error::Invalid;
 use crate::ids::{JobType, QueueName};
 
@@ -21,6 +21,7 @@ pub struct JobQuery {
     /// Any of these; empty for all.
     pub statuses: Vec<Status>,
     pub correlation_id: Option<String>,
+    pub tag: Option<String>,
     pub limit: usize,
     /// As given by the page before; `Invalid` if it is not one of ours.
     pub cursor: Option<String>,
@@ -29,7 +30,8 @@ pub struct JobQuery {
 impl JobQuery {
     /// Returns the [search keys](super::JobDefinition::search_keys) that a job must have, the rarest first.
     pub fn search_keys(&self) -> Vec<String> {
-        self.correlation_id.iter().map(|id| correlation_key(id)).collect()
+        let correlation = self.correlation_id.iter().map(|id| correlation_key(id));
+        correlation.chain(self.tag.iter().map(|tag| tag_key(tag))).collect()
     }
 }
 
@@ -175,6 +177,9 @@ mod tests {
     fn a_search_key_is_the_only_path_of_a_query_that_has_one() {
         let query = JobQuery { correlation_id: Some("c".into()), ..query(true, true, &[Status::Failed]) };
         assert_eq!(paths(&query), [(Path::Key, Condition::Always)]);
+        let query = JobQuery { tag: Some("t".into()), ..query };
+        assert_eq!(paths(&query), [(Path::Key, Condition::Always)]);
+        assert_eq!(query.search_keys(), [correlation_key("c"), tag_key("t")], "few jobs have one correlation id");
     }
 
     #[test]

@@ -62,6 +62,10 @@ pub struct JobTemplate {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "1h"))]
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub unique_for: Option<Duration>,
+    /// Words under which the job is found: at most 16, of 1 to 64 bytes each.
+    #[cfg_attr(feature = "openapi", schema(max_items = 16))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
 }
 
 /// A job as it was enqueued, with all defaults filled in.
@@ -84,6 +88,8 @@ pub struct JobDefinition {
     pub timeout: Option<Duration>,
     pub correlation_id: Option<String>,
     pub unique_key: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
 }
 
 /// What every run of a job is given.
@@ -107,6 +113,8 @@ pub struct RunInput {
     pub timeout: Option<Duration>,
     #[serde(default, alias = "CorrelationId")]
     pub correlation_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "Tags")]
+    pub tags: Vec<String>,
 }
 
 /// The options of a job whose request leaves them out.
@@ -145,6 +153,7 @@ impl JobTemplate {
             correlation_id: None,
             unique_key: None,
             unique_for: None,
+            tags: None,
         }
     }
 
@@ -164,7 +173,8 @@ impl JobTemplate {
         if let Some(policy) = &self.retry_policy {
             policy.check()?;
         }
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        // A document has whole milliseconds.
+        if self.timeout.is_some_and(|timeout| timeout.as_millis() == 0) {
             return Err(Invalid::new("timeout", "expected a duration longer than zero; leave it out for no timeout"));
         }
         check_key("correlationId", self.correlation_id.as_deref())?;
@@ -172,7 +182,7 @@ impl JobTemplate {
         if self.unique_for.is_some() && self.unique_key.is_none() {
             return Err(Invalid::senseless("uniqueFor", "expected only together with uniqueKey"));
         }
-        Ok(())
+        check_tags(self.tags.as_deref().unwrap_or_default())
     }
 
     /// Fills in the options that were left out.
@@ -187,6 +197,7 @@ impl JobTemplate {
             timeout: self.timeout,
             correlation_id: self.correlation_id,
             unique_key: self.unique_key,
+            tags: self.tags.unwrap_or_default(),
         }
     }
 }
@@ -206,6 +217,32 @@ fn check_key(field: &str, key: Option<&str>) -> Result<(), Invalid> {
     }
 }
 
+/// Upper bound of the tags of a job.
+pub const TAGS_MAX: usize = 16;
+/// Upper bound of a tag's length.
+pub const TAG_BYTES_MAX: usize = 64;
+
+fn check_tags(tags: &[String]) -> Result<(), Invalid> {
+    if tags.len() > TAGS_MAX {
+        return Err(Invalid::new("tags", format!("expected at most {TAGS_MAX} tags, got {}", tags.len())));
+    }
+    for (place, tag) in tags.iter().enumerate() {
+        let message = if tag.is_empty() {
+            format!("expected 1 to {TAG_BYTES_MAX} bytes, got an empty string")
+        } else if tag.len() > TAG_BYTES_MAX {
+            format!("expected at most {TAG_BYTES_MAX} bytes, got {}", tag.len())
+        } else if tag.chars().any(char::is_control) {
+            "expected a tag without control characters, got one in it".to_owned()
+        } else if tags[..place].contains(tag) {
+            format!("expected each tag once, got {tag:?} again")
+        } else {
+            continue;
+        };
+        return Err(Invalid::new(format!("tags[{place}]"), message));
+    }
+    Ok(())
+}
+
 /// Returns the search key of jobs with this correlation id.
 pub fn correlation_key(id: &str) -> String {
     format!("{CORRELATION_KEY}{id}")
@@ -214,6 +251,14 @@ pub fn correlation_key(id: &str) -> String {
 /// What the search key of a correlation id begins with.
 pub const CORRELATION_KEY: &str = "c:";
 
+/// Returns the search key of jobs with this tag.
+pub fn tag_key(tag: &str) -> String {
+    format!("{TAG_KEY}{tag}")
+}
+
+/// What the search key of a tag begins with.
+pub const TAG_KEY: &str = "t:";
+
 impl JobDefinition {
     pub(super) fn unread() -> Self {
         JobTemplate::unread().define(&JobDefaults::BUILT_IN)
@@ -221,7 +266,8 @@ impl JobDefinition {
 
     /// Returns the keys under which the job is found by a list with a filter. A store keeps an index of them.
     pub fn search_keys(&self) -> Vec<String> {
-        self.correlation_id.iter().map(|id| correlation_key(id)).collect()
+        let correlation = self.correlation_id.iter().map(|id| correlation_key(id));
+        correlation.chain(self.tags.iter().map(|tag| tag_key(tag))).collect()
     }
 
     /// Returns all but the arguments, for [`from_document`](Self::from_document). Options that have the built-in default are
@@ -238,6 +284,7 @@ impl JobDefinition {
             timeout,
             correlation_id,
             unique_key,
+            tags,
         } = self;
         let template = JobTemplate {
             job_type: job_type.clone(),
@@ -250,6 +297,7 @@ impl JobDefinition {
             correlation_id: correlation_id.clone(),
             unique_key: unique_key.clone(),
             unique_for: None,
+            tags: (!tags.is_empty()).then(|| tags.clone()),
         };
         match serde_json::to_string(&Document { v: V1, template }) {
             Ok(document) => document,
@@ -310,6 +358,7 @@ impl From<JobDefinition> for RunInput {
             max_retries: definition.max_retries,
             timeout: definition.timeout,
             correlation_id: definition.correlation_id,
+            tags: definition.tags,
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct JobsParams {
     #[param(example = "pending,running")]
     pub status: Option<String>,
     pub correlation_id: Option<String>,
+    /// Jobs that have this tag
+    pub tag: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     pub limit: Option<u32>,
     /// `nextCursor` of the page before
@@ -76,6 +78,8 @@ pub struct DeadLettersParams {
     pub queue: Option<String>,
     pub r#type: Option<String>,
     pub correlation_id: Option<String>,
+    /// Jobs that have this tag
+    pub tag: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     pub limit: Option<u32>,
     /// `nextCursor` of the page before

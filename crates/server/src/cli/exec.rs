@@ -77,6 +77,7 @@ fn variables(cx: &Context) -> Vec<(String, String)> {
         ("CONVOKE_MAX_RETRIES", cx.max_retries().to_string()),
         ("CONVOKE_QUEUE", cx.queue().to_string()),
         ("CONVOKE_CORRELATION_ID", cx.correlation_id().unwrap_or_default().to_owned()),
+        ("CONVOKE_TAGS", serde_json::json!(cx.input().tags).to_string()),
         ("CONVOKE_TIMEOUT", cx.timeout().map(duration::format).unwrap_or_default()),
     ];
     variables.map(|(name, value)| (name.to_owned(), value)).to_vec()

@@ -63,6 +63,9 @@ struct Filter {
     /// Only those that belong together
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
+    /// Only those with a tag
+    #[arg(long)]
+    tag: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
@@ -123,6 +126,7 @@ async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
             ("type", filter.job_type.map(|job_type| job_type.to_string())),
             ("status", filter.status.map(|status| status.as_str().to_owned())),
             ("correlationId", filter.correlation_id),
+            ("tag", filter.tag),
         ],
         cursor: filter.cursor,
         limit: usize::from(filter.limit),

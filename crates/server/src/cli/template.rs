@@ -11,7 +11,7 @@ use convoke_core::{JobType, QueueName, duration};
 use super::enqueue::read_json;
 
 /// The options as they are shown of a job or a schedule: a name, and the field of its JSON.
-pub const SHOWN: [(&str, &str); 9] = [
+pub const SHOWN: [(&str, &str); 10] = [
     ("type", "type"),
     ("queue", "queue"),
     ("priority", "priority"),
@@ -21,6 +21,7 @@ pub const SHOWN: [(&str, &str); 9] = [
     ("timeout", "timeout"),
     ("correlation id", "correlationId"),
     ("unique key", "uniqueKey"),
+    ("tags", "tags"),
 ];
 
 #[derive(Debug, Args)]
@@ -52,6 +53,9 @@ pub struct TemplateArgs {
     /// Shown with the job, and a filter of lists: to find what belongs together
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
+    /// A word under which the job is found; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
 }
 
 impl TemplateArgs {
@@ -67,6 +71,7 @@ impl TemplateArgs {
             correlation_id: self.correlation_id,
             unique_key: self.unique_key,
             unique_for: self.unique_for,
+            tags: (!self.tags.is_empty()).then_some(self.tags),
             ..JobTemplate::new(job_type)
         })
     }

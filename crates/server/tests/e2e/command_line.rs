@@ -34,11 +34,39 @@ async fn enqueue_waits_and_its_exit_code_tells_how_it_ended() {
 }
 
 #[tokio::test]
+async fn jobs_and_schedules_have_every_option_that_is_typed_and_are_found_by_their_tags() {
+    let node = server().start().await;
+    let cli = node.cli();
+    let options =
+        "--queue q --args [1] --priority high --max-retries 4 --timeout 5s --correlation-id c --tag eu --tag monthly";
+    let policy = r#"{"initialDelay":"1s","multiplier":3.0,"maxDelay":"9s","jitter":"none"}"#;
+    let typed = |command: &'static str| command.split(' ').chain(options.split(' ')).chain(["--retry-policy", policy]);
+    let enqueued = cli.run(typed("enqueue report --json")).await.json();
+    let added = cli.run(typed("schedule add s --every 1h --type report --json")).await.json();
+    let triggered = cli.run(["schedule", "trigger", "s", "--json"]).await.json();
+    for name in ["queue", "args", "priority", "maxRetries", "retryPolicy", "timeout", "correlationId", "tags"] {
+        assert_eq!(enqueued[name], added[name], "{name}");
+        assert_eq!(enqueued[name], triggered[name], "{name}");
+    }
+    assert_eq!((&enqueued["tags"], &enqueued["retryPolicy"]["maxDelay"]), (&json!(["eu", "monthly"]), &json!("9s")));
+    cli.run(["enqueue", "other", "--tag", "us"]).await.expect(0);
+    let found = cli.run(["job", "list", "--tag", "eu", "--json"]).await.json();
+    let ids: Vec<_> = found["jobs"].as_array().expect("jobs").iter().map(|job| &job["id"]).collect();
+    assert_eq!(ids, [&triggered["id"], &enqueued["id"]]);
+    let shown = cli.run(["job", "show", enqueued["id"].as_str().expect("an id")]).await;
+    assert!(shown.expect(0).contains(r#"["eu","monthly"]"#), "{}", shown.stdout);
+    let refused = cli.run(["enqueue", "t", "--tag", "x", "--tag", "x"]).await;
+    assert!(refused.stderr.contains("tags[1]: expected each tag once"), "{}", refused.stderr);
+    let refused = cli.run(["enqueue", "t", "--retry-policy", r#"{"delay":"1s"}"#]).await;
+    assert!(refused.stderr.contains("unknown field `delay`"), "{}", refused.stderr);
+}
+
+#[tokio::test]
 async fn a_command_gets_its_job_on_its_input_and_in_its_environment() {
     let node = server().start().await;
     let script = "cat > input; env | grep ^CONVOKE_ > environment";
     let _worker = node.exec_worker("q", script);
-    let spec = json!({ "type": "report", "queue": "q", "args": { "n": 1 }, "correlationId": "c-1", "maxRetries": 4 });
+    let spec = json!({ "type": "report", "queue": "q", "args": { "n": 1 }, "correlationId": "c-1", "maxRetries": 4, "tags": ["a b"] });
     let id = node.enqueued(spec).await;
     let job = node.job_when(&id, &["completed"]).await;
     let read =
@@ -52,6 +80,7 @@ async fn a_command_gets_its_job_on_its_input_and_in_its_environment() {
         "CONVOKE_JOB_TYPE=report".into(),
         "CONVOKE_QUEUE=q".into(),
         "CONVOKE_ATTEMPT=1".into(),
+        r#"CONVOKE_TAGS=["a b"]"#.into(),
         "CONVOKE_MAX_RETRIES=4".into(),
         "CONVOKE_CORRELATION_ID=c-1".into(),
     ] {

@@ -219,10 +219,51 @@ begin
 end
 $$;
 
+create or replace function convoke_check_tags(as_json boolean, tags text[]) returns void language plpgsql as $$
+declare
+    tag  text;
+    seen text[] := '{}';
+begin
+    if cardinality(tags) > {tags_max} then
+        perform convoke_refuse(as_json, 'tags', format('expected at most {tags_max} tags, got %s', cardinality(tags)));
+    end if;
+    foreach tag in array coalesce(tags, '{}') loop
+        if coalesce(tag, '') = '' then
+            perform convoke_refuse(as_json, format('tags[%s]', cardinality(seen)),
+                'expected 1 to {tag_bytes_max} bytes, got an empty string');
+        elsif octet_length(tag) > {tag_bytes_max} then
+            perform convoke_refuse(as_json, format('tags[%s]', cardinality(seen)),
+                format('expected at most {tag_bytes_max} bytes, got %s', octet_length(tag)));
+        elsif tag ~ '[\u0001-\u001f\u007f-\u009f]' then
+            perform convoke_refuse(as_json, format('tags[%s]', cardinality(seen)),
+                'expected a tag without control characters, got one in it');
+        elsif tag = any (seen) then
+            perform convoke_refuse(as_json, format('tags[%s]', cardinality(seen)),
+                format('expected each tag once, got %s again', to_json(tag)));
+        end if;
+        seen := seen || tag;
+    end loop;
+end
+$$;
+
+create or replace function convoke_read_tags(value jsonb) returns text[] language plpgsql as $$
+begin
+    if value is null or value = 'null' then
+        return null;
+    elsif jsonb_typeof(value) <> 'array' then
+        perform convoke_refuse(true, 'tags', format('expected an array of strings, got %s', value));
+    elsif exists (select 1 from jsonb_array_elements(value) tag where jsonb_typeof(tag) <> 'string') then
+        perform convoke_refuse(true, 'tags', format('expected an array of strings, got %s', value));
+    end if;
+    return array(select jsonb_array_elements_text(value));
+end
+$$;
+
 -- Checks a job, defines it and stores it.
 create or replace function convoke_define(
     as_json boolean, type text, queue text, args jsonb, priority text, max_retries numeric, retry_policy jsonb,
-    timeout_us bigint, correlation_id text, unique_key text, unique_us bigint, id uuid, delay_us bigint, run_at timestamptz
+    timeout_us bigint, correlation_id text, unique_key text, unique_us bigint, tags text[], id uuid, delay_us bigint,
+    run_at timestamptz
 ) returns uuid language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -267,6 +308,7 @@ begin
         perform convoke_refuse(as_json, 'uniqueFor',
             format('expected only together with %s', convoke_field(as_json, 'uniqueKey')));
     end if;
+    perform convoke_check_tags(as_json, tags);
     run_at_us := case when delay_us > 0 then now_us + delay_us else extract(epoch from run_at) * 1000000 end;
     if run_at_us > now_us then
         new.run_at := run_at_us;
@@ -280,9 +322,11 @@ begin
         || case when timeout_us is not null then ',"timeout":' || to_json(convoke_write_duration(timeout_us)) else '' end
         || case when correlation_id is not null then ',"correlationId":' || to_json(correlation_id) else '' end
         || case when unique_key is not null then ',"uniqueKey":' || to_json(unique_key) else '' end
+        || case when cardinality(tags) > 0 then ',"tags":' || array_to_json(tags) else '' end
         || '}';
     new.id := coalesce(id, convoke_new_id());
-    new.keys := case when correlation_id is not null then array['{correlation_key}' || correlation_id] end;
+    new.keys := nullif(array_remove(
+        ('{correlation_key}' || correlation_id) || array(select '{tag_key}' || tag from unnest(tags) tag), null), '{}');
     new.unique_key := unique_key;
     new.key_until := now_us + unique_us;
     new.created_at := now_us;
@@ -308,14 +352,15 @@ create or replace function convoke_enqueue(
     unique_key     text        default null,
     unique_for     interval    default null,
     id             uuid        default null,
-    retry_policy   jsonb       default null
+    retry_policy   jsonb       default null,
+    tags           text[]      default null
 ) returns uuid
 language plpgsql set search_path from current as $$
 #variable_conflict use_variable
 begin
     return convoke_define(
         false, type, queue, args, priority, max_retries, retry_policy, convoke_check_interval('timeout', timeout),
-        correlation_id, unique_key, convoke_check_interval('uniqueFor', unique_for), id,
+        correlation_id, unique_key, convoke_check_interval('uniqueFor', unique_for), tags, id,
         convoke_check_interval('delay', delay), run_at);
 end
 $$;
@@ -326,7 +371,7 @@ $$;
 create or replace function convoke_enqueue(job jsonb) returns uuid
 language plpgsql set search_path from current as $$
 declare
-    known   text[] := '{type,queue,args,priority,maxRetries,retryPolicy,timeout,correlationId,uniqueKey,uniqueFor,id,delay,runAt}';
+    known   text[] := '{type,queue,args,priority,maxRetries,retryPolicy,timeout,correlationId,uniqueKey,uniqueFor,tags,id,delay,runAt}';
     unknown text;
     id      uuid;
 begin
@@ -352,7 +397,7 @@ begin
         convoke_read_text('priority', job -> 'priority'), (job ->> 'maxRetries')::numeric, job -> 'retryPolicy',
         convoke_read_duration(true, 'timeout', job -> 'timeout'),
         convoke_read_text('correlationId', job -> 'correlationId'), convoke_read_text('uniqueKey', job -> 'uniqueKey'),
-        convoke_read_duration(true, 'uniqueFor', job -> 'uniqueFor'), id,
+        convoke_read_duration(true, 'uniqueFor', job -> 'uniqueFor'), convoke_read_tags(job -> 'tags'), id,
         convoke_read_duration(true, 'delay', job -> 'delay'), convoke_read_instant('runAt', job -> 'runAt'));
 end
 $$;

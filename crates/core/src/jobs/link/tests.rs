@@ -67,6 +67,7 @@ fn polling_is_exactly_this() {
             max_retries: 3,
             timeout: None,
             correlation_id: Some("c".into()),
+            tags: Vec::new(),
         },
         attempt: 1,
     };
@@ -177,6 +178,7 @@ fn a_dispatch_becomes_what_a_worker_is_given() {
             max_retries: 5,
             timeout: Some(Duration::from_secs(1)),
             correlation_id: Some("c".into()),
+            tags: vec!["a".into()],
         },
         attempt: 4,
         epoch: Epoch(1),
@@ -186,4 +188,5 @@ fn a_dispatch_becomes_what_a_worker_is_given() {
     assert_eq!((given.job_id, given.execution_id, given.input.job_type.as_str()), (job(), run(), "t"));
     assert_eq!((given.attempt, given.input.max_retries, given.input.timeout), (4, 5, Some(Duration::from_secs(1))));
     assert_eq!((given.input.queue, given.input.correlation_id.as_deref()), (queue(), Some("c")));
+    assert_eq!(given.input.tags, ["a"]);
 }

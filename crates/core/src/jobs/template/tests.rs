@@ -25,6 +25,7 @@ prop_compose! {
         timeout_ms in prop::option::of(1..10_000_000u64),
         correlation_id in prop::option::of("[^\0]{1,60}"),
         unique in prop::option::of(("[^\0]{1,60}", prop::option::of(0..10_000u64))),
+        tags in prop::option::of(prop::collection::btree_set("[a-zäöü:,\\\"]{1,20}", 1..=TAGS_MAX)),
     ) -> JobTemplate {
         let (unique_key, unique_for) = unique.unzip();
         JobTemplate {
@@ -38,6 +39,7 @@ prop_compose! {
             correlation_id,
             unique_key,
             unique_for: unique_for.flatten().map(Duration::from_millis),
+            tags: tags.map(|tags| tags.into_iter().collect()),
         }
     }
 }
@@ -92,7 +94,26 @@ fn a_document_may_have_fields_of_a_newer_version_of_the_program_but_no_other_ver
 }
 
 #[test]
-fn a_job_is_found_by_its_correlation_id() {
+fn a_job_is_found_by_its_correlation_id_and_its_tags() {
     assert_eq!(definition("").search_keys(), [""; 0]);
-    assert_eq!(definition(r#","correlationId":"x""#).search_keys(), [correlation_key("x")]);
+    let keys = definition(r#","correlationId":"x","tags":["a","b"]"#).search_keys();
+    assert_eq!(keys, [correlation_key("x"), tag_key("a"), tag_key("b")]);
+}
+
+#[test]
+fn tags_are_few_short_and_different() {
+    let check = |tags: &[&str]| {
+        let tags = Some(tags.iter().map(|tag| (*tag).to_owned()).collect());
+        JobTemplate { tags, ..JobTemplate::unread() }.check().map_err(|invalid| invalid.field)
+    };
+    let long = "x".repeat(TAG_BYTES_MAX);
+    let many: Vec<String> = (0..=TAGS_MAX).map(|n| n.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(check(&[]), Ok(()));
+    assert_eq!(check(&["a", "b c", &long, "ü"]), Ok(()));
+    assert_eq!(check(&many[1..]), Ok(()));
+    assert_eq!(check(&many), Err("tags".into()));
+    for wrong in ["", &(long + "x"), "a\0b", "a\nb", "a"] {
+        assert_eq!(check(&["a", wrong]), Err("tags[1]".into()), "{wrong:?}");
+    }
 }

@@ -46,6 +46,7 @@ fn dispatch() -> Dispatch {
             max_retries: 3,
             timeout: Some(Duration::from_secs(30)),
             correlation_id: None,
+            tags: Vec::new(),
         },
         attempt: 2,
         epoch: Epoch(7),

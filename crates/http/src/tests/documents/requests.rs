@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::cron::DayRule;
 use convoke_core::jobs::schedule::{Missed, Overlap};
-use convoke_core::jobs::template::JobTemplate;
+use convoke_core::jobs::template::{JobTemplate, TAGS_MAX};
 use convoke_core::jobs::{JobSpec, Priority, RateLimit, RetryPolicy, ScheduleSpec};
 use convoke_core::limits::{
     BATCH_JOBS_MAX, NAME_BYTES_MAX, PAGE_MAX, POLL_JOBS_MAX, REPORT_EVENTS_MAX, RETRIES_MAX, WORKER_CONCURRENCY_MAX,
@@ -39,6 +39,7 @@ fn full_template() -> JobTemplate {
         retry_policy: Some(RetryPolicy::default()),
         timeout: second,
         correlation_id: Some("c".into()),
+        tags: Some(vec!["a".into()]),
         unique_key: Some("k".into()),
         unique_for: second,
     }
@@ -182,6 +183,7 @@ async fn limits_in_the_document_are_those_of_the_code() {
         ("/QueueName/maxLength", NAME_BYTES_MAX),
         ("/JobType/maxLength", NAME_BYTES_MAX),
         ("/JobSpec/properties/correlationId/maxLength", NAME_BYTES_MAX),
+        ("/JobSpec/properties/tags/maxItems", TAGS_MAX),
         ("/JobSpec/properties/uniqueKey/maxLength", NAME_BYTES_MAX),
         ("/JobSpec/properties/maxRetries/maximum", RETRIES_MAX as usize),
         ("/Batch/properties/jobs/maxItems", BATCH_JOBS_MAX),

@@ -134,7 +134,7 @@ impl Client {
         let limits = json!({"paused": true, "rateLimit": {"limit": 100, "per": "1s"}, "concurrency": 5});
         self.call("PATCH", "/v1/queues/later", limits, 200).await;
         let full = json!({"id": "0198c0de-0000-7000-8000-00000000aaaa", "type": "t", "queue": "later", "args": {"a": [1]},
-            "priority": "high", "maxRetries": 2, "timeout": "1m", "correlationId": "c", "uniqueKey": "k", "uniqueFor": "1h",
+            "priority": "high", "maxRetries": 2, "timeout": "1m", "correlationId": "c", "tags": ["a"], "uniqueKey": "k", "uniqueFor": "1h",
             "retryPolicy": {"initialDelay": "1s", "multiplier": 3, "maxDelay": "1m", "jitter": "none"}});
         self.enqueue(full.clone()).await;
         self.post("/v1/jobs", full).await;
@@ -148,7 +148,7 @@ impl Client {
     async fn runs(&mut self) -> Value {
         let worker = json!({"workerId": "w-1", "name": "first", "queues": ["default"], "concurrency": 10});
         self.post("/v1/worker/register", worker).await;
-        let spec = json!({"type": "t", "args": [1], "timeout": "1h", "correlationId": "c"});
+        let spec = json!({"type": "t", "args": [1], "timeout": "1h", "correlationId": "c", "tags": ["a"]});
         self.call("POST", "/v1/jobs/batch", json!({"jobs": [spec, spec, spec, spec]}), 201).await;
         let (running, done) = (self.take().await, self.take().await);
         let (failed, dead) = (self.take().await, self.take().await);
@@ -209,7 +209,7 @@ impl Client {
     async fn schedules(&mut self) {
         let cron = json!({"type": "t", "cron": "0 0 13 * FRI", "tz": "Europe/Berlin", "queue": "later", "args": 7,
             "missed": "all", "overlap": "allow", "priority": "low", "maxRetries": 1, "timeout": "1m", "retryPolicy": {},
-            "correlationId": "c", "uniqueKey": "cron", "uniqueFor": "1m"});
+            "correlationId": "c", "tags": ["a"], "uniqueKey": "cron", "uniqueFor": "1m"});
         self.call("PUT", "/v1/schedules/cron", cron.clone(), 201).await;
         self.call("PUT", "/v1/schedules/cron", cron, 200).await;
         self.get("/v1/schedules/cron").await;

@@ -42,6 +42,7 @@ pub async fn a_dispatch_carries_what_a_worker_needs(store: &dyn Store) {
     let new = job(1).with(|job| {
         job.timeout = Some(seconds(30));
         job.correlation_id = Some("c".into());
+        job.tags = vec!["t".into()];
     });
     stage.enqueue([new.clone()]).await;
     let order = stage.order("q", 1, at(3));
@@ -54,6 +55,7 @@ pub async fn a_dispatch_carries_what_a_worker_needs(store: &dyn Store) {
     );
     assert_eq!((run.attempt, run.input.max_retries, run.input.timeout), (1, 3, new.definition.timeout));
     assert_eq!(run.input.correlation_id, new.definition.correlation_id);
+    assert_eq!(run.input.tags, ["t"]);
     let job = stage.job(job_id(1)).await;
     assert_eq!((job.status, job.execution_id, job.attempt), (Status::Dispatched, Some(execution), 1));
     assert_eq!((job.dispatched_at, job.started_at, job.retry_count), (Some(at(3)), None, 0));

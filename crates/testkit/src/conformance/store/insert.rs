@@ -23,6 +23,7 @@ pub async fn a_stored_job_is_read_back_as_it_was_given(store: &dyn Store) {
             };
             job.timeout = Some(seconds(30));
             job.correlation_id = Some("c-1".into());
+            job.tags = vec!["t-1".into(), "t \"2\"".into()];
             job.unique_key = Some("k-1".into());
             job.args = json(r#"{"n": 1.0, "text": "ä\n"}"#);
         })

@@ -59,6 +59,17 @@ pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
     };
     assert_eq!(found(all.clone()).await, [job_id(6)]);
     assert!(found(JobQuery { correlation_id: Some("d".into()), ..all.clone() }).await.is_empty());
+
+    let tagged = |n, tags: &[&str]| job(n).with(|job| job.tags = tags.iter().map(|tag| (*tag).into()).collect());
+    let both = tagged(9, &["b", "a"]).with(|job| job.correlation_id = Some("c".into()));
+    stage.enqueue([tagged(7, &["a"]), tagged(8, &["a b", "A"]), both]).await;
+    let by_tag = |tag: &str| JobQuery { tag: Some(tag.into()), limit: 10, ..JobQuery::default() };
+    assert_eq!(found(by_tag("a")).await, [job_id(9), job_id(7)], "the newest first");
+    assert_eq!(found(by_tag("a b")).await, [job_id(8)]);
+    assert!(found(by_tag("c")).await.is_empty(), "a correlation id is no tag");
+    assert!(found(by_tag("a\0")).await.is_empty());
+    assert_eq!(found(JobQuery { correlation_id: Some("c".into()), ..by_tag("b") }).await, [job_id(9)]);
+    assert!(found(JobQuery { statuses: vec![Status::Failed], ..by_tag("a") }).await.is_empty());
     assert!(found(JobQuery { queue: Some(queue("nowhere")), ..all.clone() }).await.is_empty());
     assert!(found(JobQuery { job_type: Some(JobType::new("no").expect("a name")), ..all }).await.is_empty());
 }

@@ -246,6 +246,7 @@ pub fn job(n: u128, job_type: &str) -> Assignment {
             max_retries: 3,
             timeout: None,
             correlation_id: None,
+            tags: Vec::new(),
         },
         attempt: 1,
     }

@@ -83,7 +83,7 @@ fn busy() -> [Busy; 9] {
     ];
     [
         (
-            plans::dispatch(),
+            "dispatch",
             "1, '{q}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', 1".to_owned(),
             // One range; then the rows where they are.
             vec![
@@ -93,21 +93,21 @@ fn busy() -> [Busy; 9] {
                 ("Index Cond: (seq = gone.seq)", 1),
             ],
         ),
-        (plans::complete(), format!("{common}, {texts}, '{{f}}', '{{f}}', 1::smallint"), ends.clone()),
+        ("complete", format!("{common}, {texts}, '{{f}}', '{{f}}', 1::smallint"), ends.clone()),
         (
-            plans::note(),
+            "note",
             format!("{common}, '{{1}}', '{{1}}', '{{f}}', '{{1}}', '{{1}}'"),
             vec![("Index Cond: (id = s", 1), ("TID Cond: (ctid = ", 1)],
         ),
-        (plans::finish(), format!("{common}, '{{6}}', '{{1}}', {texts}, {texts}, '{{1}}', '{{f}}'"), ends.clone()),
-        (plans::again(), format!("{common}, '{{1}}', '{{1}}', '{{1}}', {texts}, '{{1}}', '{{1}}'"), ends),
+        ("finish", format!("{common}, '{{6}}', '{{1}}', {texts}, {texts}, '{{1}}', '{{f}}'"), ends.clone()),
+        ("again", format!("{common}, '{{1}}', '{{1}}', '{{1}}', {texts}, '{{1}}', '{{1}}'"), ends),
         (
-            plans::runs_to_record(),
+            "runs_to_record",
             "array[gen_random_uuid()]".to_owned(),
             vec![("Index Cond: (id = ANY", 1), ("Index Cond: (seq = r.seq)", 1)],
         ),
         (
-            plans::cancel(),
+            "cancel",
             "array[gen_random_uuid()], 1, null".to_owned(),
             vec![
                 ("using convoke_waiting_pending", 1),
@@ -116,14 +116,10 @@ fn busy() -> [Busy; 9] {
                 ("TID Cond: (ctid = ANY", 1),
             ],
         ),
-        (
-            plans::delete_jobs(),
-            "'{1}', 1".to_owned(),
-            vec![("using convoke_job_keys_pkey", 1), ("Index Cond: ((key = ", 1)],
-        ),
+        ("delete_jobs", "'{1}', 1".to_owned(), vec![("using convoke_job_keys_pkey", 1), ("Index Cond: ((key = ", 1)]),
         (
             // A list by a search key.
-            plans::walk_keys().leak(),
+            "walk",
             "9, 1000, null, null, '{c:a,t:b}', null, 101".to_owned(),
             vec![
                 ("Backward using convoke_job_keys_pkey", 1),
@@ -148,8 +144,8 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
             2 => drop(store.insert(new_jobs(100)).await.expect("insert")),
             _ => add_ended(&client, 100_000).await,
         }
-        for (sql, arguments, seen) in busy() {
-            let plan = plan(&client, sql, &arguments).await;
+        for (file, arguments, seen) in busy() {
+            let plan = plan(&client, &plans::of(file), &arguments).await;
             for (what, times) in seen {
                 assert_eq!(plan.matches(what).count(), times, "{what} at step {step}:\n{plan}");
             }
@@ -196,7 +192,7 @@ fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
             "'00000000-0000-0000-0000-000000000000', null, null, null, 1000000, false, '{}', 1000, false",
             vec!["using convoke_runs_unheld"],
         ),
-        (plans::holders().to_owned(), "", vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"]),
+        (plans::of("holders"), "", vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"]),
     ]
 }
 

@@ -68,3 +68,44 @@ async fn a_key_that_was_just_taken_again_is_not_deleted_with_its_last_holder() {
     let again = store.insert(vec![keyed(Duration::ZERO, minute)]).await.expect("insert").remove(0);
     assert_eq!((again.id, again.created), (second, false), "one live job has the key");
 }
+
+#[tokio::test]
+async fn search_keys_go_with_their_job_and_a_job_without_any_has_none() {
+    let url = SharedPostgres::get().create_database();
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    let admin = connect(&url).await;
+    let fence = store.seal(Epoch(1)).await.expect("seal");
+    let correlated = |n: u64, id: &str| stage::job(n).with(|job| job.correlation_id = Some(id.into()));
+    // By the careful way, which opens the queue; then by the fast one.
+    store.insert(vec![correlated(1, "a"), stage::job(2)]).await.expect("insert");
+    store.insert(vec![correlated(3, "a"), correlated(4, "b \"\\,{}"), stage::job(5)]).await.expect("insert");
+    let left = async || -> Vec<(String, i64)> {
+        let rows = admin.query("select key, seq from convoke_job_keys order by seq", &[]).await.expect("read");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let keys: Vec<String> = left().await.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["c:a", "c:a", "c:b \"\\,{}"]);
+    let list = async |id: &str, limit| {
+        let query = JobQuery { correlation_id: Some(id.into()), limit, ..JobQuery::default() };
+        store.list(query).await.expect("list")
+    };
+    let page = list("a", 1).await;
+    assert_eq!((page.jobs[0].id, page.next_cursor.is_some()), (stage::job_id(3), true), "newest first");
+    assert_eq!(list("b \"\\,{}", 9).await.jobs.len(), 1);
+    // Ended jobs: cancelled ones expire, those that failed are purged.
+    store.cancel(&[stage::job_id(1), stage::job_id(4)], None, stage::at(10)).await.expect("cancel");
+    let cutoff = stage::at(1_000);
+    store.expire(fence, Cutoffs { completed: cutoff, cancelled: cutoff, dead: cutoff }, 100).await.expect("expire");
+    assert_eq!(left().await.len(), 1);
+    let order = DispatchOrder {
+        now: stage::at(20),
+        windows: vec![Window { queue: stage::queue("q"), limit: 9, metered: None }],
+        executions: (0..9).map(|_| ExecutionId(Uuid::now_v7())).collect(),
+    };
+    let runs = store.dispatch(fence, order).await.expect("dispatch").runs;
+    let run = runs.iter().find(|run| run.job_id == stage::job_id(3)).expect("it runs");
+    let failed = RunReport::of(run.job_id, run.execution_id).ended(stage::at(30), stage::failed_for_good("x"), 0.0);
+    store.record(vec![failed]).await.expect("record");
+    assert_eq!(store.purge(&[stage::job_id(3)]).await.expect("purge"), 1);
+    assert!(left().await.is_empty());
+}

@@ -176,7 +176,7 @@ pub(super) fn check(jobs: &[NewJob]) -> Result<(), Invalid> {
     for job in jobs {
         check_exact("uniqueKey", job.definition.unique_key.as_deref())?;
         for key in job.definition.search_keys() {
-            check_exact("a search key", Some(&key))?;
+            check_exact("searchKeys", Some(&key))?;
         }
     }
     Ok(())

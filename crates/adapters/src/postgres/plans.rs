@@ -5,47 +5,24 @@ use convoke_core::ports::store::InFlightFilter;
 use super::{dispatch, list, outcome, record, runs};
 use crate::statement::statement;
 
-pub fn dispatch() -> &'static str {
-    dispatch::dispatch_sql()
-}
-
-pub fn complete() -> &'static str {
-    record::complete_sql()
-}
-
-pub fn note() -> &'static str {
-    statement!("sql/note.sql")
-}
-
-pub fn finish() -> &'static str {
-    outcome::finish_sql()
-}
-
-pub fn again() -> &'static str {
-    outcome::again_sql()
-}
-
-pub fn runs_to_record() -> &'static str {
-    statement!("sql/runs_to_record.sql")
+/// Returns a statement by the name of its file.
+pub fn of(file: &str) -> String {
+    match file {
+        "dispatch" => dispatch::dispatch_sql().to_owned(),
+        "complete" => record::complete_sql().to_owned(),
+        "finish" => outcome::finish_sql().to_owned(),
+        "again" => outcome::again_sql().to_owned(),
+        "note" => statement!("sql/note.sql").to_owned(),
+        "runs_to_record" => statement!("sql/runs_to_record.sql").to_owned(),
+        "holders" => statement!("sql/holders.sql").to_owned(),
+        "cancel" => statement!("sql/cancel.sql").to_owned(),
+        "delete_jobs" => statement!("sql/delete_jobs.sql").to_owned(),
+        // Down the index of search keys.
+        "walk" => list::walk_sql(list::JOBS_OF_KEY),
+        unknown => panic!("{unknown} is not among the statements whose plans are tested"),
+    }
 }
 
 pub fn in_flight(filter: &InFlightFilter) -> String {
     runs::in_flight_sql(filter)
-}
-
-pub fn holders() -> &'static str {
-    statement!("sql/holders.sql")
-}
-
-pub fn cancel() -> &'static str {
-    statement!("sql/cancel.sql")
-}
-
-pub fn delete_jobs() -> &'static str {
-    statement!("sql/delete_jobs.sql")
-}
-
-/// Down the index of search keys.
-pub fn walk_keys() -> String {
-    list::walk_sql(list::JOBS_OF_KEY)
 }

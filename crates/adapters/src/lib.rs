@@ -13,7 +13,6 @@ pub mod s3;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-#[allow(dead_code, unused_macros, unused_imports, reason = "the stores move to it one by one")]
 mod statement;
 #[cfg(feature = "zmq")]
 pub mod zmq;

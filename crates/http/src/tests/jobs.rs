@@ -18,7 +18,7 @@ async fn a_job_is_made_and_shown_in_the_promised_shape() {
         "args": {"to": "a@b.c"}, "attempt": 0, "retryCount": 0, "maxRetries": 3,
         "retryPolicy": {"initialDelay": "10s", "multiplier": 2.0, "maxDelay": "10m", "jitter": "full"},
         "executionId": null, "ownership": "unowned", "ownerNode": null, "workerId": null, "correlationId": null,
-        "uniqueKey": null, "timeout": "30s", "progress": null, "result": null, "error": null, "schedule": null,
+        "uniqueKey": null, "tags": [], "timeout": "30s", "progress": null, "result": null, "error": null, "schedule": null,
         "scheduledAt": null, "dispatchedAt": null, "startedAt": null, "completedAt": null, "channelsCleaned": false,
     });
     assert_eq!(shown.body, expected);
@@ -144,13 +144,13 @@ async fn a_run_leaves_its_history_its_logs_and_its_result() {
 async fn dead_letters_are_listed_retried_and_purged() {
     let world = World::new().await;
     world.register("w-1", &["default"]).await;
-    let id = world.enqueue(json!({"type": "t", "args": {"a": 1}})).await;
+    let id = world.enqueue(json!({"type": "t", "args": {"a": 1}, "tags": ["x"]})).await;
     let run = world.take("w-1").await;
     world.report("w-1", &run, json!({"kind": "failed", "error": "broken", "retry": false})).await;
-    let listed = world.get("/v1/dead-letters?queue=default&type=t").await.body;
+    let listed = world.get("/v1/dead-letters?queue=default&type=t&tag=x").await.body;
     let mut letter = listed["deadLetters"][0].clone();
     assert!(letter.as_object_mut().and_then(|letter| letter.remove("failedAt")).is_some_and(|at| at.is_string()));
-    let expected = json!({"jobId": id, "type": "t", "queue": "default", "status": "failed", "error": "broken", "attempts": 1, "args": {"a": 1}});
+    let expected = json!({"jobId": id, "type": "t", "queue": "default", "status": "failed", "error": "broken", "attempts": 1, "args": {"a": 1}, "tags": ["x"]});
     assert_eq!(letter, expected);
 
     let none = world.post("/v1/dead-letters/retry", json!({"queue": "other"})).await;

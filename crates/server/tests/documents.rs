@@ -51,6 +51,49 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// What stands between backquotes, with the text that follows each up to the next.
+fn quoted(text: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = text.split('`').skip(1).collect();
+    parts.chunks(2).map(|pair| (pair[0], pair.get(1).copied().unwrap_or_default())).collect()
+}
+
+#[test]
+fn every_invariant_is_on_the_page_of_invariants_and_every_path_there_exists() {
+    let page = read("docs/invariants.md");
+    let directory = "crates/testkit/src/invariants";
+    for entry in std::fs::read_dir(root().join(directory)).expect("a readable directory") {
+        let name = entry.expect("a readable entry").file_name();
+        let path = format!("{directory}/{}", name.to_string_lossy());
+        assert!(page.contains(&format!("`{path}`")), "{path} is not on the page");
+    }
+    let (mut missing, mut paths, mut functions) = (Vec::new(), 0, 0);
+    for line in page.lines() {
+        // A path opens a list of functions by " (`"; the list goes on by ", ".
+        let (mut source, mut lists) = (String::new(), false);
+        for (word, follows) in quoted(line) {
+            if word.starts_with("crates/") {
+                paths += 1;
+                if !root().join(word).exists() {
+                    missing.push(word.to_owned());
+                }
+                let is_source = word.ends_with(".rs") && root().join(word).is_file();
+                source = if is_source { read(word) } else { String::new() };
+                lists = is_source && follows == " (";
+                continue;
+            }
+            if lists {
+                functions += 1;
+                if !source.contains(&format!("fn {word}(")) && !source.contains(&format!("fn {word}<")) {
+                    missing.push(word.to_owned());
+                }
+                lists = follows == ", ";
+            }
+        }
+    }
+    assert!(paths > 100 && functions > 100, "{paths} paths and {functions} functions are found");
+    assert!(missing.is_empty(), "named in docs/invariants.md and not there: {missing:?}");
+}
+
 #[test]
 fn every_direct_dependency_has_its_reason() {
     let page = read("docs/decisions/dependencies.md");

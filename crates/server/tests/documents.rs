@@ -51,6 +51,38 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let outside_blocks = text.split("\n```").step_by(2);
+    let headings = outside_blocks.flat_map(str::lines).filter(|line| line.starts_with('#'));
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+    let anchor = |heading: &str| -> String {
+        let title = heading.trim_start_matches('#').trim().to_lowercase();
+        title.chars().filter(kept).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_anchor_is_a_heading() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("UTF-8");
+        for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
+            let Some((path, anchor)) = link.split_once('#') else { continue };
+            let target = if path.is_empty() { page.clone() } else { page.parent().expect("a directory").join(path) };
+            if target.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let known = std::fs::read_to_string(&target).map(|text| anchors(&text)).unwrap_or_default();
+            if !known.contains(anchor) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 /// What stands between backquotes, with the text that follows each up to the next.
 fn quoted(text: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = text.split('`').skip(1).collect();

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::failure::{self, Failure};
 use super::floors::{self, Floors};
 use super::lane::Work;
-use super::rows::{definition, duration_micros, execution_id, get, job_id, micros, number, small, wide};
+use super::rows::{Definitions, duration_micros, execution_id, get, job_id, micros, number, small, wide};
 use super::server::Hot;
 use super::sql::{Column, column, params};
 use crate::statement::statement;
@@ -98,6 +98,7 @@ impl DispatchWork {
         let mut queues: Vec<QueueDispatch> = windows.iter().map(none).collect();
         let mut highest = vec![floors::NONE; windows.len()];
         let mut ranked = Vec::with_capacity(rows.len());
+        let mut definitions = Definitions::default();
         for row in &rows {
             // A window of a queue that nobody has heard of has no row.
             let Some(place) = get::<Option<i64>>(row, "ord")? else { continue };
@@ -109,7 +110,7 @@ impl DispatchWork {
                 let rank: i64 = get(row, "rank")?;
                 told.taken += 1;
                 highest[place] = highest[place].max(rank);
-                ranked.push(((place, rank, get::<i64>(row, "seq")?), read_run(row, fence)?));
+                ranked.push(((place, rank, get::<i64>(row, "seq")?), read_run(row, fence, &mut definitions)?));
             }
         }
         let now = Instant::now();
@@ -172,12 +173,12 @@ fn rounds(windows: &[Window]) -> Vec<&[Window]> {
     }
 }
 
-fn read_run(row: &Row, fence: Fence) -> failure::Result<Dispatch> {
+fn read_run(row: &Row, fence: Fence, definitions: &mut Definitions) -> failure::Result<Dispatch> {
     Ok(Dispatch {
         v: V1,
         job_id: job_id(row)?,
         execution_id: execution_id(row, "execution")?,
-        input: definition(row)?.into(),
+        input: definitions.whole(row)?.into(),
         attempt: small(row, "attempt")?,
         epoch: fence.epoch(),
         rate_limit: None,

@@ -18,7 +18,7 @@ use super::epoch::FENCE;
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
 use super::outcome::over_sql;
-use super::rows::{definition_alone, instant, instant_option, job_id, micros, readable, small};
+use super::rows::{Definitions, instant, instant_option, job_id, micros, readable, small};
 use super::server::Hot;
 use super::settle::settle;
 use super::sql::{column, composed, params};
@@ -185,9 +185,10 @@ async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<R
     ];
     let rows = hot.client.query(&statement, &params(&columns)).await?;
     let places: HashMap<JobId, usize> = said.iter().map(|(at, report)| (report.job, *at)).collect();
+    let mut definitions = Definitions::default();
     for row in &rows {
         let Some(at) = places.get(&job_id(row)?) else { continue };
-        let JobDefinition { queue, job_type, .. } = definition_alone(row)?;
+        let JobDefinition { queue, job_type, .. } = definitions.alone(row)?.clone();
         answers[*at] = Some(Recorded::Applied(Change {
             status: Status::Completed,
             queue,

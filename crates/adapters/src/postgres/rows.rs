@@ -124,23 +124,39 @@ pub(super) fn progress(row: &Row) -> Result<Option<Progress>> {
     Ok(percent.map(|percent| Progress { percent: percent.clamp(0, 100) as u8, message }))
 }
 
-/// A definition of the columns `document` and `args`.
-pub(super) fn definition(row: &Row) -> Result<JobDefinition> {
-    let args = json_option(row, "args")?.ok_or_else(|| unreadable("args", "it is null"))?;
-    JobDefinition::from_document(get(row, "document")?, args).map_err(|error| unreadable("document", error))
-}
+/// Reads definitions of the rows of one statement. Jobs of one type mostly have one document, which is parsed once.
+#[derive(Default)]
+pub(super) struct Definitions(Option<(String, JobDefinition)>);
 
-/// A definition of the column `document`, without arguments.
-pub(super) fn definition_alone(row: &Row) -> Result<JobDefinition> {
-    JobDefinition::from_document(get(row, "document")?, Json::null()).map_err(|error| unreadable("document", error))
+impl Definitions {
+    /// A definition of the column `document`, without arguments.
+    pub(super) fn alone(&mut self, row: &Row) -> Result<&JobDefinition> {
+        let document: &str = get(row, "document")?;
+        let last = self.0.take().filter(|(last, _)| last == document);
+        let read = |document: &str| JobDefinition::from_document(document, Json::null());
+        Ok(&self
+            .0
+            .insert(match last {
+                Some(last) => last,
+                None => (document.to_owned(), read(document).map_err(|error| unreadable("document", error))?),
+            })
+            .1)
+    }
+
+    /// A definition of the columns `document` and `args`.
+    pub(super) fn whole(&mut self, row: &Row) -> Result<JobDefinition> {
+        let args = json_option(row, "args")?.ok_or_else(|| unreadable("args", "it is null"))?;
+        Ok(JobDefinition { args, ..self.alone(row)?.clone() })
+    }
 }
 
 /// A job as `sql/job.sql` selects it.
 pub(super) fn job(row: &Row) -> Result<Job> {
+    let definition = Definitions::default().whole(row)?;
     let (attempt, attempt_base) = (small(row, "attempt")?, small(row, "attempt_base")?);
     Ok(Job {
         id: job_id(row)?,
-        definition: definition(row)?,
+        definition,
         status: code(row, "state", Status::from_code)?,
         attempt,
         retry_count: attempt.saturating_sub(attempt_base).saturating_sub(1),

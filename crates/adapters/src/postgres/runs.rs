@@ -18,8 +18,8 @@ use super::counts::{self, Moves, SHARED_SLOT};
 use super::epoch::{commit, hold};
 use super::failure::Result;
 use super::rows::{
-    code, definition_alone, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number,
-    small, wide,
+    Definitions, code, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number, small,
+    wide,
 };
 use super::sql::{column, compose, composed, params};
 use crate::statement::statement;
@@ -144,7 +144,8 @@ pub(super) async fn in_flight(
         &wide(most),
         &filter.without_worker,
     ];
-    db.query(&statement, &params).await?.iter().map(read_run).collect()
+    let mut definitions = Definitions::default();
+    db.query(&statement, &params).await?.iter().map(|row| read_run(row, &mut definitions)).collect()
 }
 
 /// The statement for a filter, by the index that serves it. The order is written so that no other index has it: else the server
@@ -178,8 +179,8 @@ pub(super) async fn holders(db: &Client) -> Result<Holders> {
     Ok(holders)
 }
 
-fn read_run(row: &Row) -> Result<InFlight> {
-    let JobDefinition { job_type, queue, .. } = definition_alone(row)?;
+fn read_run(row: &Row, definitions: &mut Definitions) -> Result<InFlight> {
+    let JobDefinition { job_type, queue, .. } = definitions.alone(row)?.clone();
     let is_started = get::<Option<i64>>(row, "started_at")?.is_some();
     Ok(InFlight {
         job: job_id(row)?,
@@ -199,14 +200,14 @@ fn read_run(row: &Row) -> Result<InFlight> {
 pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<Overdue> {
     let select = composed!("{run} where r.deadline is not null order by r.deadline limit $1", [("run", RUN)]);
     let statement = db.prepare_cached(select).await?;
-    let mut overdue = Overdue::default();
+    let (mut overdue, mut definitions) = (Overdue::default(), Definitions::default());
     for row in db.query(&statement, &[&wide(most).saturating_add(1)]).await? {
         let deadline = instant(&row, "deadline")?;
         if deadline > now || overdue.runs.len() == most {
             overdue.next_at = Some(deadline);
             break;
         }
-        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(&row)? });
+        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(&row, &mut definitions)? });
     }
     Ok(overdue)
 }

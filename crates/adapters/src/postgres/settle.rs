@@ -18,8 +18,8 @@ use super::failure;
 use super::outcome;
 use super::record::Numbered;
 use super::rows::{
-    code, definition_alone, execution_id, execution_status, get, instant, instant_option, name_option, number,
-    progress, small,
+    Definitions, code, execution_id, execution_status, get, instant, instant_option, name_option, number, progress,
+    small,
 };
 use super::server::Hot;
 use super::sql::{column, params};
@@ -42,8 +42,8 @@ pub(super) struct Run<'r> {
     end: Option<&'r Outcome>,
 }
 
-fn read_run<'r>(row: &Row) -> failure::Result<Run<'r>> {
-    let (execution, definition) = (execution_id(row, "execution_id")?, definition_alone(row)?);
+fn read_run<'r>(row: &Row, definitions: &mut Definitions) -> failure::Result<Run<'r>> {
+    let (execution, definition) = (execution_id(row, "execution_id")?, definitions.alone(row)?.clone());
     let started_at = instant_option(row, "started_at")?;
     let status = if started_at.is_some() { Status::Running } else { Status::Dispatched };
     Ok(Run {
@@ -123,7 +123,8 @@ async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result
     ids.sort_unstable();
     ids.dedup();
     let rows = hot.client.query(&statement, &[&ids]).await?;
-    rows.iter().map(|row| read_run(row).map(|run| (run.id, run))).collect()
+    let mut definitions = Definitions::default();
+    rows.iter().map(|row| read_run(row, &mut definitions).map(|run| (run.id, run))).collect()
 }
 
 /// Compares late reports with the recorded ends of their runs.

@@ -315,8 +315,8 @@ async fn functions_are_installed_again_only_if_they_differ() {
     let url = SharedPostgres::get().create_database();
     let client = connect(&url).await;
     let written = async || -> Vec<String> {
-        let sql =
-            "select p.xmin::text || p.oid::regprocedure from pg_proc p where p.proname like 'convoke\\_%' order by 1";
+        let sql = "select p.xmin::text || p.oid::regprocedure from pg_proc p where p.proname like 'convoke\\_%' \
+             and p.proname <> 'convoke_mine' order by 1";
         client.query(sql, &[]).await.expect("listed").iter().map(|row| row.get(0)).collect()
     };
     let connect_with = async |max_retries| {
@@ -329,10 +329,13 @@ async fn functions_are_installed_again_only_if_they_differ() {
     assert_eq!(written().await, first, "an unchanged start writes nothing");
     let old = "create function convoke_enqueue(old int) returns int language sql as 'select 1'";
     client.batch_execute(old).await.expect("created");
+    let own = "create function convoke_mine() returns int language sql as 'select 1'";
+    client.batch_execute(own).await.expect("created");
     connect_with(6).await;
     let second = written().await;
     assert_eq!(second.len(), first.len(), "a signature of another version is dropped");
     assert!(second.iter().all(|function| !first.contains(function)), "all are written anew");
+    client.query_one("select convoke_mine()", &[]).await.expect("an application's own function stays");
     let id: Uuid = client.query_one("select convoke_enqueue('t')", &[]).await.expect("enqueued").get(0);
     let document = "select document from convoke_jobs where id = $1";
     let document: String = client.query_one(document, &[&id]).await.expect("there").get(0);

@@ -69,6 +69,14 @@ fn functions(defaults: &JobDefaults) -> String {
     )
 }
 
+/// The statement that drops functions of ours with the signature of another version.
+fn drop_others() -> String {
+    let names =
+        FUNCTIONS.lines().filter_map(|line| line.strip_prefix("create or replace function ")?.split('(').next());
+    let names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
+    build_with(include_str!("functions/drop_others.sql"), &HashMap::from([("names", names.join(", "))]))
+}
+
 fn unavailable(error: tokio_postgres::Error) -> Error {
     Failure::from(error).told("store")
 }
@@ -138,7 +146,7 @@ async fn apply(client: &mut Client, functions: Option<&str>) -> Asked<()> {
         && !is_installed(&transaction, functions).await?
     {
         transaction.batch_execute(functions).await?;
-        transaction.batch_execute(include_str!("functions/drop_others.sql")).await?;
+        transaction.batch_execute(&drop_others()).await?;
         let installed = "insert into convoke_functions (id, hash) values (1, md5($1)) \
                          on conflict (id) do update set hash = excluded.hash";
         transaction.execute(installed, &[&functions]).await?;

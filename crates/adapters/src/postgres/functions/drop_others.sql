@@ -1,4 +1,5 @@
--- Drops functions of ours that this transaction has not written: their signature is of another version.
+-- Drops functions with a name of ours that this transaction has not written: their signature is of another version. An
+-- application's own functions stay, whatever they are called.
 do $$
 declare
     other regprocedure;
@@ -6,7 +7,7 @@ begin
     for other in
         select p.oid::regprocedure
         from pg_proc p
-        where p.pronamespace = quote_ident(current_schema())::regnamespace and p.proname like 'convoke\_%'
+        where p.pronamespace = quote_ident(current_schema())::regnamespace and p.proname in ({names})
           and p.xmin <> pg_current_xact_id()::xid
     loop
         execute format('drop function %s', other);

@@ -1,6 +1,7 @@
 //! Promotion and dispatch: who is served, in which order, how many.
 
 use convoke_core::Epoch;
+use convoke_core::jobs::dispatch::Room;
 use convoke_core::jobs::{NewJob, Priority, QueuePatch, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX};
 use convoke_core::ports::Store;
@@ -208,6 +209,28 @@ pub async fn a_paused_queue_is_skipped_and_hinders_no_other(store: &dyn Store) {
     assert_eq!(answer.runs[0].job_id, job_id(2));
     store.configure(&queue("q"), QueuePatch { paused: Some(false), ..Default::default() }).await.expect("resume");
     assert_eq!(stage.dispatch_one(at(2)).await.job_id, job_id(1));
+}
+
+pub async fn a_dispatch_takes_what_the_rule_of_room_says(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let mut number = 0;
+    for paused in [false, true] {
+        for concurrency in [None, Some(1), Some(3), Some(9)] {
+            for (in_flight, limit) in [(0, 0), (0, 2), (2, 2), (4, 5)] {
+                let name = format!("{paused}-{concurrency:?}-{in_flight}-{limit}");
+                let jobs = (number..number + 6).map(|n| job(n + 1).with(|job| job.queue = queue(&name)));
+                stage.enqueue(jobs).await;
+                number += 6;
+                assert_eq!(stage.dispatch(&name, in_flight, at(1)).await.len(), in_flight);
+                let patch = QueuePatch { paused: Some(paused), concurrency: Some(concurrency), ..Default::default() };
+                store.configure(&queue(&name), patch).await.expect("configure");
+                let (concurrency, in_flight) = (concurrency.map(u64::from), in_flight as u64);
+                let room = Room { paused, concurrency, in_flight }.within(limit);
+                let taken = stage.dispatch(&name, limit, at(2)).await.len();
+                assert_eq!(taken, room.min(6 - in_flight as usize), "{name}");
+            }
+        }
+    }
 }
 
 pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {

@@ -29,7 +29,7 @@ impl Moves {
     pub(super) fn columns(&self, slot: i16) -> Option<Vec<Column<'static>>> {
         let changed: Vec<_> = self.0.iter().filter(|(_, counts)| counts.iter().any(|count| *count != 0)).collect();
         let mut columns: Vec<Column<'static>> = vec![Box::new(slot), column(&changed, |(queue, _)| **queue)];
-        // The first state is none of the store's.
+        // No stored job has the first state.
         columns.extend((1..Status::ALL.len()).map(|state| column(&changed, |(_, counts)| counts[state])));
         (!changed.is_empty()).then_some(columns)
     }

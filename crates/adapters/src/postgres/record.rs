@@ -145,7 +145,7 @@ fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
     })
 }
 
-/// What a completed run leaves: its own values, and those of the report where it has some.
+/// The values of a completed run: those of the report if it has them, else the run's own.
 const COMPLETED: &str = "
     s.job, r.id, r.execution_id, r.attempt, r.due_at, r.dispatched_at, r.log_seq, s.at, s.result,
     r.started_at is not null as ran,

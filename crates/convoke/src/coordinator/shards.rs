@@ -27,7 +27,7 @@ sections! {
         #[serde(with = "duration")]
         check_interval: Duration = Settings::default().check_interval,
         strategy: Strategy = Strategy::default(),
-        /// Who may connect, as `user:password,user:password`, or `off`.
+        /// Credentials of those who may connect, as `user:password,user:password`, or `off`.
         plain: Secret = OFF.into(),
         /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
         curve: Secret = OFF.into(),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::priority::{HEAD_START, Priority};
 
-/// What limits the jobs that a queue may be given.
+/// The limits on the jobs that a queue may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub paused: bool,

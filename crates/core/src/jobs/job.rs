@@ -33,7 +33,7 @@ pub struct Job {
     pub progress: Option<Progress>,
     #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub result: Option<Json>,
-    /// What went wrong in the last run, or why the job was cancelled.
+    /// The error of the last run, or the reason of the cancellation.
     pub error: Option<String>,
     /// The schedule that made it.
     pub schedule: Option<ScheduleName>,

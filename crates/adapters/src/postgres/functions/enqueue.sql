@@ -313,7 +313,7 @@ begin
     if run_at_us > now_us then
         new.run_at := run_at_us;
     end if;
-    -- What has the built-in default is left out.
+    -- Options that have the built-in default are left out.
     new.document := '{"v":1,"type":' || to_json(type)
         || case when new.queue <> '{default_queue}' then ',"queue":' || to_json(new.queue) else '' end
         || case when new.priority <> {built_in_priority} then ',"priority":' || to_json(priority) else '' end

@@ -290,7 +290,7 @@ create table convoke_members (
     primary key (namespace, member)
 ) with (fillfactor = 50);
 
--- What the functions were installed from: they are installed again if it differs.
+-- The hash of the text of the functions. They are installed again if it differs.
 create table convoke_functions (
     id   smallint primary key check (id = 1),
     hash text     not null

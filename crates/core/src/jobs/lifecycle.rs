@@ -29,7 +29,7 @@ pub enum Status {
     /// A worker reported that it started.
     Running = 4,
     Completed = 5,
-    /// Its attempts are used up, or its worker reported that a retry is in vain: a dead letter.
+    /// Its attempts are used up, or its worker reported not to retry it: a dead letter.
     Failed = 6,
     /// As `Failed`: the last attempt exceeded its timeout.
     TimedOut = 7,

@@ -71,7 +71,7 @@ pub struct Register {
     pub concurrency: u32,
 }
 
-/// What a registered worker must know.
+/// The response to a registration: the worker's id and the times that it must keep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -182,7 +182,7 @@ pub struct Event {
     /// `failed` and `timedOut`: what went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// `failed`: false if another attempt would be in vain.
+    /// `failed`: false if the job must not be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<bool>,
 }
@@ -205,7 +205,7 @@ impl Event {
     }
 }
 
-/// What happened to a run. `released`: its worker drains and returns it unfinished; the job runs again at once and no
+/// The kind of an event of a run. `released`: its worker drains and returns it unfinished; the job runs again at once and no
 /// attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunEventKind))]
@@ -237,7 +237,7 @@ impl EventKind {
     }
 }
 
-/// What became of a report.
+/// The response to a report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -281,7 +281,7 @@ pub struct Heartbeat {
     pub draining: bool,
 }
 
-/// What a worker must know when it sends a heartbeat.
+/// The response to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

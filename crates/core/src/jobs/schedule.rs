@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for Schedule {
     }
 }
 
-/// What to do about ticks that passed while no leader was there: forget them (`skip`), make one job for the latest
+/// The handling of ticks that passed while no leader was there: forget them (`skip`), make one job for the latest
 /// (`latest`), or one for each, up to a bound (`all`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

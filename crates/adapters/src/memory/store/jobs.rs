@@ -10,6 +10,7 @@ use convoke_core::{ByteBudget, JobId, Result};
 use jiff::Timestamp;
 
 use super::MemoryStore;
+use super::row::Row;
 use super::state::{State, UniqueKey};
 
 #[async_trait]
@@ -72,7 +73,11 @@ impl JobStore for MemoryStore {
 impl State {
     fn list(&self, query: &JobQuery, before: Cursor) -> JobPage {
         let limit = query.limit.clamp(1, PAGE_MAX);
-        let mut rows = self.rows.range(..u64::try_from(before.0).unwrap_or_default()).rev();
+        let before = u64::try_from(before.0).unwrap_or_default();
+        let mut rows: Box<dyn Iterator<Item = (u64, &Row)>> = match query.search_keys().into_iter().next() {
+            Some(key) => Box::new(self.indexes.of_key(key, before).filter_map(|seq| Some((seq, self.rows.get(&seq)?)))),
+            None => Box::new(self.rows.range(..before).rev().map(|(seq, row)| (*seq, row))),
+        };
         let mut page = JobPage::default();
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut last = None;
@@ -84,7 +89,7 @@ impl State {
                 }
                 page.jobs.push(row.job.clone());
             }
-            last = i64::try_from(*seq).ok().map(|seq| Cursor(seq).to_string());
+            last = i64::try_from(seq).ok().map(|seq| Cursor(seq).to_string());
             if page.jobs.len() == limit {
                 break;
             }

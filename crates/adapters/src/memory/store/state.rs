@@ -71,6 +71,8 @@ pub(super) struct Indexes {
     /// Ended and cleaned.
     pub(super) expiring: BTreeSet<(Kind, Timestamp, u64)>,
     pub(super) live_of_schedule: BTreeMap<ScheduleName, BTreeSet<u64>>,
+    /// Search keys, each with its jobs.
+    keys: BTreeSet<(String, u64)>,
 }
 
 fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, there: bool) {
@@ -101,12 +103,21 @@ impl Indexes {
             (_, Some(ended_at)) => put(&mut self.uncleaned, (ended_at, row.seq), there),
             _ => {}
         }
+        for key in job.definition.search_keys() {
+            put(&mut self.keys, (key, row.seq), there);
+        }
         if let Some(deadline) = row.deadline {
             put(&mut self.deadlines, (deadline, row.seq), there);
         }
         if let Some(schedule) = job.schedule.as_ref().filter(|_| job.status.is_live()) {
             put(self.live_of_schedule.entry(schedule.clone()).or_default(), row.seq, there);
         }
+    }
+
+    /// The jobs below `before` that have the search key, the newest first.
+    pub(super) fn of_key(&self, key: String, before: u64) -> impl Iterator<Item = u64> {
+        let range = (key.clone(), 0)..(key, before);
+        self.keys.range(range).rev().map(|(_, seq)| *seq)
     }
 
     pub(super) fn counts(&self, queue: &QueueName) -> QueueCounts {

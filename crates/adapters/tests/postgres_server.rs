@@ -335,7 +335,7 @@ async fn texts_that_the_server_cannot_keep_are_refused_or_mended() {
         RunReport { logs: vec![stage::log("\0")], ..failed }
     };
     assert!(matches!(store.record(vec![failed()]).await.expect("record")[0], Recorded::Applied(_)));
-    assert_eq!(store.record(vec![failed()]).await.expect("record"), [Recorded::Repeated], "known again");
+    assert_eq!(store.record(vec![failed()]).await.expect("record"), [Recorded::Duplicate], "known again");
     let job = store.get(&[run.job_id]).await.expect("get").remove(0).expect("there");
     assert_eq!(job.error.as_deref(), Some("a\u{fffd}b"));
     let cancelled = store.cancel(&[run.job_id], Some("\0"), stage::at(2)).await.expect("cancel");

@@ -123,8 +123,8 @@ fn finals<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
 
 fn retries<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
     let again = runs.iter().filter_map(|run| match run.write {
-        Some(Write::Again { due_at, attempt, error, ended_as, ended_at }) => {
-            Some((run, (due_at, attempt, error, ended_as, ended_at)))
+        Some(Write::Again { due_at, attempt, error }) => {
+            run.history.as_ref().map(|past| (run, (due_at, attempt, error, past)))
         }
         _ => None,
     });
@@ -133,9 +133,9 @@ fn retries<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
             column(again, |(run, _)| i16::from(run.state.status.code())),
             column(again, |(_, (due_at, ..))| micros(*due_at)),
             column(again, |(_, (_, attempt, ..))| i32::try_from(*attempt).unwrap_or(i32::MAX)),
-            column(again, |(_, (_, _, error, ..))| *error),
-            column(again, |(_, (_, _, _, ended_as, _))| i16::from(ended_as.code())),
-            column(again, |(_, (.., ended_at))| micros(*ended_at)),
+            column(again, |(_, (_, _, error, _))| *error),
+            column(again, |(_, (.., past))| i16::from(past.status.code())),
+            column(again, |(_, (.., past))| past.ended_at.map(micros)),
         ]
     })
 }

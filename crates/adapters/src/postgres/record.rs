@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_state::Source;
-use convoke_core::jobs::{Claim, JobDefinition, Outcome, RunReport, Status};
+use convoke_core::jobs::{Claim, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
 
@@ -188,11 +188,11 @@ async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<R
     let mut definitions = Definitions::default();
     for row in &rows {
         let Some(at) = places.get(&job_id(row)?) else { continue };
-        let JobDefinition { queue, job_type, .. } = definitions.alone(row)?.clone();
+        let definition = definitions.alone(row)?;
         answers[*at] = Some(Recorded::Applied(Change {
             status: Status::Completed,
-            queue,
-            job_type,
+            queue: definition.queue.clone(),
+            job_type: definition.job_type.clone(),
             attempt: small(row, "attempt")?,
             due_at: instant(row, "due_at")?,
             started_at: instant_option(row, "started_at")?,

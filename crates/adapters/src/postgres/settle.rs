@@ -4,11 +4,11 @@
 //! run is written once: one statement for each kind of write, all sent together with the commit. A transaction must be open;
 //! it is committed here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::run_state::{AppendedLog, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate};
-use convoke_core::jobs::{JobDefinition, Outcome, Ownership, Status};
+use convoke_core::jobs::run_state::{AppendedLog, Effect, RecordedEnd, RunState, Source, Write};
+use convoke_core::jobs::{Execution, ExecutionStatus, Outcome, Ownership, RunReport, Status};
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, NodeId, WorkerId};
 use tokio_postgres::Row;
@@ -31,19 +31,20 @@ pub(super) struct Run<'r> {
     pub(super) execution: ExecutionId,
     pub(super) seq: i64,
     pub(super) queue: i32,
-    definition: JobDefinition,
     /// The job's status before the reports.
     pub(super) was: Status,
     pub(super) state: RunState,
     pub(super) logs: Vec<AppendedLog<'r>>,
     /// The write of the last report that was applied. None if none was.
     pub(super) write: Option<Write<'r>>,
+    /// The run as it moves to the job's history, if another follows it.
+    pub(super) history: Option<Execution>,
     /// The end that was applied.
     end: Option<&'r Outcome>,
 }
 
 fn read_run<'r>(row: &Row, definitions: &mut Definitions) -> failure::Result<Run<'r>> {
-    let (execution, definition) = (execution_id(row, "execution_id")?, definitions.alone(row)?.clone());
+    let (execution, definition) = (execution_id(row, "execution_id")?, definitions.alone(row)?);
     let started_at = instant_option(row, "started_at")?;
     let status = if started_at.is_some() { Status::Running } else { Status::Dispatched };
     Ok(Run {
@@ -57,6 +58,8 @@ fn read_run<'r>(row: &Row, definitions: &mut Definitions) -> failure::Result<Run
             status,
             attempt: small(row, "attempt")?,
             attempt_base: small(row, "attempt_base")?,
+            job_type: definition.job_type.clone(),
+            queue: definition.queue.clone(),
             max_retries: definition.max_retries,
             retry_policy: definition.retry_policy,
             timeout: definition.timeout,
@@ -72,9 +75,9 @@ fn read_run<'r>(row: &Row, definitions: &mut Definitions) -> failure::Result<Run
             log: RunLog { next: number(row, "run_log_next")?, kept: number(row, "run_log_kept")? },
             log_seq: number(row, "log_seq")?,
         },
-        definition,
         logs: Vec::new(),
         write: None,
+        history: None,
         end: None,
     })
 }
@@ -87,31 +90,25 @@ pub(super) async fn settle<'r>(
     answers: &mut [Option<Recorded>],
 ) -> failure::Result<()> {
     let mut runs = read_runs(hot, reports).await?;
-    let mut late = Numbered::new();
+    let ends = recorded_ends(hot, reports, &runs).await?;
     for (at, report) in reports {
         let run = runs.get_mut(&report.job.0).filter(|run| run.execution == report.execution);
-        let Some(run) = run else {
-            if report.end.is_some() {
-                late.push((*at, *report));
+        let effect = match run {
+            Some(run) => {
+                // The run may have ended with an earlier report of this batch.
+                let effect = run.state.apply(report, source, run.end.map(RecordedEnd::from));
+                if let Effect::Applied(applied) = &effect {
+                    run.logs.extend(&applied.logs);
+                    run.write = Some(applied.write);
+                    run.history.clone_from(&applied.history);
+                    run.end = report.end.as_ref().map(|end| &end.outcome);
+                }
+                effect
             }
-            continue;
+            None => Effect::of_ended_run(report, ends.get(at).map(End::as_recorded)),
         };
-        answers[*at] = Some(match run.state.apply(report, source) {
-            Verdict::Applied(applied) => {
-                let JobDefinition { job_type, queue, .. } = &run.definition;
-                let change = run.state.change(&applied.write, job_type.clone(), queue.clone());
-                run.logs.extend(applied.logs);
-                run.write = Some(applied.write);
-                run.end = report.end.as_ref().map(|end| &end.outcome);
-                Recorded::Applied(change)
-            }
-            Verdict::NotOwner => Recorded::NotOwner,
-            // The run ended with an earlier report of this batch.
-            Verdict::Late if is_duplicate(report, run.end.map(RecordedEnd::from)) => Recorded::Repeated,
-            Verdict::Late => Recorded::Stale,
-        });
+        answers[*at] = Some(effect.into_recorded());
     }
-    compare_late(hot, &late, answers).await?;
     // In the order of their ids, as everybody writes them.
     outcome::write(hot, &runs.into_values().filter(|run| run.write.is_some()).collect::<Vec<_>>()).await
 }
@@ -127,24 +124,41 @@ async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result
     rows.iter().map(|row| read_run(row, &mut definitions).map(|run| (run.id, run))).collect()
 }
 
-/// Compares late reports with the recorded ends of their runs.
-async fn compare_late(hot: &mut Hot, late: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
-    if late.is_empty() {
-        return Ok(());
+/// The end of a run that is not in flight.
+struct End {
+    status: ExecutionStatus,
+    error: Option<String>,
+    result: Option<String>,
+}
+
+impl End {
+    fn as_recorded(&self) -> RecordedEnd<'_> {
+        RecordedEnd { status: self.status, error: self.error.as_deref(), result: self.result.as_deref() }
     }
-    for (at, _) in late {
-        answers[*at] = Some(Recorded::Stale);
+}
+
+/// Reads the recorded ends of the reports whose runs are not in flight, by the places of the reports.
+async fn recorded_ends(
+    hot: &mut Hot,
+    reports: &Numbered<'_>,
+    runs: &BTreeMap<Uuid, Run<'_>>,
+) -> failure::Result<HashMap<usize, End>> {
+    let in_flight = |job: Uuid, execution| runs.get(&job).is_some_and(|run| run.execution == execution);
+    let is_late = |(_, report): &&(usize, &RunReport)| {
+        report.end.is_some() && !in_flight(report.job.0, report.execution)
+    };
+    let late: Numbered<'_> = reports.iter().filter(is_late).copied().collect();
+    if late.is_empty() {
+        return Ok(HashMap::new());
     }
     let statement = hot.prepared(statement!("sql/over_runs.sql")).await?;
-    let columns = [column(late, |(_, report)| report.job.0), column(late, |(_, report)| report.execution.0)];
+    let columns = [column(&late, |(_, report)| report.job.0), column(&late, |(_, report)| report.execution.0)];
+    let mut ends = HashMap::with_capacity(late.len());
     for row in hot.client.query(&statement, &params(&columns)).await? {
         let place = number::<usize>(&row, "ord")?.saturating_sub(1);
-        let Some((at, report)) = late.get(place) else { continue };
-        let recorded =
-            RecordedEnd { status: execution_status(&row)?, error: get(&row, "error")?, result: get(&row, "result")? };
-        if is_duplicate(report, Some(recorded)) {
-            answers[*at] = Some(Recorded::Repeated);
-        }
+        let Some((at, _)) = late.get(place) else { continue };
+        let end = End { status: execution_status(&row)?, error: get(&row, "error")?, result: get(&row, "result")? };
+        ends.insert(*at, end);
     }
-    Ok(())
+    Ok(ends)
 }

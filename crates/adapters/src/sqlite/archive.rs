@@ -11,7 +11,13 @@ use super::rows::{count, get};
 use crate::statement::statement;
 
 /// Copies the present run of the job at `seq` to the history, as it stands in the job's row.
-pub(super) fn archive(db: &Connection, seq: i64, ended: ExecutionStatus, at: i64, error: Option<&str>) -> Result<()> {
+pub(super) fn archive(
+    db: &Connection,
+    seq: i64,
+    ended: ExecutionStatus,
+    at: Option<i64>,
+    error: Option<&str>,
+) -> Result<()> {
     db.prepare_cached(statement!("sql/archive.sql"))?.execute(params![seq, ended.code(), at, error])?;
     Ok(())
 }

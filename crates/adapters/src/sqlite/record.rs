@@ -7,10 +7,8 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::run_state::{
-    AppendedLog, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate, present_status,
-};
-use convoke_core::jobs::{JobDefinition, Outcome, RunReport, Status};
+use convoke_core::jobs::run_state::{AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status};
+use convoke_core::jobs::{Outcome, Priority, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
 use jiff::Timestamp;
@@ -130,8 +128,7 @@ fn record_completed(
 struct Run {
     seq: i64,
     queue: QueueId,
-    /// Without the arguments.
-    definition: JobDefinition,
+    priority: Priority,
     run_end: Option<ExecutionStatus>,
     state: RunState,
 }
@@ -143,6 +140,8 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         status: get(row, RUN.state)?,
         attempt: get(row, RUN.attempt)?,
         attempt_base: get(row, RUN.attempt_base)?,
+        job_type: definition.job_type,
+        queue: definition.queue,
         max_retries: definition.max_retries,
         retry_policy: definition.retry_policy,
         timeout: definition.timeout,
@@ -159,7 +158,7 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         log_seq: get(row, RUN.log_seq)?,
     };
     let (seq, queue) = (get(row, RUN.seq)?, QueueId(get(row, RUN.queue_id)?));
-    Ok(Run { seq, queue, definition, run_end: get(row, RUN.run_end)?, state })
+    Ok(Run { seq, queue, priority: definition.priority, run_end: get(row, RUN.run_end)?, state })
 }
 
 fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
@@ -167,41 +166,39 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
     let run = statement.query_row([report.job.0.as_bytes()], read_run).optional()?;
     let Some(mut run) = run else { return Ok(Recorded::Stale) };
     let was = run.state.status;
-    let applied = match run.state.apply(report, source) {
-        Verdict::Applied(applied) => applied,
-        Verdict::NotOwner => return Ok(Recorded::NotOwner),
-        Verdict::Late => return late(ledger, report, &run),
-    };
-    append_logs(ledger, run.seq, report.execution, &applied.logs)?;
-    write(ledger, &run, report.execution, &applied.write)?;
-    ledger.books.moved(run.queue, Some(was), Some(run.state.status));
-    Ok(Recorded::Applied(run.state.change(&applied.write, run.definition.job_type, run.definition.queue)))
-}
-
-/// Compares the report with the recorded end of its run.
-fn late(ledger: &Ledger<'_>, report: &RunReport, run: &Run) -> Result<Recorded> {
-    if report.end.is_none() {
-        return Ok(Recorded::Stale);
-    }
-    let recorded: Option<(ExecutionStatus, Option<String>, Option<String>)> = if run.state.execution
-        == Some(report.execution)
-    {
-        let mut statement = ledger.db.prepare_cached("select error, result from jobs where seq = ?1")?;
-        let status = present_status(run.state.status, run.run_end);
-        Some(statement.query_row([run.seq], |row| Ok((status, get(row, "error")?, get(row, "result")?)))?)
-    } else {
-        let mut statement =
-            ledger.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
-        // A job that completed is not run again: no run in the history has a result.
-        let read = |row: &Row<'_>| Ok((get(row, "status")?, get(row, "error")?, None));
-        statement.query_row(params![run.seq, report.execution.0.as_bytes()], read).optional()?
+    let recorded = match run.state.is_in_flight(report.execution) || report.end.is_none() {
+        true => None,
+        false => recorded_end(ledger, report.execution, &run)?,
     };
     let recorded = recorded.as_ref().map(|(status, error, result)| RecordedEnd {
         status: *status,
         error: error.as_deref(),
         result: result.as_deref(),
     });
-    Ok(if is_duplicate(report, recorded) { Recorded::Repeated } else { Recorded::Stale })
+    let effect = run.state.apply(report, source, recorded);
+    if let Effect::Applied(applied) = &effect {
+        append_logs(ledger, run.seq, report.execution, &applied.logs)?;
+        write(ledger, &run, report.execution, applied)?;
+        ledger.books.moved(run.queue, Some(was), Some(run.state.status));
+    }
+    Ok(effect.into_recorded())
+}
+
+/// The status, error and result of a run that ended.
+type End = (ExecutionStatus, Option<String>, Option<String>);
+
+/// Returns the recorded end of a run, be it the job's last one or one of its history.
+fn recorded_end(ledger: &Ledger<'_>, execution: ExecutionId, run: &Run) -> Result<Option<End>> {
+    if run.state.execution == Some(execution) {
+        let mut statement = ledger.db.prepare_cached("select error, result from jobs where seq = ?1")?;
+        let status = present_status(run.state.status, run.run_end);
+        return Ok(Some(statement.query_row([run.seq], |row| Ok((status, get(row, "error")?, get(row, "result")?)))?));
+    }
+    let mut statement =
+        ledger.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
+    // A job that completed is not run again: no run in the history has a result.
+    let read = |row: &Row<'_>| Ok((get(row, "status")?, get(row, "error")?, None));
+    Ok(statement.query_row(params![run.seq, execution.0.as_bytes()], read).optional()?)
 }
 
 fn append_logs(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId, logs: &[AppendedLog<'_>]) -> Result<()> {
@@ -218,7 +215,7 @@ fn append_logs(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId, logs: &[Ap
 }
 
 /// Writes the state of the run and, if it ended, what follows.
-fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'_>) -> Result<()> {
+fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, applied: &Applied<'_>) -> Result<()> {
     let state = &run.state;
     // The job's status is indexed: it changes once, with all that the index covers.
     let in_flight = if state.started_at.is_some() { Status::Running } else { Status::Dispatched };
@@ -238,7 +235,7 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'
         count(state.log.next),
         count(state.log.kept),
     ])?;
-    match *write {
+    match applied.write {
         Write::InFlight => {}
         Write::Final { at, result, error, run_end, channels_cleaned } => {
             ledger.db.prepare_cached(statement!("sql/finish.sql"))?.execute(params![
@@ -251,9 +248,11 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, write: &Write<'
                 channels_cleaned,
             ])?;
         }
-        Write::Again { due_at, attempt, error, ended_as, ended_at } => {
-            archive(ledger.db, run.seq, ended_as, micros(ended_at), error)?;
-            let rank = run.definition.priority.rank(due_at);
+        Write::Again { due_at, attempt, error } => {
+            if let Some(past) = &applied.history {
+                archive(ledger.db, run.seq, past.status, past.ended_at.map(micros), error)?;
+            }
+            let rank = run.priority.rank(due_at);
             let again = params![run.seq, state.status.code(), micros(due_at), rank, attempt, error];
             ledger.db.prepare_cached(statement!("sql/again.sql"))?.execute(again)?;
         }

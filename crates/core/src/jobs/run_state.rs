@@ -1,8 +1,8 @@
 //! The rules of a run: what a report changes, in all stores.
 //!
 //! A store reads the present run of a job as a [`RunState`], applies reports to it in order and writes the result: the state
-//! itself while the run is in flight, [`Write::Final`] or [`Write::Again`] when it ended. A report of any other run is
-//! [`Verdict::Late`]: the store reads how that run ended, and [`is_duplicate`] tells a repeated report from a stale one.
+//! itself while the run is in flight, [`Write::Final`] or [`Write::Again`] when it ended. For a report of any other run the
+//! store reads the recorded end of that run, by which the rules tell a duplicate from a stale report.
 //!
 //! A store may record plain completions by a statement of its own. The conformance suite compares what that statement writes
 //! with what this module decides.
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::job::{ExecutionStatus, LogLevel, Ownership, Progress};
+use super::job::{Execution, ExecutionStatus, LogLevel, Ownership, Progress};
 use super::lifecycle::{self, Budget, Next, Status};
 use super::retry::RetryPolicy;
 use super::run::{Outcome, RunEnd, RunReport};
 use super::run_log::RunLog;
 use crate::ids::{ExecutionId, JobType, NodeId, QueueName, WorkerId};
 use crate::json::Json;
-use crate::ports::store::Change;
+use crate::ports::store::{Change, Recorded};
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +41,8 @@ pub struct RunState {
     pub attempt: u32,
     /// The attempts that were made when the job was last enqueued or redriven.
     pub attempt_base: u32,
+    pub job_type: JobType,
+    pub queue: QueueName,
     pub max_retries: u32,
     pub retry_policy: RetryPolicy,
     pub timeout: Option<Duration>,
@@ -62,22 +64,28 @@ pub struct RunState {
     pub log_seq: u64,
 }
 
-/// The result of [`RunState::apply`].
+/// The effect of a report on its run, returned by [`RunState::apply`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict<'r> {
+pub enum Effect<'r> {
     Applied(Applied<'r>),
+    /// The run already ended with the same outcome. Nothing changed.
+    Duplicate,
     /// Another node owns the run, and the report is accepted from the owner only. Nothing changed.
     NotOwner,
-    /// The run is not in flight, or is not the job's present run. Nothing changed; see [`is_duplicate`].
-    Late,
+    /// The run is not in flight and did not end with this outcome. Nothing changed.
+    Stale,
 }
 
 /// The changes of one report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied<'r> {
+    /// The change to publish after the write.
+    pub change: Change,
+    pub write: Write<'r>,
+    /// The run as it moves to the job's history, if another follows it.
+    pub history: Option<Execution>,
     /// Log lines to append.
     pub logs: Vec<AppendedLog<'r>>,
-    pub write: Write<'r>,
 }
 
 /// A log line with its number within the job.
@@ -111,8 +119,6 @@ pub enum Write<'r> {
         attempt: u32,
         /// The error of the run. None leaves the job's error as it is.
         error: Option<&'r str>,
-        ended_as: ExecutionStatus,
-        ended_at: Timestamp,
     },
 }
 
@@ -131,10 +137,26 @@ impl<'a> From<&'a Outcome> for RecordedEnd<'a> {
     }
 }
 
-/// Returns whether a late report repeats the recorded end of its run. A late report that does not is stale.
-pub fn is_duplicate(report: &RunReport, recorded: Option<RecordedEnd<'_>>) -> bool {
-    let (Some(end), Some(recorded)) = (&report.end, recorded) else { return false };
-    end.outcome.repeats(recorded.status, recorded.error, recorded.result)
+impl Effect<'_> {
+    /// Returns the effect of a report whose run is not in flight: by the recorded end of that run, if there is one.
+    pub fn of_ended_run(report: &RunReport, recorded: Option<RecordedEnd<'_>>) -> Self {
+        match (&report.end, recorded) {
+            (Some(end), Some(recorded)) if end.outcome.repeats(recorded.status, recorded.error, recorded.result) => {
+                Effect::Duplicate
+            }
+            _ => Effect::Stale,
+        }
+    }
+
+    /// Returns what a store reports of it.
+    pub fn into_recorded(self) -> Recorded {
+        match self {
+            Effect::Applied(applied) => Recorded::Applied(applied.change),
+            Effect::Duplicate => Recorded::Duplicate,
+            Effect::NotOwner => Recorded::NotOwner,
+            Effect::Stale => Recorded::Stale,
+        }
+    }
 }
 
 /// Returns the status of the present run of a job with this status. `run_end` is the stored exception, if there is one.
@@ -150,13 +172,19 @@ pub fn present_status(status: Status, run_end: Option<ExecutionStatus>) -> Execu
 }
 
 impl RunState {
-    /// Applies a report. After the run ended, the other fields keep its last values, for the history.
-    pub fn apply<'r>(&mut self, report: &'r RunReport, source: Source) -> Verdict<'r> {
-        if self.execution != Some(report.execution) || !self.status.is_in_flight() {
-            return Verdict::Late;
+    /// Returns whether `execution` is the job's present run and has not ended.
+    pub fn is_in_flight(&self, execution: ExecutionId) -> bool {
+        self.execution == Some(execution) && self.status.is_in_flight()
+    }
+
+    /// Applies a report. `recorded` is the recorded end of the report's run, which is used if that run is not
+    /// [in flight](Self::is_in_flight). After the run ended, the other fields keep its last values.
+    pub fn apply<'r>(&mut self, report: &'r RunReport, source: Source, recorded: Option<RecordedEnd<'_>>) -> Effect<'r> {
+        if !self.is_in_flight(report.execution) {
+            return Effect::of_ended_run(report, recorded);
         }
         if report.owner.as_ref().is_some_and(|claim| claim.yields_to(self.owner.as_ref())) {
-            return Verdict::NotOwner;
+            return Effect::NotOwner;
         }
         if report.worker.is_some() {
             self.worker.clone_from(&report.worker);
@@ -169,11 +197,11 @@ impl RunState {
         // The leader's word ends a run whose channels it never saw.
         self.by_channel |= report.by_channel || (source == Source::Leader && report.end.is_some());
         let logs = self.append(report);
-        let write = match &report.end {
-            None => Write::InFlight,
-            Some(end) => self.end(end),
+        let (write, history) = match &report.end {
+            None => (Write::InFlight, None),
+            Some(end) => self.end(report.execution, end),
         };
-        Verdict::Applied(Applied { logs, write })
+        Effect::Applied(Applied { change: self.change(&write), write, history, logs })
     }
 
     /// An owner that is named again leaves a handoff in progress as it is.
@@ -208,7 +236,7 @@ impl RunState {
         logs
     }
 
-    fn end<'r>(&mut self, end: &'r RunEnd) -> Write<'r> {
+    fn end<'r>(&mut self, execution: ExecutionId, end: &'r RunEnd) -> (Write<'r>, Option<Execution>) {
         let tries = self.attempt.saturating_sub(self.attempt_base);
         let budget = Budget { tries, max_retries: self.max_retries, policy: &self.retry_policy };
         let ended_as = end.outcome.ended_as();
@@ -217,33 +245,37 @@ impl RunState {
         match lifecycle::after(&end.outcome, budget, end.at, end.roll) {
             Next::Final(status) => {
                 self.status = status;
-                Write::Final {
+                let write = Write::Final {
                     at: end.at,
                     result: end.outcome.result(),
                     error: end.outcome.error(),
                     run_end: Some(ended_as).filter(|ended| *ended != present_status(status, None)),
                     channels_cleaned: !self.by_channel && !self.has_history,
-                }
+                };
+                (write, None)
             }
             Next::Again { due_at, counted } => {
                 self.status = if due_at > end.at { Status::Scheduled } else { Status::Pending };
-                Write::Again {
-                    due_at,
-                    attempt: if counted { self.attempt } else { self.attempt.saturating_sub(1) },
-                    error: end.outcome.error(),
-                    ended_as,
-                    ended_at: end.at,
-                }
+                let attempt = if counted { self.attempt } else { self.attempt.saturating_sub(1) };
+                let history = Execution {
+                    execution_id: execution,
+                    attempt: self.attempt,
+                    worker_id: self.worker.clone(),
+                    status: ended_as,
+                    error: end.outcome.error().map(str::to_owned),
+                    started_at: self.started_at,
+                    ended_at: Some(end.at),
+                };
+                (Write::Again { due_at, attempt, error: end.outcome.error() }, Some(history))
             }
         }
     }
 
-    /// Returns the change to publish after this write.
-    pub fn change(&self, write: &Write<'_>, job_type: JobType, queue: QueueName) -> Change {
+    fn change(&self, write: &Write<'_>) -> Change {
         Change {
             status: self.status,
-            job_type,
-            queue,
+            job_type: self.job_type.clone(),
+            queue: self.queue.clone(),
             attempt: self.attempt,
             due_at: self.due_at,
             started_at: self.started_at,

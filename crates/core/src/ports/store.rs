@@ -247,13 +247,13 @@ pub struct QueueDispatch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
     Applied(Change),
-    /// The run had ended just so, be it the job's last or one in its history: nothing changed. Just so is the same kind of
-    /// outcome with the same result or error; a cancelled run may be told of with any reason, or none.
-    Repeated,
-    /// Another node owns the job, and the claim was only for a free one: nothing changed.
+    /// The run already ended with the same outcome, be it the job's last run or one of its history. Nothing changed. An outcome
+    /// is the same if its kind, result and error are; a cancelled run may be reported with any reason or none.
+    Duplicate,
+    /// Another node owns the run, and the report is accepted from the owner only. Nothing changed.
     NotOwner,
-    /// The job has another run by now, or the run ended otherwise (be it only with another result or error), or it ended and the report says nothing of an end, or
-    /// the job is unknown.
+    /// The job is unknown or has another run by now, or the run ended with another outcome, or it ended and the report has no
+    /// end. Nothing changed.
     Stale,
 }
 

@@ -135,7 +135,7 @@ async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
                     over.push((told.job, told.execution));
                 }
             }
-            Recorded::Repeated => over.push((told.job, told.execution)),
+            Recorded::Duplicate => over.push((told.job, told.execution)),
             // The run goes on, but it is another's to tell of.
             Recorded::NotOwner => {
                 tally.not_owner += u64::from(!told.is_claim);

@@ -2,9 +2,7 @@
 
 use convoke_core::jobs::retention::Rows;
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::run_state::{
-    AppendedLog, Applied, RecordedEnd, RunState, Source, Verdict, Write, is_duplicate, present_status,
-};
+use convoke_core::jobs::run_state::{AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status};
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunReport, Status};
 use convoke_core::ports::store::{Handover, InFlight, Reassign, Reassigned, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId};
@@ -154,6 +152,8 @@ impl Row {
             status: job.status,
             attempt: job.attempt,
             attempt_base: self.attempts_before,
+            job_type: job.definition.job_type.clone(),
+            queue: job.definition.queue.clone(),
             max_retries: job.definition.max_retries,
             retry_policy: job.definition.retry_policy,
             timeout: job.definition.timeout,
@@ -174,17 +174,11 @@ impl Row {
     /// Applies a report to the present run.
     pub(super) fn record(&mut self, report: &RunReport, source: Source) -> Recorded {
         let mut run = self.run_state();
-        match run.apply(report, source) {
-            Verdict::Late if is_duplicate(report, self.recorded_end(report.execution)) => Recorded::Repeated,
-            Verdict::Late => Recorded::Stale,
-            Verdict::NotOwner => Recorded::NotOwner,
-            Verdict::Applied(applied) => {
-                let change =
-                    run.change(&applied.write, self.job.definition.job_type.clone(), self.job.definition.queue.clone());
-                self.store(run, applied, report.execution);
-                Recorded::Applied(change)
-            }
+        let effect = run.apply(report, source, self.recorded_end(report.execution));
+        if let Effect::Applied(applied) = &effect {
+            self.store(run, applied, report.execution);
         }
+        effect.into_recorded()
     }
 
     fn recorded_end(&self, execution: ExecutionId) -> Option<RecordedEnd<'_>> {
@@ -196,15 +190,12 @@ impl Row {
         past.map(|run| RecordedEnd { status: run.status, error: run.error.as_deref(), result: None })
     }
 
-    fn store(&mut self, run: RunState, applied: Applied<'_>, execution_id: ExecutionId) {
-        let lines = applied.logs.into_iter();
-        self.logs.extend(lines.map(|AppendedLog { seq, at, level, message }| LogLine {
-            seq,
-            at,
-            level,
-            message: message.into(),
-            execution_id,
-        }));
+    fn store(&mut self, run: RunState, applied: &Applied<'_>, execution_id: ExecutionId) {
+        let line = |&AppendedLog { seq, at, level, message }: &AppendedLog<'_>| {
+            let message = message.to_owned();
+            LogLine { seq, at, level, message, execution_id }
+        };
+        self.logs.extend(applied.logs.iter().map(line));
         if self.job.status != run.status {
             self.become_status(run.status);
         }
@@ -225,16 +216,8 @@ impl Row {
                 self.job.error = error.map(str::to_owned);
                 self.job.channels_cleaned = channels_cleaned;
             }
-            Write::Again { due_at, attempt, error, ended_as, ended_at } => {
-                self.history.push(Execution {
-                    execution_id,
-                    attempt: run.attempt,
-                    worker_id: self.job.worker_id.clone(),
-                    status: ended_as,
-                    error: error.map(str::to_owned),
-                    started_at: run.started_at,
-                    ended_at: Some(ended_at),
-                });
+            Write::Again { due_at, attempt, error } => {
+                self.history.extend(applied.history.clone());
                 if let Some(error) = error {
                     self.job.error = Some(error.to_owned());
                 }

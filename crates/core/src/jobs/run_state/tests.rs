@@ -28,6 +28,8 @@ fn waiting() -> RunState {
         status: Status::Pending,
         attempt: 0,
         attempt_base: 0,
+        job_type: JobType::new("t").expect("a name"),
+        queue: QueueName::new("q").expect("a name"),
         max_retries: MAX_RETRIES,
         retry_policy: RetryPolicy {
             initial_delay: Duration::from_secs(10),
@@ -79,27 +81,31 @@ impl Stored {
         };
     }
 
-    fn record(&mut self, report: &RunReport, source: Source) -> Verdict<'static> {
-        let verdict = self.run.apply(report, source);
-        let Verdict::Applied(Applied { logs, write }) = verdict else {
-            return if verdict == Verdict::NotOwner { Verdict::NotOwner } else { Verdict::Late };
-        };
+    fn record<'r>(&mut self, report: &'r RunReport, source: Source) -> Effect<'r> {
+        let mut run = self.run.clone();
+        let effect = run.apply(report, source, self.recorded(report.execution));
+        self.run = run;
+        let Effect::Applied(Applied { change, write, history, logs }) = &effect else { return effect };
+        assert_eq!((change.status, change.attempt), (self.run.status, self.run.attempt));
         self.lines.extend(logs.iter().map(|line| line.seq));
         let end = report.end.as_ref().map(|end| (report.execution, end.outcome.clone()));
-        match write {
+        assert_eq!(history.is_some(), matches!(write, Write::Again { .. }));
+        match *write {
             Write::InFlight => {}
             Write::Final { .. } => {
                 self.finals += 1;
                 self.present_end = end;
             }
             Write::Again { due_at, attempt, .. } => {
+                let past = history.as_ref().expect("a run that is followed by another");
+                assert_eq!((past.execution_id, past.attempt), (report.execution, self.run.attempt));
                 self.history.extend(end);
                 let (by_channel, log_seq) = (self.run.by_channel, self.run.log_seq);
                 let status = self.run.status;
                 self.run = RunState { status, attempt, due_at, by_channel, log_seq, has_history: true, ..waiting() };
             }
         }
-        Verdict::Applied(Applied { logs: Vec::new(), write: Write::InFlight })
+        effect
     }
 
     fn recorded(&self, execution: ExecutionId) -> Option<RecordedEnd<'_>> {
@@ -175,17 +181,17 @@ proptest! {
             let before = stored.run.clone();
             let is_present = before.execution == Some(report.execution) && before.status.is_in_flight();
             match stored.record(&report, source) {
-                Verdict::Applied(_) => prop_assert!(is_present),
-                Verdict::NotOwner => {
+                Effect::Applied(_) => prop_assert!(is_present),
+                Effect::NotOwner => {
                     prop_assert!(is_present && before.owner.is_some());
                     prop_assert_eq!(&before, &stored.run);
                 }
-                Verdict::Late => {
+                effect @ (Effect::Duplicate | Effect::Stale) => {
                     prop_assert!(!is_present);
                     prop_assert_eq!(&before, &stored.run);
                     let repeats = stored.recorded(report.execution).zip(report.end.as_ref());
                     let repeats = repeats.is_some_and(|(recorded, end)| recorded.status == end.outcome.ended_as());
-                    prop_assert_eq!(is_duplicate(&report, stored.recorded(report.execution)), repeats);
+                    prop_assert_eq!(effect == Effect::Duplicate, repeats);
                 }
             }
             prop_assert!(stored.finals <= 1);
@@ -219,8 +225,8 @@ fn dispatched() -> RunState {
 }
 
 fn applied<'r>(run: &mut RunState, report: &'r RunReport, source: Source) -> Applied<'r> {
-    match run.apply(report, source) {
-        Verdict::Applied(applied) => applied,
+    match run.apply(report, source, None) {
+        Effect::Applied(applied) => applied,
         other => panic!("expected it to be applied, got {other:?}"),
     }
 }
@@ -254,7 +260,7 @@ fn an_owner_that_is_named_again_leaves_a_handoff_in_progress() {
     let by = |claim| RunReport { owner: Some(claim), ..of_run() };
     applied(&mut run, &by(Claim::IfFree(node("n1"))), Source::Run);
     assert_eq!(run.ownership, Ownership::HandingOff);
-    assert_eq!(run.apply(&by(Claim::IfFree(node("n2"))), Source::Run), Verdict::NotOwner);
+    assert_eq!(run.apply(&by(Claim::IfFree(node("n2"))), Source::Run, None), Effect::NotOwner);
     applied(&mut run, &by(Claim::Take(node("n2"))), Source::Run);
     assert_eq!((run.owner, run.ownership), (Some(node("n2")), Ownership::Owned));
 }
@@ -293,10 +299,9 @@ fn the_end_of_a_run_is_kept_where_the_status_of_the_job_does_not_imply_it() {
 fn a_released_run_gives_its_attempt_back_and_leaves_the_error_of_the_job() {
     let mut run = dispatched();
     let report = of_run().ended(at(9), Outcome::Released, 0.0);
-    let write = applied(&mut run, &report, Source::Run).write;
-    let (ended_as, ended_at) = (ExecutionStatus::Released, at(9));
-    assert_eq!(write, Write::Again { due_at: at(9), attempt: 0, error: None, ended_as, ended_at });
-    let (job_type, queue) = (JobType::new("t").expect("a name"), QueueName::new("q").expect("a name"));
-    let change = run.change(&write, job_type, queue);
+    let Applied { change, write, history, .. } = applied(&mut run, &report, Source::Run);
+    assert_eq!(write, Write::Again { due_at: at(9), attempt: 0, error: None });
     assert_eq!((change.status, change.attempt, change.retry_at), (Status::Pending, 1, Some(at(9))));
+    let past = history.expect("the run that was released");
+    assert_eq!((past.status, past.attempt, past.ended_at), (ExecutionStatus::Released, 1, Some(at(9))));
 }

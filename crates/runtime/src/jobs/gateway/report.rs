@@ -28,7 +28,7 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
     let recorded = recorder::record(node, reports).await?;
     let mut reported = Reported::default();
     for ((execution_id, take), recorded) in executions.into_iter().zip(takes).zip(recorded) {
-        let is_recorded = matches!(recorded, Recorded::Applied(_) | Recorded::Repeated);
+        let is_recorded = matches!(recorded, Recorded::Applied(_) | Recorded::Duplicate);
         reported.accepted += if is_recorded { take.count } else { 0 };
         if !is_recorded || take.has_more {
             reported.rejected.push(Rejected { execution_id, code: RejectedCode::StaleExecution });

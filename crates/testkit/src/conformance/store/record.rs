@@ -110,7 +110,7 @@ pub async fn a_log_line_is_recorded_once_however_often_it_is_reported(store: &dy
     assert_eq!(messages(store, 1).await, ["1", "2", "3", "4", "5", "6"]);
     let ended = RunReport { logs: vec![numbered(6), numbered(7)], ..report(&run).ended(at(5), lost(), 0.0) };
     stage.apply(ended.clone()).await;
-    assert_eq!(stage.record(ended).await, Recorded::Repeated);
+    assert_eq!(stage.record(ended).await, Recorded::Duplicate);
     assert_eq!(messages(store, 1).await, ["1", "2", "3", "4", "5", "6", "7"]);
     let next = stage.dispatch_one(at(6)).await;
     stage.apply(RunReport { logs: vec![numbered(1)], ..report(&next).ended(at(7), completed(), 0.0) }).await;
@@ -261,7 +261,7 @@ pub async fn reports_stand_alone_and_are_answered_in_order(store: &dyn Store) {
         .iter()
         .map(|answer| match answer {
             Recorded::Applied(_) => 'a',
-            Recorded::Repeated => 'r',
+            Recorded::Duplicate => 'r',
             Recorded::NotOwner => 'n',
             Recorded::Stale => 's',
         })
@@ -328,7 +328,7 @@ pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
         // Two ways to fail are one kind of end.
         let same = |said: &str| said.starts_with(kind.split(' ').next().expect("a word"));
         for (said, late) in every_kind(&run) {
-            let expected = if same(said) { Recorded::Repeated } else { Recorded::Stale };
+            let expected = if same(said) { Recorded::Duplicate } else { Recorded::Stale };
             assert_eq!(stage.record(late.clone()).await, expected, "{said} after {kind}");
             assert_eq!(stage.judge(late).await, expected, "{said}, judged, after {kind}");
         }
@@ -363,7 +363,7 @@ pub async fn an_end_is_repeated_by_the_same_result_or_error_only(store: &dyn Sto
             let ended = stage.job(job_id(n)).await;
             let again =
                 |said: &Outcome| RunReport { logs: vec![log("again")], ..report(&run).ended(at(9), said.clone(), 0.5) };
-            assert_eq!(stage.record(again(outcome)).await, Recorded::Repeated, "{outcome:?}, {max_retries} retries");
+            assert_eq!(stage.record(again(outcome)).await, Recorded::Duplicate, "{outcome:?}, {max_retries} retries");
             for other in others {
                 assert_eq!(stage.record(again(other)).await, Recorded::Stale, "{other:?} after {outcome:?}");
                 assert_eq!(stage.judge(again(other)).await, Recorded::Stale, "{other:?}, judged, after {outcome:?}");
@@ -383,7 +383,7 @@ pub async fn an_end_in_the_history_is_repeated_by_the_same_end_only(store: &dyn 
         stage.end(&run, at(1), outcome).await;
         let waiting = stage.job(job_id(n)).await;
         for (said, late) in every_kind(&run) {
-            let expected = if said.starts_with(kind) { Recorded::Repeated } else { Recorded::Stale };
+            let expected = if said.starts_with(kind) { Recorded::Duplicate } else { Recorded::Stale };
             assert_eq!(stage.record(late).await, expected, "{said} after {kind}");
         }
         assert_eq!(stage.job(job_id(n)).await, waiting, "nothing changed after {kind}");
@@ -400,10 +400,10 @@ pub async fn the_word_of_a_cancelled_runs_worker_comes_too_late(store: &dyn Stor
     // It was cancelled, whatever its worker takes for the reason.
     for reason in [None, Some("as told"), Some("enough")] {
         let cancelled = Outcome::Cancelled { reason: reason.map(str::to_owned) };
-        assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Repeated, "{reason:?}");
+        assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Duplicate, "{reason:?}");
     }
     assert_eq!(stage.job(job_id(1)).await.error.as_deref(), Some("enough"));
     store.redrive(&[job_id(1)], at(4)).await.expect("redrive");
     let cancelled = Outcome::Cancelled { reason: None };
-    assert_eq!(stage.record(report(&run).ended(at(5), cancelled, 0.0)).await, Recorded::Repeated, "in the history too");
+    assert_eq!(stage.record(report(&run).ended(at(5), cancelled, 0.0)).await, Recorded::Duplicate, "in the history too");
 }

@@ -134,7 +134,7 @@ pub async fn the_last_lost_run_is_lost_in_the_history_too(store: &dyn Store) {
     stage.judge(report(&run).ended(at(5), lost(), 0.0)).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Lost)]);
-    assert_eq!(stage.judge(report(&run).ended(at(6), lost(), 0.0)).await, Recorded::Repeated);
+    assert_eq!(stage.judge(report(&run).ended(at(6), lost(), 0.0)).await, Recorded::Duplicate);
     assert_eq!(stage.record(report(&run).ended(at(6), failed("x"), 0.0)).await, Recorded::Stale);
 }
 

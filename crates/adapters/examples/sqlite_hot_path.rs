@@ -9,7 +9,7 @@ use std::time::Instant;
 use convoke_adapters::sqlite::SqliteStore;
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::Dispatch;
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, RunReport, Status};
+use convoke_core::jobs::{JobSpec, NewJob, Outcome, RetrySettings, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, Json, QueueName, WorkerId};
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ type Outcomes<T> = Result<T, Box<dyn std::error::Error>>;
 fn new_job() -> NewJob {
     let mut spec = JobSpec::new(JobType::new("bench").expect("a name"));
     spec.template.args = Some(Json::of(&"x".repeat(98)).expect("JSON"));
-    spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &JobDefaults::default()).expect("valid")
+    spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &RetrySettings::default()).expect("valid")
 }
 
 fn batch() -> Vec<NewJob> {

@@ -6,7 +6,7 @@ use convoke_adapters::postgres::PostgresStore;
 use convoke_core::election::Fence;
 use convoke_core::jobs::run::{Claim, Outcome};
 use convoke_core::jobs::wire::Dispatch;
-use convoke_core::jobs::{JobDefaults, JobSpec, RunReport};
+use convoke_core::jobs::{JobSpec, RetrySettings, RunReport};
 use convoke_core::ports::store::{
     DispatchOrder, EpochStore, Handover, JobStore, Reassign, Reassigned, Recorded, RunStore, Window,
 };
@@ -50,7 +50,7 @@ impl Cluster {
     /// A job that `n1` dispatched and that runs, owned by `n1`.
     async fn running(&self) -> Dispatch {
         let spec = JobSpec::new(JobType::new("t").expect("a name")).with(|job| job.queue = Some(queue()));
-        let job = spec.into_job(JobId(Uuid::now_v7()), now(), &JobDefaults::default()).expect("a job");
+        let job = spec.into_job(JobId(Uuid::now_v7()), now(), &RetrySettings::default()).expect("a job");
         self.n2.insert(vec![job]).await.expect("insert");
         let windows = vec![Window { queue: queue(), limit: 1, metered: None }];
         let order = DispatchOrder { now: now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoke_adapters::postgres::PostgresStore;
 use convoke_core::jobs::priority::HEAD_START;
 use convoke_core::jobs::template::{TAG_BYTES_MAX, TAGS_MAX};
-use convoke_core::jobs::{Jitter, Job, JobDefaults, JobSpec, RetryPolicy};
+use convoke_core::jobs::{Jitter, Job, JobSpec, RetrySettings};
 use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 use convoke_core::ports::store::*;
 use convoke_core::{Invalid, JobId};
@@ -201,11 +201,11 @@ enum Refused {
 struct Pair {
     core: (PostgresStore, Client),
     sql: (PostgresStore, Client),
-    defaults: JobDefaults,
+    defaults: RetrySettings,
 }
 
 impl Pair {
-    async fn open(defaults: JobDefaults) -> Pair {
+    async fn open(defaults: RetrySettings) -> Pair {
         let open = async || {
             let url = SharedPostgres::get().create_database();
             let store = PostgresStore::connect_with(&url, &defaults).await.expect("connects");
@@ -260,7 +260,7 @@ fn assert_same(text: &str, core: &Job, sql: &Job) {
 }
 
 /// Returns how many were accepted.
-async fn compare(defaults: JobDefaults, seed: u64, cases: u64) -> u64 {
+async fn compare(defaults: RetrySettings, seed: u64, cases: u64) -> u64 {
     let pair = Pair::open(defaults).await;
     let (mut dice, mut accepted) = (Dice(seed), 0);
     for number in 0..cases {
@@ -298,15 +298,15 @@ async fn compare(defaults: JobDefaults, seed: u64, cases: u64) -> u64 {
 
 #[tokio::test]
 async fn a_request_gives_the_same_job_or_the_same_complaint_by_sql_as_by_core() {
-    let accepted = compare(JobDefaults::BUILT_IN, 1, 400).await;
+    let accepted = compare(RetrySettings::default(), 1, 400).await;
     assert!((100..300).contains(&accepted), "{accepted} of 400 were accepted: both kinds are to be seen");
 }
 
 #[tokio::test]
 async fn a_job_that_is_enqueued_by_sql_gets_the_coordinators_defaults() {
     let (initial_delay, max_delay) = (Duration::from_millis(1_500), Duration::from_secs(86_400));
-    let retry_policy = RetryPolicy { initial_delay, multiplier: 1.5, max_delay, jitter: Jitter::None };
-    let accepted = compare(JobDefaults { max_retries: 7, retry_policy }, 2, 200).await;
+    let defaults = RetrySettings { max_retries: 7, initial_delay, multiplier: 1.5, max_delay, jitter: Jitter::None };
+    let accepted = compare(defaults, 2, 200).await;
     assert!(accepted > 50, "{accepted} of 200 were accepted");
 }
 
@@ -320,7 +320,7 @@ async fn functions_are_installed_again_only_if_they_differ() {
         client.query(sql, &[]).await.expect("listed").iter().map(|row| row.get(0)).collect()
     };
     let connect_with = async |max_retries| {
-        let defaults = JobDefaults { max_retries, ..JobDefaults::BUILT_IN };
+        let defaults = RetrySettings { max_retries, ..RetrySettings::default() };
         drop(PostgresStore::connect_with(&url, &defaults).await.expect("connects"));
     };
     connect_with(5).await;

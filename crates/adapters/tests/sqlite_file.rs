@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob, Outcome, Ownership, Priority, RunReport, Status};
+use convoke_core::jobs::{JobSpec, NewJob, Outcome, Ownership, Priority, RetrySettings, RunReport, Status};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
@@ -22,7 +22,7 @@ fn queue() -> QueueName {
 
 fn new_job() -> NewJob {
     let spec = JobSpec::new(JobType::new("test").expect("a name"));
-    spec.into_job(JobId(Uuid::now_v7()), at(0), &JobDefaults::default()).expect("valid")
+    spec.into_job(JobId(Uuid::now_v7()), at(0), &RetrySettings::default()).expect("valid")
 }
 
 fn job_with_args(bytes: usize) -> NewJob {

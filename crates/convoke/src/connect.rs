@@ -19,7 +19,7 @@ use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
 pub use convoke_adapters::zmq::{ZmqCredentials, ZmqKeys, ZmqSecurity};
 #[cfg(feature = "zmq")]
 use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
-use convoke_core::jobs::JobDefaults;
+use convoke_core::jobs::RetrySettings;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::limits::NAME_BYTES_MAX;
@@ -151,14 +151,14 @@ pub struct Addresses<'a> {
     /// The cache that nodes share; `memory:` for none.
     pub cache: &'a str,
     /// The options of jobs that applications enqueue inside the store and leave them out.
-    pub defaults: JobDefaults,
+    pub defaults: RetrySettings,
 }
 
 impl Default for Addresses<'_> {
     /// All in memory.
     fn default() -> Self {
         let (store, bus, cache) = ("memory:", "memory:", "memory:");
-        Addresses { store, bus, bus_prefix: BUS_PREFIX, leases: None, cache, defaults: JobDefaults::BUILT_IN }
+        Addresses { store, bus, bus_prefix: BUS_PREFIX, leases: None, cache, defaults: RetrySettings::default() }
     }
 }
 
@@ -190,7 +190,7 @@ pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
 async fn open_store(
     url: &str,
     #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "of that feature alone"))]
-    defaults: &JobDefaults,
+    defaults: &RetrySettings,
 ) -> Result<(Arc<dyn Store>, Option<Arc<dyn Leases>>)> {
     match Address::parse("store.url", url, STORES)? {
         Address::Memory => Ok((Arc::new(MemoryStore::default()), None)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use convoke_adapters::sqlite::SqliteStore;
 use convoke_core::election::Fence;
-use convoke_core::jobs::JobDefaults;
+use convoke_core::jobs::RetrySettings;
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick, plan};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{JobQuery, Tick};
@@ -41,7 +41,8 @@ async fn look(store: &dyn Store, fence: Fence, now: Timestamp) -> Option<Timesta
     let found = store.due_schedules(now, 100).await.expect("schedules");
     let ticks = found.due.iter().map(|schedule| {
         let plan = plan(schedule, now);
-        let job = |tick: &Timestamp| job_for_tick(schedule, JobId(Uuid::now_v7()), *tick, now, &JobDefaults::default());
+        let job =
+            |tick: &Timestamp| job_for_tick(schedule, JobId(Uuid::now_v7()), *tick, now, &RetrySettings::default());
         Tick {
             schedule: schedule.name.clone(),
             expected: schedule.next_run_at.expect("it is due"),

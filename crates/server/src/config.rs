@@ -17,52 +17,29 @@ pub use sections::*;
 use convoke::connect;
 use convoke::coordinator::ShardSettings;
 use convoke::mesh::MeshSettings;
-use convoke_core::election;
-use convoke_runtime::jobs::{
-    BusSettings, CacheSettings, ChannelSettings, ClusterSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
-    RetrySettings, Settings, StoreSettings, WorkerSettings,
-};
+use convoke_runtime::jobs::Settings;
+use figment::Figment;
 use serde::{Deserialize, Serialize};
 
 /// All that can be set of a coordinator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
     pub node: Node,
     pub http: Http,
-    pub store: StoreSettings,
-    pub bus: BusSettings,
-    pub leases: LeaseSettings,
-    pub cluster: ClusterSettings,
-    pub channels: ChannelSettings,
-    pub cache: CacheSettings,
-    pub retry: RetrySettings,
-    pub rate_limit: RateLimitSettings,
-    pub election: election::Settings,
+    /// The sections that the coordinator of jobs reads. [`Config::read`] reads them apart: with a flattened field, serde
+    /// could not say at which key an error is.
+    #[serde(flatten, skip_deserializing)]
+    pub coordinator: Settings,
     pub mesh: MeshSettings,
     pub shards: ShardSettings,
-    pub worker: WorkerSettings,
-    pub retention: RetentionSettings,
     pub schedules: Schedules,
     pub limits: Limits,
 }
 
 impl Config {
-    /// The sections that the coordinator of jobs reads.
-    pub fn settings(&self) -> Settings {
-        Settings {
-            store: self.store.clone(),
-            bus: self.bus.clone(),
-            leases: self.leases.clone(),
-            cluster: self.cluster,
-            channels: self.channels.clone(),
-            cache: self.cache.clone(),
-            retry: self.retry.clone(),
-            rate_limit: self.rate_limit.clone(),
-            election: self.election.clone(),
-            worker: self.worker.clone(),
-            retention: self.retention.clone(),
-        }
+    /// Reads all sections. Unknown keys are the caller's to reject.
+    fn read(figment: &Figment) -> Result<Self, Box<figment::Error>> {
+        Ok(Config { coordinator: figment.extract()?, ..figment.extract()? })
     }
 
     /// The effective configuration as TOML, with every secret masked.
@@ -71,8 +48,8 @@ impl Config {
         for token in &mut shown.http.tokens {
             token.token = "***".into();
         }
-        let urls = [&mut shown.store.url, &mut shown.bus.url, &mut shown.cache.url];
-        for url in urls.into_iter().chain(&mut shown.leases.url) {
+        let urls = [&mut shown.coordinator.store.url, &mut shown.coordinator.bus.url, &mut shown.coordinator.cache.url];
+        for url in urls.into_iter().chain(&mut shown.coordinator.leases.url) {
             *url = connect::shown(url).into();
         }
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
@@ -88,6 +65,7 @@ impl Config {
 mod tests {
     use super::*;
     use convoke_http::Role;
+    use figment::providers::{Format as _, Toml};
 
     #[test]
     fn the_defaults_pass_their_own_checks() {
@@ -98,16 +76,16 @@ mod tests {
     fn what_is_printed_can_be_read_back_and_holds_no_secret() {
         let mut config = Config::default();
         config.http.tokens.push(Token { token: "hush-hush".into(), role: Role::Admin });
-        config.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
-        config.leases.url = Some("postgres://db/jobs?user=ann&password=hush-hush".into());
-        config.bus.url = "redis://:hush-hush@redis".into();
-        config.cache.url = "redis://:hush-hush@redis".into();
+        config.coordinator.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
+        config.coordinator.leases.url = Some("postgres://db/jobs?user=ann&password=hush-hush".into());
+        config.coordinator.bus.url = "redis://:hush-hush@redis".into();
+        config.coordinator.cache.url = "redis://:hush-hush@redis".into();
         config.shards.plain = "ann:hush-hush".into();
         config.shards.curve = "hush-hush".into();
         let text = config.to_toml().expect("serialises");
         assert!(!text.contains("hush-hush"), "{text}");
-        let read: Config = toml::from_str(&text).expect("parses");
-        assert_eq!(read.cluster, config.cluster);
+        let read = Config::read(&Figment::from(Toml::string(&text))).expect("parses");
+        assert_eq!(read.coordinator, config.coordinator);
         assert_eq!(read.http.tokens[0].role, Role::Admin);
     }
 

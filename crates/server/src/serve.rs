@@ -120,7 +120,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
         .public(public)
         .hosts(hosts)
         .insecure(insecure)
-        .settings(config.settings());
+        .settings(config.coordinator.clone());
     Ok(builder.shards(ShardSettings { required: wants_shards, ..config.shards.clone() }))
 }
 

@@ -4,7 +4,7 @@
 //! jobs when it next looks, within a second.
 
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::jobs::{JobDefaults, JobSpec, NewJob};
+use convoke_core::jobs::{JobSpec, NewJob, RetrySettings};
 use convoke_core::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use convoke_core::{Invalid, JobId, Result};
 use jiff::Timestamp;
@@ -31,7 +31,7 @@ pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Resul
     let mut bytes = 0;
     let mut jobs: Vec<NewJob> = Vec::with_capacity(specs.len());
     for (at, spec) in specs.iter().enumerate() {
-        let job = spec.clone().into_job(JobId(Uuid::now_v7()), now, &JobDefaults::default());
+        let job = spec.clone().into_job(JobId(Uuid::now_v7()), now, &RetrySettings::default());
         let job = job.map_err(|invalid| invalid.within(format!("jobs[{at}]")))?;
         bytes += job.definition.args.as_str().len();
         jobs.push(job);

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use convoke_core::jobs::{JobDefaults, Priority, RetryPolicy};
+use convoke_core::jobs::{Priority, RetryPolicy, RetrySettings};
 use convoke_core::{Error, Invalid, Result};
 use tokio_postgres::{Client, GenericClient};
 
@@ -22,7 +22,7 @@ const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS: &str = concat!(include_str!("functions/store.sql"), include_str!("functions/enqueue.sql"));
 
 /// Migrates the tables, and installs the functions if it is for a store: `convoke_enqueue` gives jobs these defaults.
-pub(super) async fn migrate(server: &Server, defaults: Option<&JobDefaults>) -> Result<()> {
+pub(super) async fn migrate(server: &Server, defaults: Option<&RetrySettings>) -> Result<()> {
     let mut client = server.greet().await?;
     check_encoding(&client).await?;
     if let Some(schema) = &server.address.schema
@@ -55,15 +55,15 @@ pub(super) async fn migrate(server: &Server, defaults: Option<&JobDefaults>) -> 
 }
 
 /// The text of the functions, with the limits and the defaults in it.
-fn functions(defaults: &JobDefaults) -> String {
+fn functions(defaults: &RetrySettings) -> String {
     let policy = |policy: &RetryPolicy| serde_json::to_string(policy).unwrap_or_default();
     build_with(
         FUNCTIONS,
         &HashMap::from([
             ("default_retries", defaults.max_retries.to_string()),
-            ("default_policy", policy(&defaults.retry_policy)),
-            ("built_in_retries", JobDefaults::BUILT_IN.max_retries.to_string()),
-            ("built_in_policy", policy(&JobDefaults::BUILT_IN.retry_policy)),
+            ("default_policy", policy(&defaults.policy())),
+            ("built_in_retries", RetrySettings::default().max_retries.to_string()),
+            ("built_in_policy", policy(&RetrySettings::default().policy())),
             ("built_in_priority", Priority::default().code().to_string()),
         ]),
     )

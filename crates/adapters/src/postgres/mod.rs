@@ -51,7 +51,7 @@ mod url;
 
 use std::sync::Arc;
 
-use convoke_core::jobs::JobDefaults;
+use convoke_core::jobs::RetrySettings;
 use convoke_core::{Error, Result};
 
 use dispatch::DispatchWork;
@@ -93,11 +93,11 @@ impl PostgresStore {
     /// Connects and migrates. `Invalid` where the URL, the user or the database is wrong, by the field `store.url`;
     /// `Unavailable` where the server cannot be reached; `Conflict` where a newer version has migrated the database.
     pub async fn connect(url: &str) -> Result<Self> {
-        Self::connect_with(url, &JobDefaults::BUILT_IN).await
+        Self::connect_with(url, &RetrySettings::default()).await
     }
 
     /// The same; `defaults` are the options of jobs that applications enqueue by `convoke_enqueue` and leave them out.
-    pub async fn connect_with(url: &str, defaults: &JobDefaults) -> Result<Self> {
+    pub async fn connect_with(url: &str, defaults: &RetrySettings) -> Result<Self> {
         let server = Server::new("store.url", url)?;
         migrate::migrate(&server, Some(defaults)).await?;
         let locked = Arc::new(LockedKeys::default());

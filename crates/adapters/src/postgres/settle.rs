@@ -38,7 +38,7 @@ pub(super) struct Run<'r> {
     /// The write of the last report that was applied. None if none was.
     pub(super) write: Option<Write<'r>>,
     /// The run as it moves to the job's history, if another follows it.
-    pub(super) history: Option<Execution>,
+    pub(super) history: Option<Box<Execution>>,
     /// The end that was applied.
     end: Option<&'r Outcome>,
 }
@@ -144,9 +144,8 @@ async fn recorded_ends(
     runs: &BTreeMap<Uuid, Run<'_>>,
 ) -> failure::Result<HashMap<usize, End>> {
     let in_flight = |job: Uuid, execution| runs.get(&job).is_some_and(|run| run.execution == execution);
-    let is_late = |(_, report): &&(usize, &RunReport)| {
-        report.end.is_some() && !in_flight(report.job.0, report.execution)
-    };
+    let is_late =
+        |(_, report): &&(usize, &RunReport)| report.end.is_some() && !in_flight(report.job.0, report.execution);
     let late: Numbered<'_> = reports.iter().filter(is_late).copied().collect();
     if late.is_empty() {
         return Ok(HashMap::new());

@@ -7,7 +7,9 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::run_state::{AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status};
+use convoke_core::jobs::run_state::{
+    AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status,
+};
 use convoke_core::jobs::{Outcome, Priority, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(feature = "zmq")]
-use super::shards::{self, ShardSettings};
+use super::ShardSettings;
+use super::shards::{self, check_shards};
 use super::{Coordinator, Server};
 use crate::connect;
 use crate::error::Result;
@@ -197,7 +198,7 @@ impl CoordinatorBuilder {
         }
         self.access.check()?;
         #[cfg(feature = "zmq")]
-        self.shards.as_ref().map_or(Ok(()), ShardSettings::check)?;
+        self.shards.as_ref().map_or(Ok(()), check_shards)?;
         self.settings.check()?;
         Ok(id)
     }
@@ -210,7 +211,7 @@ impl CoordinatorBuilder {
             bus_prefix: &bus.prefix,
             leases: leases.url.as_deref(),
             cache: &cache.url,
-            defaults: retry.job_defaults(),
+            defaults: *retry,
         }
     }
 

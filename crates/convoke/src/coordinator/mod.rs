@@ -40,14 +40,15 @@ use crate::error::{Error, Result};
 use crate::worker::Worker;
 
 pub use builder::CoordinatorBuilder;
+#[cfg(feature = "zmq")]
+pub use convoke_core::shards::Settings as ShardSettings;
 pub use convoke_http::{Info, ListenError, PublicPaths, Role};
 pub use convoke_runtime::jobs::{
     BusSettings, CacheSettings, ChannelSettings, ClusterSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
     RetrySettings, Settings, StoreSettings, WorkerSettings,
 };
 pub use convoke_runtime::shards::ShardsState;
-#[cfg(feature = "zmq")]
-pub use shards::ShardSettings;
+pub use shards::check_shards;
 
 /// A node that runs in this process. [`drain`](Self::drain) it before the process ends; dropping it aborts it.
 pub struct Coordinator {

@@ -1,10 +1,10 @@
 //! The shard coordinator of a node: where it listens, and who may connect.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use convoke_core::shards::{Settings, Strategy};
-use convoke_core::{Error, Invalid, NodeId, Secret, duration, sections};
+use convoke_core::shards::Settings as ShardSettings;
+use convoke_core::shards::coordinator::{ANY, OFF};
+use convoke_core::{Error, Invalid, NodeId, duration};
 use convoke_http::{Shards, host_and_port, resolve};
 use convoke_runtime::election::Duty;
 use convoke_runtime::jobs::Ports;
@@ -13,85 +13,43 @@ use convoke_runtime::shards::{ShardsDuty, ShardsRelay};
 use crate::connect::{self, Addresses, ZmqSecurity};
 use crate::error::Result;
 
-const OFF: &str = "off";
-const ANY: &str = "any";
+/// Rejects settings that cannot work, by the name of the key, also if shards are off.
+pub fn check_shards(settings: &ShardSettings) -> Result<(), Invalid> {
+    security(settings)?;
+    if settings.is_on() && !matches!(settings.bind.strip_prefix("tcp://").map(host_and_port), Some(Ok(_))) {
+        let message = format!("expected \"tcp://host:port\" or \"off\", got {:?}", settings.bind);
+        return Err(Invalid::new("shards.bind", message));
+    }
+    duration::check_positive([
+        ("shards.check_interval", settings.check_interval),
+        ("shards.heartbeat_timeout", settings.heartbeat_timeout),
+    ])
+}
 
-sections! {
-    /// The section `shards`: how a node coordinates shards while it leads. An address alone will do:
-    /// `"tcp://127.0.0.1:5555".into()`.
-    ShardSettings {
-        /// `tcp://host:port`, or `off`; the host may be `*`.
-        bind: String = "tcp://127.0.0.1:5555".into(),
-        #[serde(with = "duration")]
-        heartbeat_timeout: Duration = Settings::default().heartbeat_timeout,
-        #[serde(with = "duration")]
-        check_interval: Duration = Settings::default().check_interval,
-        strategy: Strategy = Strategy::default(),
-        /// Credentials of those who may connect, as `user:password,user:password`, or `off`.
-        plain: Secret = OFF.into(),
-        /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
-        curve: Secret = OFF.into(),
-        /// The public keys of the workers that may connect, with commas between, or `any`.
-        curve_clients: String = ANY.into(),
-        /// Whether [`Coordinator::ready`](super::Coordinator::ready) and `/health` fail if the address cannot be listened on.
-        #[serde(skip)]
-        required: bool = true,
+/// Returns the credentials that workers must present.
+fn security(settings: &ShardSettings) -> Result<ZmqSecurity, Invalid> {
+    match (&*settings.plain, &*settings.curve) {
+        (OFF, OFF) => Ok(ZmqSecurity::Open),
+        (OFF, secret) => curve(settings, secret),
+        (users, OFF) => plain(users),
+        _ => Err(Invalid::senseless("shards.plain", "expected \"off\" beside shards.curve: there is one or the other")),
     }
 }
 
-impl<T: Into<String>> From<T> for ShardSettings {
-    fn from(bind: T) -> Self {
-        ShardSettings { bind: bind.into(), ..ShardSettings::default() }
-    }
-}
-
-impl ShardSettings {
-    /// Returns whether the node coordinates shards at all.
-    pub fn is_on(&self) -> bool {
-        self.bind != OFF
-    }
-
-    /// Rejects what cannot work, by the name of the key, also if it is off.
-    pub fn check(&self) -> Result<(), Invalid> {
-        self.security()?;
-        if self.is_on() && !matches!(self.bind.strip_prefix("tcp://").map(host_and_port), Some(Ok(_))) {
-            let message = format!("expected \"tcp://host:port\" or \"off\", got {:?}", self.bind);
-            return Err(Invalid::new("shards.bind", message));
+fn curve(settings: &ShardSettings, secret: &str) -> Result<ZmqSecurity, Invalid> {
+    let clients: Vec<&str> = match settings.curve_clients.as_str() {
+        ANY => Vec::new(),
+        keys => keys.split(',').map(str::trim).collect(),
+    };
+    ZmqSecurity::curve(secret, &clients).map_err(|error| match error {
+        Error::Invalid(invalid) if invalid.field == "curve.allowed" => {
+            Invalid::new("shards.curve_clients", format!("expected \"any\" or public keys: {}", invalid.message))
         }
-        duration::check_positive([
-            ("shards.check_interval", self.check_interval),
-            ("shards.heartbeat_timeout", self.heartbeat_timeout),
-        ])
-    }
-
-    /// Returns the credentials that workers must present.
-    fn security(&self) -> Result<ZmqSecurity, Invalid> {
-        match (&*self.plain, &*self.curve) {
-            (OFF, OFF) => Ok(ZmqSecurity::Open),
-            (OFF, secret) => self.curve(secret),
-            (users, OFF) => plain(users),
-            _ => Err(Invalid::senseless(
-                "shards.plain",
-                "expected \"off\" beside shards.curve: there is one or the other",
-            )),
+        Error::Invalid(invalid) => {
+            Invalid::new("shards.curve", format!("expected \"off\" or a key: {}", invalid.message))
         }
-    }
-
-    fn curve(&self, secret: &str) -> Result<ZmqSecurity, Invalid> {
-        let clients: Vec<&str> = match self.curve_clients.as_str() {
-            ANY => Vec::new(),
-            keys => keys.split(',').map(str::trim).collect(),
-        };
-        ZmqSecurity::curve(secret, &clients).map_err(|error| match error {
-            Error::Invalid(invalid) if invalid.field == "curve.allowed" => {
-                Invalid::new("shards.curve_clients", format!("expected \"any\" or public keys: {}", invalid.message))
-            }
-            Error::Invalid(invalid) => {
-                Invalid::new("shards.curve", format!("expected \"off\" or a key: {}", invalid.message))
-            }
-            error => Invalid::new("shards.curve", error.to_string()),
-        })
-    }
+        error => Invalid::new("shards.curve", error.to_string()),
+    })
 }
 
 /// The text is not repeated in a message: it is a secret.
@@ -110,32 +68,31 @@ fn plain(users: &str) -> Result<ZmqSecurity, Invalid> {
 
 /// Prepares the duty of the node that leads, and what the HTTP API shows of it.
 pub(super) async fn prepare(
-    options: &ShardSettings,
+    settings: &ShardSettings,
     addresses: Addresses<'_>,
     node: &NodeId,
     ports: &Ports,
 ) -> Result<(Shards, Arc<dyn Duty>)> {
-    let ShardSettings { bind, heartbeat_timeout, check_interval, strategy, required, .. } = options.clone();
-    let settings = Settings { heartbeat_timeout, check_interval, strategy, ..Settings::default() };
-    let security = options.security()?;
+    let ShardSettings { bind, required, .. } = settings;
+    let security = security(settings)?;
     let is_encrypted = matches!(security, ZmqSecurity::Curve { .. });
-    if required && !is_encrypted && !is_local(&bind).await? {
+    if *required && !is_encrypted && !is_local(bind).await? {
         tracing::warn!(
             bind,
             "shard workers can connect from other machines, and their messages are not encrypted: set shards.curve \
              (`convoke shards keys` makes keys)"
         );
     }
-    let binding = connect::shard_router(&bind, security).map_err(|error| match error {
+    let binding = connect::shard_router(bind, security).map_err(|error| match error {
         convoke_core::Error::Invalid(invalid) => Invalid::new("shards.bind", invalid.to_string()).into(),
         error => error,
     })?;
-    let mut duty = ShardsDuty::new(binding, settings, epochs_last(addresses), ports.clock.clone());
+    let mut duty = ShardsDuty::new(binding, settings.clone(), epochs_last(addresses), ports.clock.clone());
     if ports.store.is_lasting() {
         duty = duty.listing_workers(ports.store.clone());
     }
     let relay = ShardsRelay::new(node.clone(), ports.bus.clone(), addresses.bus_prefix, duty.view());
-    Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: required }, Arc::new(duty)))
+    Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: *required }, Arc::new(duty)))
 }
 
 /// Whether epochs count terms and outlive this process: they are sealed in the store, or kept by leases that lose nothing. A
@@ -163,7 +120,7 @@ mod tests {
     fn security(change: impl FnOnce(&mut ShardSettings)) -> Result<ZmqSecurity, String> {
         let mut shards = ShardSettings::default();
         change(&mut shards);
-        shards.security().map_err(|invalid| invalid.to_string())
+        super::security(&shards).map_err(|invalid| invalid.to_string())
     }
 
     #[test]

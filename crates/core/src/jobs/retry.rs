@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::duration::DURATION_MAX;
+use crate::duration::{self, DURATION_MAX};
 use crate::error::Invalid;
+use crate::limits::RETRIES_MAX;
+use crate::sections;
 
 /// When a failed attempt is retried: after `initialDelay`, multiplied with each further failure, up to `maxDelay`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -100,6 +102,43 @@ impl RetryPolicy {
             Jitter::Full => self.backoff(tries).mul_f64(roll.clamp(0.0, 1.0)),
             Jitter::None => self.backoff(tries),
         }
+    }
+}
+
+sections! {
+    /// The section `retry`: the retries of a job whose request does not set them. Documents of stores are written and read
+    /// with its defaults.
+    #[derive(Copy)]
+    RetrySettings {
+        max_retries: u32 = 3,
+        #[serde(with = "duration")]
+        initial_delay: Duration = RetryPolicy::BUILT_IN.initial_delay,
+        multiplier: f64 = RetryPolicy::BUILT_IN.multiplier,
+        #[serde(with = "duration")]
+        max_delay: Duration = RetryPolicy::BUILT_IN.max_delay,
+        jitter: Jitter = RetryPolicy::BUILT_IN.jitter,
+    }
+}
+
+impl RetrySettings {
+    /// Returns the policy that these keys describe.
+    pub fn policy(&self) -> RetryPolicy {
+        let RetrySettings { initial_delay, multiplier, max_delay, jitter, .. } = *self;
+        RetryPolicy { initial_delay, multiplier, max_delay, jitter }
+    }
+
+    /// Rejects values that cannot work, by the name of the key.
+    pub fn check(&self) -> Result<(), Invalid> {
+        if self.max_retries > RETRIES_MAX {
+            let message = format!("expected 0 to {RETRIES_MAX}, got {}", self.max_retries);
+            return Err(Invalid::new("retry.max_retries", message));
+        }
+        // The policy names its fields as a request does.
+        self.policy().check().map_err(|invalid| Invalid {
+            field: invalid.field.replace("retryPolicy.", "retry.").replace("maxDelay", "max_delay"),
+            message: invalid.message.replace("initialDelay", "retry.initial_delay"),
+            kind: invalid.kind,
+        })
     }
 }
 

@@ -83,7 +83,7 @@ pub struct Applied<'r> {
     pub change: Change,
     pub write: Write<'r>,
     /// The run as it moves to the job's history, if another follows it.
-    pub history: Option<Execution>,
+    pub history: Option<Box<Execution>>,
     /// Log lines to append.
     pub logs: Vec<AppendedLog<'r>>,
 }
@@ -179,7 +179,12 @@ impl RunState {
 
     /// Applies a report. `recorded` is the recorded end of the report's run, which is used if that run is not
     /// [in flight](Self::is_in_flight). After the run ended, the other fields keep its last values.
-    pub fn apply<'r>(&mut self, report: &'r RunReport, source: Source, recorded: Option<RecordedEnd<'_>>) -> Effect<'r> {
+    pub fn apply<'r>(
+        &mut self,
+        report: &'r RunReport,
+        source: Source,
+        recorded: Option<RecordedEnd<'_>>,
+    ) -> Effect<'r> {
         if !self.is_in_flight(report.execution) {
             return Effect::of_ended_run(report, recorded);
         }
@@ -236,7 +241,7 @@ impl RunState {
         logs
     }
 
-    fn end<'r>(&mut self, execution: ExecutionId, end: &'r RunEnd) -> (Write<'r>, Option<Execution>) {
+    fn end<'r>(&mut self, execution: ExecutionId, end: &'r RunEnd) -> (Write<'r>, Option<Box<Execution>>) {
         let tries = self.attempt.saturating_sub(self.attempt_base);
         let budget = Budget { tries, max_retries: self.max_retries, policy: &self.retry_policy };
         let ended_as = end.outcome.ended_as();
@@ -266,7 +271,7 @@ impl RunState {
                     started_at: self.started_at,
                     ended_at: Some(end.at),
                 };
-                (Write::Again { due_at, attempt, error: end.outcome.error() }, Some(history))
+                (Write::Again { due_at, attempt, error: end.outcome.error() }, Some(Box::new(history)))
             }
         }
     }

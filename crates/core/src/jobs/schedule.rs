@@ -18,8 +18,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cron::{Cron, DayRule};
+use super::retry::RetrySettings;
 use super::spec::NewJob;
-use super::template::{JobDefaults, JobTemplate};
+use super::template::JobTemplate;
 use crate::flat;
 use crate::ids::{JobId, ScheduleName};
 
@@ -318,7 +319,13 @@ fn due_of_interval(every: Interval, first: Timestamp, now: Timestamp, keep: usiz
 }
 
 /// Returns the job of a tick. It is due as soon as it is stored.
-pub fn job_for_tick(schedule: &Schedule, id: JobId, tick: Timestamp, now: Timestamp, defaults: &JobDefaults) -> NewJob {
+pub fn job_for_tick(
+    schedule: &Schedule,
+    id: JobId,
+    tick: Timestamp,
+    now: Timestamp,
+    defaults: &RetrySettings,
+) -> NewJob {
     // Not before its tick, even if the clock that planned it was ahead of the one that stores it.
     let created_at = now.max(tick);
     NewJob {

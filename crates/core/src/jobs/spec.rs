@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::job::{Job, Ownership};
 use super::lifecycle::Status;
-use super::template::{JobDefaults, JobDefinition, JobTemplate};
+use super::retry::RetrySettings;
+use super::template::{JobDefinition, JobTemplate};
 use crate::error::Invalid;
 use crate::flat::{self, Extra};
 use crate::ids::{JobId, JobType, ScheduleName};
@@ -94,7 +95,7 @@ impl JobSpec {
     }
 
     /// Checks it and gives it an id, `fresh` if the client made none.
-    pub fn into_job(self, fresh: JobId, now: Timestamp, defaults: &JobDefaults) -> Result<NewJob, Invalid> {
+    pub fn into_job(self, fresh: JobId, now: Timestamp, defaults: &RetrySettings) -> Result<NewJob, Invalid> {
         let run_at = match (self.delay, self.run_at) {
             (Some(_), Some(_)) => return Err(Invalid::senseless("runAt", "expected either delay or runAt, got both")),
             (Some(delay), None) => (!delay.is_zero()).then(|| now + delay),

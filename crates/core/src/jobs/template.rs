@@ -15,7 +15,7 @@ use serde::de::{IgnoredAny, MapAccess};
 use serde::{Deserialize, Serialize};
 
 use super::priority::Priority;
-use super::retry::RetryPolicy;
+use super::retry::{RetryPolicy, RetrySettings};
 use super::wire::V1;
 use crate::error::Invalid;
 use crate::flat::{self, Extra};
@@ -117,24 +117,6 @@ pub struct RunInput {
     pub tags: Vec<String>,
 }
 
-/// The options of a job whose request leaves them out.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct JobDefaults {
-    pub max_retries: u32,
-    pub retry_policy: RetryPolicy,
-}
-
-impl JobDefaults {
-    /// The defaults of a coordinator that sets none. Documents are written and read with these.
-    pub const BUILT_IN: JobDefaults = JobDefaults { max_retries: 3, retry_policy: RetryPolicy::BUILT_IN };
-}
-
-impl Default for JobDefaults {
-    fn default() -> Self {
-        JobDefaults::BUILT_IN
-    }
-}
-
 impl JobTemplate {
     /// The value of a field that the reader of the type around it fills in.
     pub(super) fn unread() -> Self {
@@ -186,14 +168,14 @@ impl JobTemplate {
     }
 
     /// Fills in the options that were left out.
-    pub fn define(self, defaults: &JobDefaults) -> JobDefinition {
+    pub fn define(self, defaults: &RetrySettings) -> JobDefinition {
         JobDefinition {
             job_type: self.job_type,
             queue: self.queue.unwrap_or_default(),
             priority: self.priority.unwrap_or_default(),
             args: self.args.unwrap_or_default(),
             max_retries: self.max_retries.unwrap_or(defaults.max_retries),
-            retry_policy: self.retry_policy.unwrap_or(defaults.retry_policy),
+            retry_policy: self.retry_policy.unwrap_or_else(|| defaults.policy()),
             timeout: self.timeout,
             correlation_id: self.correlation_id,
             unique_key: self.unique_key,
@@ -261,7 +243,7 @@ pub const TAG_KEY: &str = "t:";
 
 impl JobDefinition {
     pub(super) fn unread() -> Self {
-        JobTemplate::unread().define(&JobDefaults::BUILT_IN)
+        JobTemplate::unread().define(&RetrySettings::default())
     }
 
     /// Returns the keys under which the job is found by a list with a filter. A store keeps an index of them.
@@ -273,7 +255,7 @@ impl JobDefinition {
     /// Returns all but the arguments, for [`from_document`](Self::from_document). Options that have the built-in default are
     /// left out, so that most documents are short.
     pub fn document(&self) -> String {
-        let defaults = JobDefaults::BUILT_IN;
+        let defaults = RetrySettings::default();
         let JobDefinition {
             job_type,
             queue,
@@ -292,7 +274,7 @@ impl JobDefinition {
             args: None,
             priority: Some(*priority).filter(|priority| *priority != Priority::default()),
             max_retries: Some(*max_retries).filter(|max_retries| *max_retries != defaults.max_retries),
-            retry_policy: Some(*retry_policy).filter(|policy| *policy != defaults.retry_policy),
+            retry_policy: Some(*retry_policy).filter(|policy| *policy != defaults.policy()),
             timeout: *timeout,
             correlation_id: correlation_id.clone(),
             unique_key: unique_key.clone(),
@@ -308,7 +290,7 @@ impl JobDefinition {
     /// Reads a document and the arguments that a store kept beside it.
     pub fn from_document(document: &str, args: Json) -> serde_json::Result<Self> {
         let Document { template, .. } = serde_json::from_str(document)?;
-        Ok(JobTemplate { args: Some(args), ..template }.define(&JobDefaults::BUILT_IN))
+        Ok(JobTemplate { args: Some(args), ..template }.define(&RetrySettings::default()))
     }
 }
 

@@ -36,36 +36,62 @@ use super::{Roster, RosterChange, ShardMember, Strategy, Version};
 use crate::ids::{ServiceName, WorkerId};
 use crate::limits::{SHARD_SERVICES_MAX, SHARD_WORKERS_MAX, SHARDS_TOTAL_MAX};
 use crate::ports::router::Peer;
+use crate::{Secret, duration, sections};
 use member::Member;
 use service::{Service, Terms};
 
 /// How many heartbeat timeouts a silent worker is remembered for.
 const FORGOTTEN_AFTER_TIMEOUTS: u32 = 10;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// After how long a silence a worker is taken for dead.
-    pub heartbeat_timeout: Duration,
-    /// How often that is looked at.
-    pub check_interval: Duration,
-    pub strategy: Strategy,
-    /// How long a service must be quiet before it is rebalanced.
-    pub settle: Duration,
-    /// How long a change waits at most.
-    pub settle_max: Duration,
-    pub limits: Limits,
+/// The value of a key that switches something off.
+pub const OFF: &str = "off";
+/// The value of `curve_clients` that admits every key.
+pub const ANY: &str = "any";
+
+sections! {
+    /// The section `shards`: how a node coordinates shards while it leads. The rules read the times and the strategy; the
+    /// address and the credentials are for the code that listens. An address alone is enough:
+    /// `"tcp://127.0.0.1:5555".into()`.
+    Settings {
+        /// `tcp://host:port`, or `off`; the host may be `*`.
+        bind: String = "tcp://127.0.0.1:5555".into(),
+        /// The time without a heartbeat after which a worker is dead.
+        #[serde(with = "duration")]
+        heartbeat_timeout: Duration = Duration::from_secs(15),
+        /// The time between two checks for dead workers.
+        #[serde(with = "duration")]
+        check_interval: Duration = Duration::from_secs(5),
+        strategy: Strategy = Strategy::default(),
+        /// Credentials of those who may connect, as `user:password,user:password`, or `off`.
+        plain: Secret = OFF.into(),
+        /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
+        curve: Secret = OFF.into(),
+        /// The public keys of the workers that may connect, separated by commas, or `any`.
+        curve_clients: String = ANY.into(),
+        /// Whether a node whose address cannot be listened on is unhealthy.
+        #[serde(skip)]
+        required: bool = true,
+        /// The time without changes after which a service is rebalanced.
+        #[serde(skip)]
+        settle: Duration = Duration::from_millis(20),
+        /// Upper bound of the time that a change waits.
+        #[serde(skip)]
+        settle_max: Duration = Duration::from_millis(100),
+        #[serde(skip)]
+        limits: Limits = Limits::default(),
+    }
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            heartbeat_timeout: Duration::from_secs(15),
-            check_interval: Duration::from_secs(5),
-            strategy: Strategy::default(),
-            settle: Duration::from_millis(20),
-            settle_max: Duration::from_millis(100),
-            limits: Limits::default(),
-        }
+impl<T: Into<String>> From<T> for Settings {
+    fn from(bind: T) -> Self {
+        Settings { bind: bind.into(), ..Settings::default() }
+    }
+}
+
+impl Settings {
+    /// Returns whether the node coordinates shards at all.
+    pub fn is_on(&self) -> bool {
+        self.bind != OFF
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_core::jobs::wire::{self, Enqueue};
-use convoke_core::jobs::{Job, JobDefaults, JobSpec};
+use convoke_core::jobs::{Job, JobSpec, RetrySettings};
 use convoke_core::ports::{Bus, Clock};
 use convoke_core::{Error, Invalid, JobId, Result};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ impl BusClient {
     fn entry(&self, index: usize, spec: JobSpec) -> Result<(JobId, Bytes), Invalid> {
         let id = spec.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
         let spec = JobSpec { id: Some(id), ..spec };
-        let checked = spec.clone().into_job(id, self.clock.now(), &JobDefaults::default());
+        let checked = spec.clone().into_job(id, self.clock.now(), &RetrySettings::default());
         checked.map_err(|invalid| invalid.within(format_args!("jobs[{index}]")))?;
         Ok((id, wire::encode(&Enqueue { spec })))
     }

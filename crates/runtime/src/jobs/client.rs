@@ -107,7 +107,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use async_trait::async_trait;
-    use convoke_core::jobs::{JobDefaults, Status};
+    use convoke_core::jobs::{RetrySettings, Status};
     use convoke_core::{Error, JobType, Json};
     use jiff::Timestamp;
     use parking_lot::Mutex;
@@ -144,7 +144,7 @@ mod tests {
         async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
             self.looks.lock().push(wait);
             self.answer()?;
-            let new = spec(0).into_job(id, Timestamp::UNIX_EPOCH, &JobDefaults::default())?;
+            let new = spec(0).into_job(id, Timestamp::UNIX_EPOCH, &RetrySettings::default())?;
             let status = if self.looks.lock().len() < 4 { Status::Running } else { Status::Completed };
             Ok(Job { status, ..new.into_stored() })
         }

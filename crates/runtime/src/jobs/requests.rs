@@ -45,7 +45,7 @@ impl Coordinator {
     /// Enqueues one job. False where it was there already, by its unique key or its id.
     pub async fn enqueue(&self, spec: JobSpec) -> Result<(Job, bool)> {
         let node = self.node();
-        let job = spec.into_job(node.job_id(), node.now(), &node.settings.retry.job_defaults())?;
+        let job = spec.into_job(node.job_id(), node.now(), &node.settings.retry)?;
         let stored = job.clone().into_stored();
         let answers = insert(node, vec![job]).await?;
         match answers.first() {
@@ -63,7 +63,7 @@ impl Coordinator {
         }
         let now = node.now();
         let jobs = specs.into_iter().enumerate().map(|(index, spec)| {
-            let job = spec.into_job(node.job_id(), now, &node.settings.retry.job_defaults());
+            let job = spec.into_job(node.job_id(), now, &node.settings.retry);
             job.map_err(|invalid| invalid.within(format_args!("jobs[{index}]")))
         });
         insert(node, jobs.collect::<Result<Vec<_>, _>>()?).await
@@ -245,7 +245,7 @@ impl Coordinator {
         let node = self.node();
         let schedule = self.schedule(name).await?;
         let now = node.now();
-        let job = job_for_tick(&schedule, node.job_id(), now, now, &node.settings.retry.job_defaults());
+        let job = job_for_tick(&schedule, node.job_id(), now, now, &node.settings.retry);
         let stored = job.clone().into_stored();
         if let Some(Enqueued { id, created: false }) = insert(node, vec![job]).await?.first() {
             return Ok((self.job(*id, None).await?, false));

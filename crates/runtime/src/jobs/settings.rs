@@ -7,18 +7,19 @@ mod rate_limit;
 
 use std::time::Duration;
 
+use convoke_core::jobs::ClusterSettings;
 use convoke_core::jobs::wire::seed::Format;
-use convoke_core::jobs::{ClusterSettings, Jitter, JobDefaults, RetryPolicy};
-use convoke_core::limits::RETRIES_MAX;
 use convoke_core::{Invalid, Secret, duration, election, sections};
+use serde::{Deserialize, Serialize};
 
+pub use convoke_core::jobs::RetrySettings;
 pub use rate_limit::RateLimitSettings;
 
 /// The prefix of channels if none is set.
 pub const BUS_PREFIX: &str = "convoke";
 
 /// Everything that a coordinator of jobs reads.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub store: StoreSettings,
     pub bus: BusSettings,
@@ -80,16 +81,6 @@ sections! {
         #[serde(with = "duration")]
         node_ttl: Duration = seconds(30),
     }
-    /// The section `retry`: the retries of a job whose request does not set them.
-    RetrySettings {
-        max_retries: u32 = JobDefaults::default().max_retries,
-        #[serde(with = "duration")]
-        initial_delay: Duration = RetryPolicy::default().initial_delay,
-        multiplier: f64 = RetryPolicy::default().multiplier,
-        #[serde(with = "duration")]
-        max_delay: Duration = RetryPolicy::default().max_delay,
-        jitter: Jitter = RetryPolicy::default().jitter,
-    }
     /// The section `worker`.
     WorkerSettings {
         #[serde(with = "duration")]
@@ -147,27 +138,6 @@ impl ChannelSettings {
             return Err(Invalid::new("channels.batch_size", "expected at least 1"));
         }
         Ok(())
-    }
-}
-
-impl RetrySettings {
-    /// Returns what a job gets whose request does not set its retries.
-    pub fn job_defaults(&self) -> JobDefaults {
-        let RetrySettings { max_retries, initial_delay, multiplier, max_delay, jitter } = *self;
-        JobDefaults { max_retries, retry_policy: RetryPolicy { initial_delay, multiplier, max_delay, jitter } }
-    }
-
-    fn check(&self) -> Result<(), Invalid> {
-        if self.max_retries > RETRIES_MAX {
-            let message = format!("expected 0 to {RETRIES_MAX}, got {}", self.max_retries);
-            return Err(Invalid::new("retry.max_retries", message));
-        }
-        // The policy names its fields as a request does.
-        self.job_defaults().retry_policy.check().map_err(|invalid| Invalid {
-            field: invalid.field.replace("retryPolicy.", "retry.").replace("maxDelay", "max_delay"),
-            message: invalid.message.replace("initialDelay", "retry.initial_delay"),
-            kind: invalid.kind,
-        })
     }
 }
 

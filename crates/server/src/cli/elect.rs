@@ -199,7 +199,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         convoke::Error::Coordinator(error) => usage(error),
         error => error.into(),
     };
-    let settings = settings(configured()?.election, args);
+    let settings = settings(configured()?.coordinator.election, args);
     // What was configured was checked with the rest of it.
     settings.check().map_err(|wrong| Usage(format!("--ttl: {}", wrong.message)))?;
     if !args.command.is_empty() {

@@ -1,5 +1,6 @@
 //! What a value must be beyond its type. Every refusal names the key and what was expected of it.
 
+use convoke::coordinator::check_shards;
 use convoke_core::{Invalid, NodeId};
 use convoke_http::host_and_port;
 
@@ -9,10 +10,10 @@ impl Config {
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_http()?;
         self.check_node()?;
-        self.shards.check()?;
+        check_shards(&self.shards)?;
         self.mesh.check()?;
         self.check_fixed()?;
-        self.settings().check()
+        self.coordinator.check()
     }
 
     fn check_http(&self) -> Result<(), Invalid> {
@@ -76,16 +77,16 @@ mod tests {
         assert_eq!(said, r#"shards.bind: expected "tcp://host:port" or "off", got "0.0.0.0:5555""#);
         let said = refusal(|config| config.mesh.node_ttl = Duration::from_secs(5));
         assert_eq!(said, r#"mesh.node_ttl: expected more than mesh.heartbeat_interval (5s), got "5s""#);
-        let said = refusal(|config| config.election.contention.threshold = f64::NAN);
+        let said = refusal(|config| config.coordinator.election.contention.threshold = f64::NAN);
         assert_eq!(said, "election.contention.threshold: expected a number above 1, got NaN");
-        let said = refusal(|config| config.election.lease_timeout = Duration::from_millis(6_100));
+        let said = refusal(|config| config.coordinator.election.lease_timeout = Duration::from_millis(6_100));
         assert_eq!(
             said,
             r#"election.lease_timeout: expected nine tenths of it to be more than heartbeat_interval + heartbeat_jitter (6s), got "6s100ms""#
         );
-        let said = refusal(|config| config.election.worker_timeout = Duration::from_secs(6));
+        let said = refusal(|config| config.coordinator.election.worker_timeout = Duration::from_secs(6));
         assert!(said.starts_with("election.worker_timeout: expected more than "), "{said}");
-        let said = refusal(|config| config.cluster.lease_duration = Duration::from_secs(11));
+        let said = refusal(|config| config.coordinator.cluster.lease_duration = Duration::from_secs(11));
         assert!(said.starts_with("cluster.lease_duration: expected nine tenths"), "{said}");
         let said = refusal(|config| config.limits.queues_max = 5);
         assert_eq!(said, "limits.queues_max: expected 10000, which is built in, got 5");
@@ -95,11 +96,11 @@ mod tests {
 
     #[test]
     fn the_runtime_s_refusals_come_by_the_names_of_the_configuration() {
-        let said = refusal(|config| config.retry.multiplier = 0.5);
+        let said = refusal(|config| config.coordinator.retry.multiplier = 0.5);
         assert!(said.starts_with("retry.multiplier: expected"), "{said}");
-        let said = refusal(|config| config.retry.max_delay = Duration::from_secs(1));
+        let said = refusal(|config| config.coordinator.retry.max_delay = Duration::from_secs(1));
         assert_eq!(said, "retry.max_delay: expected at least retry.initial_delay");
-        let said = refusal(|config| config.worker.stale_after = Duration::from_secs(1));
+        let said = refusal(|config| config.coordinator.worker.stale_after = Duration::from_secs(1));
         assert!(said.starts_with("worker.stale_after: expected more than worker.heartbeat_interval"), "{said}");
     }
 }

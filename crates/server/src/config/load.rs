@@ -59,12 +59,11 @@ impl Load {
             public.or_else(|| figment.extract_inner("http.public").ok()).is_some_and(|paths| !paths.is_empty());
         let inherited = environment::inherited(&self.variables, &bind, public).map_err(|message| anyhow!(message))?;
         let set = environment::keys_set(&self.variables, &keys).map_err(|message| anyhow!(message))?;
-        let config: Config = figment
+        let figment = figment
             .merge(Layer { name: "the environment", values: inherited })
             .merge(Layer { name: "the environment", values: set })
-            .merge(Layer { name: "the command line", values: self.flag_values() })
-            .extract()
-            .map_err(|error| self.refusal(error, &keys))?;
+            .merge(Layer { name: "the command line", values: self.flag_values() });
+        let config = Config::read(&figment).map_err(|error| self.refusal(*error, &keys))?;
         config.check().map_err(|invalid| {
             let from = self.origin(&invalid.field);
             anyhow!("{}: {}{from}", invalid.field, invalid.message)

@@ -2,7 +2,9 @@
 
 use convoke_core::jobs::retention::Rows;
 use convoke_core::jobs::run_log::RunLog;
-use convoke_core::jobs::run_state::{AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status};
+use convoke_core::jobs::run_state::{
+    AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status,
+};
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunReport, Status};
 use convoke_core::ports::store::{Handover, InFlight, Reassign, Reassigned, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId};
@@ -217,7 +219,7 @@ impl Row {
                 self.job.channels_cleaned = channels_cleaned;
             }
             Write::Again { due_at, attempt, error } => {
-                self.history.extend(applied.history.clone());
+                self.history.extend(applied.history.as_deref().cloned());
                 if let Some(error) = error {
                     self.job.error = Some(error.to_owned());
                 }

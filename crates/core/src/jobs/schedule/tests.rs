@@ -241,7 +241,7 @@ fn a_tick_becomes_a_job_that_is_due() {
     let body = r#"{"type":"report","queue":"q","args":[1],"every":"10s","priority":"low","timeout":"1m"}"#;
     let schedule = put(body, at(NOON)).expect("valid");
     let (id, tick) = (JobId(uuid::Uuid::from_u128(7)), seconds(at(NOON), 10));
-    let defaults = JobDefaults { max_retries: 9, ..JobDefaults::default() };
+    let defaults = RetrySettings { max_retries: 9, ..RetrySettings::default() };
     for now in [tick, seconds(tick, 5), seconds(tick, -1)] {
         let job = job_for_tick(&schedule, id, tick, now, &defaults);
         assert_eq!((job.id, job.status(), job.due_at()), (id, Status::Pending, now.max(tick)));

@@ -18,7 +18,7 @@ fn read(fields: &str) -> serde_json::Result<JobSpec> {
 }
 
 fn job(fields: &str) -> Result<NewJob, Invalid> {
-    read(fields).expect("a readable body").into_job(fresh(), now(), &JobDefaults::default())
+    read(fields).expect("a readable body").into_job(fresh(), now(), &RetrySettings::default())
 }
 
 #[test]

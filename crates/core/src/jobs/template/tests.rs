@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn a_definition_is_read_back_from_its_document_and_its_arguments(template in templates()) {
         prop_assert_eq!(template.check(), Ok(()));
-        let defaults = JobDefaults { max_retries: 7, ..JobDefaults::BUILT_IN };
+        let defaults = RetrySettings { max_retries: 7, ..RetrySettings::default() };
         let definition = template.define(&defaults);
         let read = JobDefinition::from_document(&definition.document(), definition.args.clone());
         prop_assert_eq!(read.expect("its own document"), definition);
@@ -63,7 +63,7 @@ proptest! {
 
 fn definition(fields: &str) -> JobDefinition {
     let template: JobTemplate = serde_json::from_str(&format!(r#"{{"type":"t"{fields}}}"#)).expect("a template");
-    template.define(&JobDefaults::BUILT_IN)
+    template.define(&RetrySettings::default())
 }
 
 #[test]

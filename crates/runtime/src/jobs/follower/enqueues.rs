@@ -99,7 +99,7 @@ async fn read(node: &Node, deliveries: Vec<Delivery>) -> Vec<Entry> {
             continue;
         }
         match serde_json::from_slice::<Enqueue>(&body) {
-            Ok(Enqueue { spec }) => match spec.into_job(node.job_id(), now, &node.settings.retry.job_defaults()) {
+            Ok(Enqueue { spec }) => match spec.into_job(node.job_id(), now, &node.settings.retry) {
                 Ok(job) => entries.push(Entry { job, body }),
                 Err(invalid) => poison(node, body, &invalid).await,
             },

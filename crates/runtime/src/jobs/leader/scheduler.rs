@@ -98,8 +98,8 @@ fn tick(node: &Node, schedule: &Schedule, now: Timestamp) -> Option<Tick> {
     if plan.dropped > 0 {
         counter!("convoke_schedule_ticks_total", "outcome" => "missed").increment(plan.dropped);
     }
-    let defaults = node.settings.retry.job_defaults();
-    let jobs = plan.ticks.iter().map(|tick| job_for_tick(schedule, node.job_id(), *tick, now, &defaults));
+    let defaults = &node.settings.retry;
+    let jobs = plan.ticks.iter().map(|tick| job_for_tick(schedule, node.job_id(), *tick, now, defaults));
     Some(Tick {
         schedule: schedule.name.clone(),
         expected,

@@ -53,10 +53,10 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let environment = file.variable("CONVOKE_STORE__URL", "sqlite:env.db").variable("CONVOKE_BUS__PREFIX", "env");
     let all = environment.flag("--store", "store.url", "sqlite:flag.db");
     let config = all.config();
-    assert_eq!(config.store.url, "sqlite:flag.db");
-    assert_eq!(config.bus.prefix, "env");
+    assert_eq!(config.coordinator.store.url, "sqlite:flag.db");
+    assert_eq!(config.coordinator.bus.prefix, "env");
     assert_eq!(config.node.id.as_deref(), Some("file"));
-    assert_eq!(config.bus.url, "memory:");
+    assert_eq!(config.coordinator.bus.url, "memory:");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn text_from_the_environment_becomes_what_the_key_takes() {
         .variable("CONVOKE_HTTP__TOKENS", "admin:abc, worker:x:y")
         .config();
     assert_eq!(config.node.id.as_deref(), Some("123"));
-    assert_eq!(config.retry.multiplier, 3.0);
-    assert!(!config.cluster.rebalance);
-    assert_eq!(config.channels.batch_size, 7);
-    assert_eq!(config.election.circuit_breaker.reset_timeout, Duration::from_secs(90));
+    assert_eq!(config.coordinator.retry.multiplier, 3.0);
+    assert!(!config.coordinator.cluster.rebalance);
+    assert_eq!(config.coordinator.channels.batch_size, 7);
+    assert_eq!(config.coordinator.election.circuit_breaker.reset_timeout, Duration::from_secs(90));
     let token = |token: &str, role| Token { token: token.into(), role };
     assert_eq!(config.http.tokens, [token("abc", Role::Admin), token("x:y", Role::Worker)]);
 }
@@ -137,7 +137,7 @@ fn a_bad_value_is_named_with_its_key_and_its_source() {
 fn a_rate_limit_is_a_number_and_a_window_or_none() {
     let set =
         |text| given().variable("CONVOKE_RATE_LIMIT__GLOBAL", "none").variable("CONVOKE_RATE_LIMIT__DEFAULT", text);
-    let limits = set("1000/1s").config().rate_limit;
+    let limits = set("1000/1s").config().coordinator.rate_limit;
     assert_eq!(limits.default.map(|limit| limit.to_string()).as_deref(), Some("1000/1s"));
     assert_eq!(limits.global, None);
     let expected = r#"expected a number and a duration such as 100/1s, or none, got "many""#;

@@ -405,5 +405,9 @@ pub async fn the_word_of_a_cancelled_runs_worker_comes_too_late(store: &dyn Stor
     assert_eq!(stage.job(job_id(1)).await.error.as_deref(), Some("enough"));
     store.redrive(&[job_id(1)], at(4)).await.expect("redrive");
     let cancelled = Outcome::Cancelled { reason: None };
-    assert_eq!(stage.record(report(&run).ended(at(5), cancelled, 0.0)).await, Recorded::Duplicate, "in the history too");
+    assert_eq!(
+        stage.record(report(&run).ended(at(5), cancelled, 0.0)).await,
+        Recorded::Duplicate,
+        "in the history too"
+    );
 }

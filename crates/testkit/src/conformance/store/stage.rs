@@ -7,8 +7,8 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::run::{NewLog, Outcome};
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{
-    Execution, ExecutionStatus, Jitter, Job, JobDefaults, JobTemplate, LogLevel, NewJob, Queue, QueueCounts,
-    RetryPolicy, RunReport, Status,
+    Execution, ExecutionStatus, Jitter, Job, JobTemplate, LogLevel, NewJob, Queue, QueueCounts, RetryPolicy,
+    RetrySettings, RunReport, Status,
 };
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Change, DispatchOrder, JobQuery, Recorded, Window};
@@ -61,7 +61,7 @@ pub fn job(n: u64) -> NewJob {
             retry_policy: Some(RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() }),
             ..JobTemplate::new(JobType::new("t").expect("a name"))
         }
-        .define(&JobDefaults::default()),
+        .define(&RetrySettings::default()),
         unique_until: None,
         created_at: at(0),
         run_at: None,

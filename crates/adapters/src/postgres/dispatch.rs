@@ -10,11 +10,12 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use convoke_core::Error;
 use convoke_core::election::Fence;
+use convoke_core::jobs::Documents;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, Window};
+use convoke_core::{Error, JobId};
 use parking_lot::Mutex;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -22,7 +23,7 @@ use uuid::Uuid;
 use super::failure::{self, Failure};
 use super::floors::{self, Floors};
 use super::lane::Work;
-use super::rows::{Definitions, duration_micros, execution_id, get, job_id, micros, number, small, wide};
+use super::rows::{definition, duration_micros, execution_id, get, json, micros, number, places, small, wide};
 use super::server::Hot;
 use super::sql::{Column, column, params};
 use crate::statement::statement;
@@ -60,6 +61,8 @@ pub(super) fn dispatch_sql() -> &'static str {
     statement!("sql/dispatch.sql")
 }
 
+places!(Taken { ord, pending, is_cut, id, execution, rank, seq, attempt, document, args });
+
 impl DispatchWork {
     async fn dispatch(&self, hot: &mut Hot, fence: Fence, order: &DispatchOrder) -> failure::Result<Dispatched> {
         let mut answer = Dispatched::default();
@@ -92,25 +95,34 @@ impl DispatchWork {
             let floors = self.floors.lock();
             windows.iter().map(|window| floors.of(&window.queue, asked)).collect()
         };
-        let rows = take(hot, fence, order, windows, &floors, answer).await?;
+        let (column, rows) = take(hot, fence, order, windows, &floors, answer).await?;
         let elapsed = asked.elapsed();
         let none = |window: &Window| QueueDispatch { queue: window.queue.clone(), taken: 0, pending: 0, is_cut: false };
         let mut queues: Vec<QueueDispatch> = windows.iter().map(none).collect();
         let mut highest = vec![floors::NONE; windows.len()];
         let mut ranked = Vec::with_capacity(rows.len());
-        let mut definitions = Definitions::default();
+        let mut documents = Documents::default();
         for row in &rows {
             // A window of a queue that nobody has heard of has no row.
-            let Some(place) = get::<Option<i64>>(row, "ord")? else { continue };
+            let Some(place) = get::<Option<i64>>(row, column.ord)? else { continue };
             let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
             let Some(told) = queues.get_mut(place) else { continue };
-            told.pending = number::<i64>(row, "pending")?.try_into().unwrap_or(0);
-            told.is_cut = get(row, "is_cut")?;
-            if get::<Option<Uuid>>(row, "id")?.is_some() {
-                let rank: i64 = get(row, "rank")?;
+            told.pending = number::<i64>(row, column.pending)?.try_into().unwrap_or(0);
+            told.is_cut = get(row, column.is_cut)?;
+            if let Some(id) = get::<Option<Uuid>>(row, column.id)? {
+                let rank: i64 = get(row, column.rank)?;
                 told.taken += 1;
                 highest[place] = highest[place].max(rank);
-                ranked.push(((place, rank, get::<i64>(row, "seq")?), read_run(row, fence, &mut definitions)?));
+                let run = Dispatch {
+                    v: V1,
+                    job_id: JobId(id),
+                    execution_id: execution_id(row, column.execution)?,
+                    input: definition(&mut documents, row, column.document)?.input(json(row, column.args)?),
+                    attempt: small(row, column.attempt)?,
+                    epoch: fence.epoch(),
+                    rate_limit: None,
+                };
+                ranked.push(((place, rank, get::<i64>(row, column.seq)?), run));
             }
         }
         let now = Instant::now();
@@ -134,7 +146,7 @@ async fn take(
     windows: &[Window],
     floors: &[i64],
     answer: &Dispatched,
-) -> failure::Result<Vec<Row>> {
+) -> failure::Result<(Taken, Vec<Row>)> {
     let fenced = || Failure::from(Error::Fenced { what: "dispatch" });
     let epoch = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
     let statement = hot.prepared(dispatch_sql()).await?;
@@ -153,7 +165,7 @@ async fn take(
         Box::new(wide(DISPATCH_BYTES_MAX.saturating_sub(used))),
     ];
     let rows = hot.client.query(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
-    if rows.is_empty() { Err(fenced()) } else { Ok(rows) }
+    if rows.is_empty() { Err(fenced()) } else { Ok((Taken::of(&statement)?, rows)) }
 }
 
 /// Windows in order, a queue at most once in each round. At least one round, which compares the fence.
@@ -171,16 +183,4 @@ fn rounds(windows: &[Window]) -> Vec<&[Window]> {
             return rounds;
         }
     }
-}
-
-fn read_run(row: &Row, fence: Fence, definitions: &mut Definitions) -> failure::Result<Dispatch> {
-    Ok(Dispatch {
-        v: V1,
-        job_id: job_id(row)?,
-        execution_id: execution_id(row, "execution")?,
-        input: definitions.whole(row)?.into(),
-        attempt: small(row, "attempt")?,
-        epoch: fence.epoch(),
-        rate_limit: None,
-    })
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::jobs::run::RunEnd;
 use convoke_core::jobs::run_state::Source;
-use convoke_core::jobs::{Claim, Outcome, RunReport, Status};
+use convoke_core::jobs::{Claim, Documents, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
 
@@ -18,7 +18,7 @@ use super::epoch::FENCE;
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
 use super::outcome::over_sql;
-use super::rows::{Definitions, instant, instant_option, job_id, micros, readable, small};
+use super::rows::{definition, get, instant, instant_option, micros, places, readable, small};
 use super::server::Hot;
 use super::settle::settle;
 use super::sql::{column, composed, params};
@@ -162,6 +162,8 @@ pub(super) fn complete_sql() -> &'static str {
     composed!(include_str!("sql/complete.sql"), [("over", &*OVER)])
 }
 
+places!(Completed { id, document, attempt, due_at, started_at });
+
 /// Records completions by one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply) would. Runs
 /// that are not in flight, or not the claimant's, have no answer yet.
 async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
@@ -185,17 +187,17 @@ async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<R
     ];
     let rows = hot.client.query(&statement, &params(&columns)).await?;
     let places: HashMap<JobId, usize> = said.iter().map(|(at, report)| (report.job, *at)).collect();
-    let mut definitions = Definitions::default();
+    let (column, mut documents) = (Completed::of(&statement)?, Documents::default());
     for row in &rows {
-        let Some(at) = places.get(&job_id(row)?) else { continue };
-        let definition = definitions.alone(row)?;
+        let Some(at) = places.get(&JobId(get(row, column.id)?)) else { continue };
+        let definition = definition(&mut documents, row, column.document)?;
         answers[*at] = Some(Recorded::Applied(Change {
             status: Status::Completed,
             queue: definition.queue.clone(),
             job_type: definition.job_type.clone(),
-            attempt: small(row, "attempt")?,
-            due_at: instant(row, "due_at")?,
-            started_at: instant_option(row, "started_at")?,
+            attempt: small(row, column.attempt)?,
+            due_at: instant(row, column.due_at)?,
+            started_at: instant_option(row, column.started_at)?,
             retry_at: None,
         }));
     }

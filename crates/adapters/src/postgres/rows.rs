@@ -1,4 +1,5 @@
-//! How values are written into columns and read back, by the names of columns.
+//! How values are written into columns and read back, by the names of columns. Statements that return many rows look up the
+//! places of their columns once ([`places`]).
 //!
 //! What cannot be read back (a name no one could have written, a code nobody knows) is an error of the database, never a
 //! panic: the rows may have been edited by hand. PostgreSQL keeps every text but one with a NUL in it; what people say to
@@ -8,10 +9,11 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::time::Duration;
 
-use convoke_core::jobs::{ExecutionStatus, Job, JobDefinition, Ownership, Progress, Status};
+use convoke_core::jobs::{Documents, ExecutionStatus, Job, JobDefinition, Ownership, Progress, Status};
 use convoke_core::{ExecutionId, Invalid, JobId, Json};
 use jiff::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
@@ -46,22 +48,45 @@ pub(super) fn check_exact(field: &str, text: Option<&str>) -> Result<(), Invalid
     }
 }
 
-pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: &str) -> Result<T> {
+/// A column of a row: its name, or its place.
+pub(super) trait Column: RowIndex + Display + Copy {}
+
+impl<C: RowIndex + Display + Copy> Column for C {}
+
+/// Declares the columns of a statement that returns many rows, with a place for each name.
+macro_rules! places {
+    ($name:ident { $($column:ident),* $(,)? }) => {
+        struct $name { $($column: usize),* }
+
+        impl $name {
+            fn of(statement: &tokio_postgres::Statement) -> $crate::postgres::failure::Result<Self> {
+                let place = |name: &str| {
+                    let place = statement.columns().iter().position(|column| column.name() == name);
+                    place.ok_or_else(|| $crate::postgres::rows::unreadable(name, "the statement has no such column"))
+                };
+                Ok($name { $($column: place(stringify!($column))?),* })
+            }
+        }
+    };
+}
+pub(super) use places;
+
+pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: impl Column) -> Result<T> {
     row.try_get(column).map_err(|error| unreadable(column, error))
 }
 
-pub(super) fn unreadable(what: &str, message: impl Display) -> Failure {
+pub(super) fn unreadable(what: impl Display, message: impl Display) -> Failure {
     Failure::Unreadable(format!("{what}: {message}"))
 }
 
-pub(super) fn instant_option(row: &Row, column: &str) -> Result<Option<Timestamp>> {
+pub(super) fn instant_option(row: &Row, column: impl Column) -> Result<Option<Timestamp>> {
     let Some(at) = get::<Option<i64>>(row, column)? else { return Ok(None) };
     // Not `from_microsecond`, which knows of nothing within the last second of time: a worker's word may be from there.
     let (second, micros) = (at.div_euclid(1_000_000), at.rem_euclid(1_000_000));
     Timestamp::new(second, micros as i32 * 1_000).map(Some).map_err(|error| unreadable(column, error))
 }
 
-pub(super) fn instant(row: &Row, column: &str) -> Result<Timestamp> {
+pub(super) fn instant(row: &Row, column: impl Column) -> Result<Timestamp> {
     instant_option(row, column)?.ok_or_else(|| unreadable(column, "it is null"))
 }
 
@@ -70,13 +95,13 @@ pub(super) fn duration_option(row: &Row, column: &str) -> Result<Option<Duration
 }
 
 /// A number of a column of eight bytes.
-pub(super) fn number<T: TryFrom<i64>>(row: &Row, column: &str) -> Result<T> {
+pub(super) fn number<T: TryFrom<i64>>(row: &Row, column: impl Column) -> Result<T> {
     let value: i64 = get(row, column)?;
     T::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
 }
 
 /// A number of a column of four bytes.
-pub(super) fn small(row: &Row, column: &str) -> Result<u32> {
+pub(super) fn small(row: &Row, column: impl Column) -> Result<u32> {
     let value: i32 = get(row, column)?;
     u32::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
 }
@@ -85,7 +110,7 @@ pub(super) fn job_id(row: &Row) -> Result<JobId> {
     get::<Uuid>(row, "id").map(JobId)
 }
 
-pub(super) fn execution_id(row: &Row, column: &str) -> Result<ExecutionId> {
+pub(super) fn execution_id(row: &Row, column: impl Column) -> Result<ExecutionId> {
     get::<Uuid>(row, column).map(ExecutionId)
 }
 
@@ -107,6 +132,10 @@ fn json_option(row: &Row, column: &str) -> Result<Option<Json>> {
     text.map(Json::parse).transpose().map_err(|error| unreadable(column, error))
 }
 
+pub(super) fn json(row: &Row, column: impl Column) -> Result<Json> {
+    Json::parse(get(row, column)?).map_err(|error| unreadable(column, error))
+}
+
 /// A code of one of the core's enums.
 pub(super) fn code<T>(row: &Row, column: &str, from_code: impl Fn(u8) -> Option<T>) -> Result<T> {
     let value: i16 = get(row, column)?;
@@ -124,35 +153,19 @@ pub(super) fn progress(row: &Row) -> Result<Option<Progress>> {
     Ok(percent.map(|percent| Progress { percent: percent.clamp(0, 100) as u8, message }))
 }
 
-/// Reads definitions of the rows of one statement. Jobs of one type mostly have one document, which is parsed once.
-#[derive(Default)]
-pub(super) struct Definitions(Option<(String, JobDefinition)>);
-
-impl Definitions {
-    /// A definition of the column `document`, without arguments.
-    pub(super) fn alone(&mut self, row: &Row) -> Result<&JobDefinition> {
-        let document: &str = get(row, "document")?;
-        let last = self.0.take().filter(|(last, _)| last == document);
-        let read = |document: &str| JobDefinition::from_document(document, Json::null());
-        Ok(&self
-            .0
-            .insert(match last {
-                Some(last) => last,
-                None => (document.to_owned(), read(document).map_err(|error| unreadable("document", error))?),
-            })
-            .1)
-    }
-
-    /// A definition of the columns `document` and `args`.
-    pub(super) fn whole(&mut self, row: &Row) -> Result<JobDefinition> {
-        let args = json_option(row, "args")?.ok_or_else(|| unreadable("args", "it is null"))?;
-        Ok(JobDefinition { args, ..self.alone(row)?.clone() })
-    }
+/// Reads a column with a document: the definition of a job without its arguments.
+pub(super) fn definition<'d>(
+    documents: &'d mut Documents,
+    row: &Row,
+    column: impl Column,
+) -> Result<&'d JobDefinition> {
+    documents.read(get(row, column)?).map_err(|error| unreadable(column, error))
 }
 
 /// A job as `sql/job.sql` selects it.
 pub(super) fn job(row: &Row) -> Result<Job> {
-    let definition = Definitions::default().whole(row)?;
+    let definition = JobDefinition::from_document(get(row, "document")?, json(row, "args")?);
+    let definition = definition.map_err(|error| unreadable("document", error))?;
     let (attempt, attempt_base) = (small(row, "attempt")?, small(row, "attempt_base")?);
     Ok(Job {
         id: job_id(row)?,

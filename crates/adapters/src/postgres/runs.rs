@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::{JobDefinition, Ownership, Status};
+use convoke_core::jobs::{Documents, JobDefinition, Ownership, Status};
 use convoke_core::ports::store::{
     Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
 };
@@ -18,7 +18,7 @@ use super::counts::{self, Moves, SHARED_SLOT};
 use super::epoch::{commit, hold};
 use super::failure::Result;
 use super::rows::{
-    Definitions, code, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number, small,
+    code, definition, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number, small,
     wide,
 };
 use super::sql::{column, compose, composed, params};
@@ -144,8 +144,8 @@ pub(super) async fn in_flight(
         &wide(most),
         &filter.without_worker,
     ];
-    let mut definitions = Definitions::default();
-    db.query(&statement, &params).await?.iter().map(|row| read_run(row, &mut definitions)).collect()
+    let mut documents = Documents::default();
+    db.query(&statement, &params).await?.iter().map(|row| read_run(row, &mut documents)).collect()
 }
 
 /// The statement for a filter, by the index that serves it. The order is written so that no other index has it: else the server
@@ -179,8 +179,9 @@ pub(super) async fn holders(db: &Client) -> Result<Holders> {
     Ok(holders)
 }
 
-fn read_run(row: &Row, definitions: &mut Definitions) -> Result<InFlight> {
-    let JobDefinition { job_type, queue, .. } = definitions.alone(row)?.clone();
+fn read_run(row: &Row, documents: &mut Documents) -> Result<InFlight> {
+    let JobDefinition { job_type, queue, .. } = definition(documents, row, "document")?;
+    let (job_type, queue) = (job_type.clone(), queue.clone());
     let is_started = get::<Option<i64>>(row, "started_at")?.is_some();
     Ok(InFlight {
         job: job_id(row)?,
@@ -200,14 +201,14 @@ fn read_run(row: &Row, definitions: &mut Definitions) -> Result<InFlight> {
 pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<Overdue> {
     let select = composed!("{run} where r.deadline is not null order by r.deadline limit $1", [("run", RUN)]);
     let statement = db.prepare_cached(select).await?;
-    let (mut overdue, mut definitions) = (Overdue::default(), Definitions::default());
+    let (mut overdue, mut documents) = (Overdue::default(), Documents::default());
     for row in db.query(&statement, &[&wide(most).saturating_add(1)]).await? {
         let deadline = instant(&row, "deadline")?;
         if deadline > now || overdue.runs.len() == most {
             overdue.next_at = Some(deadline);
             break;
         }
-        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(&row, &mut definitions)? });
+        overdue.runs.push(InFlight { deadline: Some(deadline), ..read_run(&row, &mut documents)? });
     }
     Ok(overdue)
 }

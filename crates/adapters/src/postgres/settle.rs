@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::run_state::{AppendedLog, Effect, RecordedEnd, RunState, Source, Write};
-use convoke_core::jobs::{Execution, ExecutionStatus, Outcome, Ownership, RunReport, Status};
+use convoke_core::jobs::{Documents, Execution, ExecutionStatus, Outcome, Ownership, RunReport, Status};
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, NodeId, WorkerId};
 use tokio_postgres::Row;
@@ -18,7 +18,7 @@ use super::failure;
 use super::outcome;
 use super::record::Numbered;
 use super::rows::{
-    Definitions, code, execution_id, execution_status, get, instant, instant_option, name_option, number, progress,
+    code, definition, execution_id, execution_status, get, instant, instant_option, name_option, number, progress,
     small,
 };
 use super::server::Hot;
@@ -43,8 +43,8 @@ pub(super) struct Run<'r> {
     end: Option<&'r Outcome>,
 }
 
-fn read_run<'r>(row: &Row, definitions: &mut Definitions) -> failure::Result<Run<'r>> {
-    let (execution, definition) = (execution_id(row, "execution_id")?, definitions.alone(row)?);
+fn read_run<'r>(row: &Row, documents: &mut Documents) -> failure::Result<Run<'r>> {
+    let (execution, definition) = (execution_id(row, "execution_id")?, definition(documents, row, "document")?);
     let started_at = instant_option(row, "started_at")?;
     let status = if started_at.is_some() { Status::Running } else { Status::Dispatched };
     Ok(Run {
@@ -120,8 +120,8 @@ async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result
     ids.sort_unstable();
     ids.dedup();
     let rows = hot.client.query(&statement, &[&ids]).await?;
-    let mut definitions = Definitions::default();
-    rows.iter().map(|row| read_run(row, &mut definitions).map(|run| (run.id, run))).collect()
+    let mut documents = Documents::default();
+    rows.iter().map(|row| read_run(row, &mut documents).map(|run| (run.id, run))).collect()
 }
 
 /// The end of a run that is not in flight.

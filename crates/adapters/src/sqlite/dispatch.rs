@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::Status;
 use convoke_core::jobs::wire::{Dispatch, V1};
+use convoke_core::jobs::{Documents, Status};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
 use convoke_core::{ByteBudget, ExecutionId, Json};
@@ -65,7 +65,7 @@ fn take(
     let mut read = ledger.db.prepare_cached(text)?;
     let mut rows = read.query(params![queue.0, most as i64])?;
     let mut taken = Vec::with_capacity(most);
-    let mut is_cut = false;
+    let (mut is_cut, mut documents) = (false, Documents::default());
     runs.reserve(most);
     // All are read before the first is written: a write takes its job out of the range.
     for execution in executions {
@@ -80,7 +80,7 @@ fn take(
             v: V1,
             job_id: get(row, PENDING.id)?,
             execution_id: *execution,
-            input: definition(row, PENDING.document, args)?.into(),
+            input: definition(&mut documents, row, PENDING.document)?.input(args),
             attempt: get::<u32>(row, PENDING.attempt)?.saturating_add(1),
             epoch: fence.epoch(),
             rate_limit: None,

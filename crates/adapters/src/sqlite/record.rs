@@ -10,7 +10,7 @@ use convoke_core::jobs::run_log::RunLog;
 use convoke_core::jobs::run_state::{
     AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status,
 };
-use convoke_core::jobs::{Outcome, Priority, RunReport, Status};
+use convoke_core::jobs::{Documents, Outcome, Priority, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId, WorkerId};
 use jiff::Timestamp;
@@ -136,14 +136,15 @@ struct Run {
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
-    let definition = definition(row, RUN.document, Json::null())?;
+    let mut documents = Documents::default();
+    let definition = definition(&mut documents, row, RUN.document)?;
     let state = RunState {
         execution: get(row, RUN.execution_id)?,
         status: get(row, RUN.state)?,
         attempt: get(row, RUN.attempt)?,
         attempt_base: get(row, RUN.attempt_base)?,
-        job_type: definition.job_type,
-        queue: definition.queue,
+        job_type: definition.job_type.clone(),
+        queue: definition.queue.clone(),
         max_retries: definition.max_retries,
         retry_policy: definition.retry_policy,
         timeout: definition.timeout,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use convoke_core::jobs::job::ExecutionStatus;
-use convoke_core::jobs::{Job, JobDefinition, LogLevel, Ownership, Progress, Status};
+use convoke_core::jobs::{Documents, Job, JobDefinition, LogLevel, Ownership, Progress, Status};
 use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
@@ -38,11 +38,14 @@ pub(super) fn document<T: DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<T
     row.get("document").map(|Document(value)| value)
 }
 
-/// Reads the definition of a job. `args` are null for a reader that needs none.
-pub(super) fn definition(row: &Row<'_>, document: usize, args: Json) -> rusqlite::Result<JobDefinition> {
-    let text = row.get_ref(document)?.as_str()?;
-    JobDefinition::from_document(text, args)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(document, Type::Text, Box::new(error)))
+/// Reads the definition of a job without its arguments.
+pub(super) fn definition<'d>(
+    documents: &'d mut Documents,
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<&'d JobDefinition> {
+    let unreadable = |error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error));
+    documents.read(row.get_ref(column)?.as_str()?).map_err(unreadable)
 }
 
 /// A type whose values are kept in a column.
@@ -122,7 +125,10 @@ pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
     let (attempt, attempt_base): (u32, u32) = (get(row, JOB.attempt)?, get(row, JOB.attempt_base)?);
     Ok(Job {
         id: get(row, JOB.id)?,
-        definition: definition(row, JOB.document, get(row, JOB.args)?)?,
+        definition: JobDefinition {
+            args: get(row, JOB.args)?,
+            ..definition(&mut Documents::default(), row, JOB.document)?.clone()
+        },
         status: get(row, JOB.state)?,
         attempt,
         retry_count: attempt.saturating_sub(attempt_base).saturating_sub(1),

@@ -1,11 +1,11 @@
 //! Runs as the leader watches them: which are due, in flight, overdue.
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::{Ownership, Status};
+use convoke_core::jobs::{Documents, Ownership, Status};
 use convoke_core::ports::store::{
     Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
 };
-use convoke_core::{JobId, Json, NodeId, WorkerId};
+use convoke_core::{JobId, NodeId, WorkerId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -152,12 +152,13 @@ pub(super) fn holders(db: &Connection) -> Result<Holders> {
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
-    let definition = definition(row, IN_FLIGHT.document, Json::null())?;
+    let mut documents = Documents::default();
+    let definition = definition(&mut documents, row, IN_FLIGHT.document)?;
     Ok(InFlight {
         job: get(row, IN_FLIGHT.id)?,
         execution: get(row, IN_FLIGHT.execution_id)?,
-        job_type: definition.job_type,
-        queue: definition.queue,
+        job_type: definition.job_type.clone(),
+        queue: definition.queue.clone(),
         attempt: get(row, IN_FLIGHT.attempt)?,
         status: get(row, IN_FLIGHT.state)?,
         worker: get(row, IN_FLIGHT.worker)?,

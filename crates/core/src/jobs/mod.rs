@@ -47,5 +47,5 @@ pub use retry::{Jitter, RetryPolicy, RetrySettings};
 pub use run::{Claim, Outcome, RunEnd, RunReport};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{JobSpec, NewJob};
-pub use template::{JobDefinition, JobTemplate, RunInput};
+pub use template::{Documents, JobDefinition, JobTemplate, RunInput};
 pub use window::Windows;

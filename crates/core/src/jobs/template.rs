@@ -252,6 +252,19 @@ impl JobDefinition {
         correlation.chain(self.tags.iter().map(|tag| tag_key(tag))).collect()
     }
 
+    /// Returns what a run of the job is given, with these arguments.
+    pub fn input(&self, args: Json) -> RunInput {
+        RunInput {
+            job_type: self.job_type.clone(),
+            queue: self.queue.clone(),
+            args,
+            max_retries: self.max_retries,
+            timeout: self.timeout,
+            correlation_id: self.correlation_id.clone(),
+            tags: self.tags.clone(),
+        }
+    }
+
     /// Returns all but the arguments, for [`from_document`](Self::from_document). Options that have the built-in default are
     /// left out, so that most documents are short.
     pub fn document(&self) -> String {
@@ -294,6 +307,21 @@ impl JobDefinition {
     }
 }
 
+/// Reads the documents of many jobs. Jobs of one type mostly have the same document, which is parsed once.
+#[derive(Debug, Default)]
+pub struct Documents(Option<(String, JobDefinition)>);
+
+impl Documents {
+    /// Returns the definition of a document, with `null` as its arguments.
+    pub fn read(&mut self, document: &str) -> serde_json::Result<&JobDefinition> {
+        let last = match self.0.take() {
+            Some(last) if last.0 == document => last,
+            _ => (document.to_owned(), JobDefinition::from_document(document, Json::null())?),
+        };
+        Ok(&self.0.insert(last).1)
+    }
+}
+
 /// The form in which stores keep a definition without its arguments.
 #[derive(Serialize)]
 struct Document {
@@ -327,21 +355,7 @@ impl<'de> Extra<'de> for Version {
 
 impl RunInput {
     pub(super) fn unread() -> Self {
-        JobDefinition::unread().into()
-    }
-}
-
-impl From<JobDefinition> for RunInput {
-    fn from(definition: JobDefinition) -> Self {
-        RunInput {
-            job_type: definition.job_type,
-            queue: definition.queue,
-            args: definition.args,
-            max_retries: definition.max_retries,
-            timeout: definition.timeout,
-            correlation_id: definition.correlation_id,
-            tags: definition.tags,
-        }
+        JobDefinition::unread().input(Json::null())
     }
 }
 

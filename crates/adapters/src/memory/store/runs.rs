@@ -217,7 +217,7 @@ fn dispatch_row(row: &mut Row, execution: ExecutionId, now: Timestamp, epoch: Ep
         v: V1,
         job_id: job.id,
         execution_id: execution,
-        input: job.definition.clone().into(),
+        input: job.definition.input(job.definition.args.clone()),
         attempt: job.attempt,
         epoch,
         rate_limit: None,

@@ -82,9 +82,9 @@ async fn what_was_acknowledged_survives_a_server_that_is_restarted_in_the_middle
     let healed = acknowledged.load(Ordering::Relaxed);
     eventually("healing", async || (acknowledged.load(Ordering::Relaxed) > healed + 200).then_some(())).await;
     stop.store(true, Ordering::Relaxed);
-    let told = producers.join_all().await;
-    let done: Vec<JobId> = told.iter().flat_map(|(done, _)| done).copied().collect();
-    let doubtful: usize = told.iter().map(|(_, doubtful)| doubtful).sum();
+    let reported = producers.join_all().await;
+    let done: Vec<JobId> = reported.iter().flat_map(|(done, _)| done).copied().collect();
+    let doubtful: usize = reported.iter().map(|(_, doubtful)| doubtful).sum();
     for ids in done.chunks(1_000) {
         let found = store.get(ids).await.expect("healed");
         assert!(found.iter().all(Option::is_some), "an acknowledged job is gone");

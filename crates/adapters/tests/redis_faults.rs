@@ -57,8 +57,8 @@ async fn after_redis_was_restarted_empty_all_go_on() {
     assert_eq!(texts(&taken.expect("the group is made again")), ["new"]);
     let read = read.expect("next");
     assert_eq!((read[0].0.as_str(), texts_read(&read[0].1)), (status(1).as_str(), vec!["new"]));
-    let heard = within_reason("a message", subscription.next()).await.expect("no error").expect("a message");
-    assert_eq!(heard.body, body("again"));
+    let received = within_reason("a message", subscription.next()).await.expect("no error").expect("a message");
+    assert_eq!(received.body, body("again"));
     consumer.ack(&ids(&lost)).await.expect("what is no more is passed over");
     assert_eq!(bus.backlog("q", "g").await.expect("backlog"), 0);
 }

@@ -12,7 +12,7 @@ use convoke_adapters::redis::RedisMesh;
 use convoke_core::mesh::InstanceId;
 use convoke_core::ports::{MeshInbox, MeshLink};
 use convoke_core::{Error, Result};
-use convoke_testkit::process::{RedisServer, eventually, settle};
+use convoke_testkit::process::{RedisServer, eventually, wait_for_value};
 use redis::Value;
 
 use redis_stage::{Probe, Proxy};
@@ -21,14 +21,14 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// Counts what it hears, and how often it is told that it may have missed something.
 #[derive(Default)]
-struct Ear {
-    heard: AtomicUsize,
+struct CountingInbox {
+    received: AtomicUsize,
     missed: AtomicUsize,
 }
 
-impl MeshInbox for Ear {
-    fn hear(&self, _message: Bytes) {
-        self.heard.fetch_add(1, Ordering::SeqCst);
+impl MeshInbox for CountingInbox {
+    fn on_message(&self, _message: Bytes) {
+        self.received.fetch_add(1, Ordering::SeqCst);
     }
 
     fn missed(&self) {
@@ -36,9 +36,9 @@ impl MeshInbox for Ear {
     }
 }
 
-impl Ear {
-    fn heard(&self) -> usize {
-        self.heard.load(Ordering::SeqCst)
+impl CountingInbox {
+    fn count(&self) -> usize {
+        self.received.load(Ordering::SeqCst)
     }
 }
 
@@ -58,7 +58,7 @@ async fn what_is_in_redis_is_what_the_existing_system_reads() {
     let server = RedisServer::start().await;
     let mut probe = Probe::connect(&server.url()).await;
     let link = connect(&server.url()).await;
-    let seat = link.join("host-a", Arc::new(Ear::default())).await.expect("join");
+    let seat = link.join("host-a", Arc::new(CountingInbox::default())).await.expect("join");
     assert!(link.lead("a-token", LONG).await.expect("lead"));
     let keys =
         ["app:mesh:my-app:heartbeats", "app:mesh:my-app:next_id", "app:mesh:my-app:nodes", "locks:leader:mesh:my-app"];
@@ -85,7 +85,7 @@ async fn a_link_has_two_connections_however_many_join_by_it() {
     let link = connect(&server.url()).await;
     let mut seats = Vec::new();
     for _ in 0..20 {
-        seats.push(link.join("h", Arc::new(Ear::default())).await.expect("join"));
+        seats.push(link.join("h", Arc::new(CountingInbox::default())).await.expect("join"));
     }
     assert_eq!(probe.connections().await, 3, "two, and the test's own");
 }
@@ -99,15 +99,15 @@ async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let server = RedisServer::start().await;
     let proxy = Proxy::to(server.port()).await;
     let (there, here) = (connect(&server.url()).await, connect(&proxy.url()).await);
-    let ear = Arc::new(Ear::default());
-    let seat = there.join("h", ear.clone()).await.expect("join");
+    let inbox = Arc::new(CountingInbox::default());
+    let seat = there.join("h", inbox.clone()).await.expect("join");
     proxy.lose_the_answer_to("PUBLISH");
     let answer = send(&here, seat.id(), "once").await;
     assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
     assert!(proxy.has_lost_one());
     let send = async || send(&here, seat.id(), "another").await.ok();
     assert_eq!(eventually("the line is made anew", send).await, 1);
-    settle("the first came once, and so did the second", 2, async || ear.heard()).await;
+    wait_for_value("the first came once, and so did the second", 2, async || inbox.count()).await;
 }
 
 #[tokio::test]
@@ -115,24 +115,24 @@ async fn a_number_that_was_given_to_another_is_the_others() {
     let server = RedisServer::start().await;
     let mut probe = Probe::connect(&server.url()).await;
     let (old, new) = (connect(&server.url()).await, connect(&server.url()).await);
-    let before = old.join("old", Arc::new(Ear::default())).await.expect("join");
+    let before = old.join("old", Arc::new(CountingInbox::default())).await.expect("join");
     // Redis lost all, and gives the number to the next before the first is heard of again.
     probe.ask(&["FLUSHALL"]).await;
     probe.ask(&["SET", "app:mesh:my-app:bearer:1", "another"]).await;
     let fenced = |answer| matches!(answer, Err(Error::Fenced { .. }));
-    assert!(fenced(before.beat(LONG).await));
+    assert!(fenced(before.heartbeat(LONG).await));
     probe.ask(&["ZADD", "app:mesh:my-app:heartbeats", "1", "1"]).await;
     before.leave().await.expect("leave");
     assert_eq!(probe.number(&["ZCARD", "app:mesh:my-app:heartbeats"]).await, 1, "what is the other's stays");
-    assert_eq!(new.join("new", Arc::new(Ear::default())).await.expect("join").id(), InstanceId(2));
+    assert_eq!(new.join("new", Arc::new(CountingInbox::default())).await.expect("join").id(), InstanceId(2));
     // An instance of the existing system has no token: that it listens says enough.
     probe.ask(&["FLUSHALL"]).await;
     let mut stranger = Probe::connect(&server.url()).await;
     stranger.ask(&["SUBSCRIBE", "app:mesh:my-app:node:1"]).await;
-    assert!(fenced(before.beat(LONG).await));
+    assert!(fenced(before.heartbeat(LONG).await));
     drop(stranger);
-    let beat = async || before.beat(LONG).await.ok();
-    assert_eq!(eventually("it is its own again", beat).await, 1);
+    let heartbeat = async || before.heartbeat(LONG).await.ok();
+    assert_eq!(eventually("it is its own again", heartbeat).await, 1);
 }
 
 #[tokio::test]
@@ -155,12 +155,12 @@ async fn who_lost_its_connection_hears_again_and_is_told() {
     let server = RedisServer::start().await;
     let mut probe = Probe::connect(&server.url()).await;
     let link = connect(&server.url()).await;
-    let ear = Arc::new(Ear::default());
-    let seat = link.join("h", ear.clone()).await.expect("join");
+    let inbox = Arc::new(CountingInbox::default());
+    let seat = link.join("h", inbox.clone()).await.expect("join");
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-    eventually("it is told", async || (ear.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
+    eventually("it is told", async || (inbox.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
     assert_eq!(send(&link, seat.id(), "x").await.expect("send"), 1, "subscribed first, told second");
-    settle("it hears", 1, async || ear.heard()).await;
+    wait_for_value("it hears", 1, async || inbox.count()).await;
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn strange_things_in_the_registry_are_passed_over() {
     let server = RedisServer::start().await;
     let mut probe = Probe::connect(&server.url()).await;
     let link = connect(&server.url()).await;
-    let seat = link.join("h", Arc::new(Ear::default())).await.expect("join");
+    let seat = link.join("h", Arc::new(CountingInbox::default())).await.expect("join");
     let heartbeats = "app:mesh:my-app:heartbeats";
     for member in ["x", "-1", "0", "99999999999999999999"] {
         probe.ask(&["ZADD", heartbeats, "9999999999999", member]).await;

@@ -65,7 +65,7 @@ async fn files_are_where_the_published_system_looks_for_them_and_hold_what_it_re
 async fn a_resigned_state_is_over_by_every_clock_and_keeps_its_epoch() {
     let server = S3Server::start().await;
     let (one, other) = (connect(&server).await, connect(&server).await);
-    let lease = one.elect("ns", "a", LONG, Floor::Heard(Epoch(41))).await.expect("nobody leads");
+    let lease = one.elect("ns", "a", LONG, Floor::Received(Epoch(41))).await.expect("nobody leads");
     other.read("ns").await.expect("read").expect("a leads");
     one.resign("ns", "a", lease.epoch).await.expect("resign");
     let (state, _) = server.bucket().get(STATE).await.expect("a state");
@@ -121,7 +121,7 @@ async fn each_verb_costs_what_it_says() {
     cost(&one);
     one.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     assert_eq!(cost(&one), [1, 2, 0, 0], "it looks, and finds that nobody leads after all");
-    assert_eq!(one.glance_interval(), None, "nothing is asked between heartbeats");
+    assert_eq!(one.lease_check_interval(), None, "nothing is asked between heartbeats");
     let Requests { get, put, delete, list, other: rest } = one.requests();
     assert_eq!(one.requests().total(), get + put + delete + list + rest);
 }
@@ -130,7 +130,7 @@ async fn each_verb_costs_what_it_says() {
 async fn an_epoch_outlives_the_loss_of_the_file() {
     let server = S3Server::start().await;
     let leases = connect(&server).await;
-    let lost = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(6))).await.expect("nobody leads").epoch;
+    let lost = leases.elect("ns", "a", LONG, Floor::Received(Epoch(6))).await.expect("nobody leads").epoch;
     server.bucket().delete(STATE).await;
     assert_eq!(leases.read("ns").await.expect("read"), None);
     let next = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
@@ -161,7 +161,7 @@ async fn a_state_that_is_no_lease_is_neither_believed_nor_overwritten() {
     server.bucket().put(STATE, highest.as_bytes(), IfMatch::Any).await;
     let elected = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await;
     assert!(matches!(elected, Err(Error::Unavailable { .. })), "there is no higher epoch: {elected:?}");
-    let elected = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(u64::MAX))).await;
+    let elected = leases.elect("ns", "a", LONG, Floor::Received(Epoch(u64::MAX))).await;
     assert!(matches!(elected, Err(Error::Invalid(_))), "{elected:?}");
 }
 
@@ -220,7 +220,7 @@ async fn a_leaders_report_is_in_its_file_and_costs_no_request() {
     leader.enroll("ns", "pod-1", LONG).await.expect("enroll");
     assert_eq!(looker.published("ns").await.expect("read"), None);
     let settings = convoke_core::election::Settings::default();
-    let pulse = convoke_core::election::Pulse::new(&settings, jiff::Timestamp::UNIX_EPOCH);
+    let pulse = convoke_core::election::ElectionStats::new(&settings, jiff::Timestamp::UNIX_EPOCH);
     let report = convoke_core::election::Report {
         member: "pod-1".into(),
         epoch: Epoch(1),

@@ -84,6 +84,6 @@ async fn who_is_elected_by_others_is_told_once_and_under_an_epoch_of_its_own() {
     }
     a.renew("ns", "a", claimed.epoch, LONG).await.expect("its own term");
     assert!(!b.read("ns").await.expect("read").expect("a leads").is_foreign);
-    let tell = a.foreign().expect("namespaces are shared");
-    assert!(tell("gcs-pod-1") && !tell("pod-1"));
+    let is_foreign_name = a.foreign().expect("namespaces are shared");
+    assert!(is_foreign_name("gcs-pod-1") && !is_foreign_name("pod-1"));
 }

@@ -294,7 +294,7 @@ async fn a_former_leader_can_write_nothing() {
     let cutoffs = Cutoffs { completed: at(99), cancelled: at(99), dead: at(99) };
     check("promote", store.promote(former, at(99), 10).await);
     check("dispatch", store.dispatch(former, order(1)).await);
-    check("judge", store.judge(former, vec![lost]).await);
+    check("judge", store.end_as_leader(former, vec![lost]).await);
     check("mark_cleaned", store.mark_cleaned(former, at(99), &[id]).await);
     check("expire", store.expire(former, cutoffs, 10).await);
     check("tick", store.tick(former, Vec::new()).await);

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
 use convoke_core::ports::router::{DealerConnecting, Peer, Router, RouterBinding, Sent};
-use convoke_testkit::process::{PATIENCE, settle};
+use convoke_testkit::process::{PATIENCE, wait_for_value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ fn resident_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-async fn heard(router: &mut dyn Router) -> Peer {
+async fn receive(router: &mut dyn Router) -> Peer {
     let batch = timeout(PATIENCE, router.receive(1)).await.expect("a message").expect("an open socket");
     batch[0].from.clone()
 }
@@ -35,7 +35,7 @@ async fn round(router: &mut dyn Router) {
     for _ in 0..PEERS_A_ROUND {
         let mut dealer = ZmqDealer::new().routing_id("same").connect(router.address()).await.expect("an address");
         dealer.send(Bytes::from(vec![b'x'; 100_000])).await.expect("room");
-        let peer = heard(router).await;
+        let peer = receive(router).await;
         router.send(vec![(peer, Bytes::from(vec![b'y'; 100_000]))]).await;
         timeout(PATIENCE, dealer.receive()).await.expect("an answer").expect("a message");
         dealer.close().await;
@@ -56,12 +56,12 @@ async fn rounds_of_peers_leave_neither_files_nor_memory_behind() {
     for _ in 0..ROUNDS / 3 {
         round(&mut *router).await;
     }
-    settle("old connections are closed", true, async || open_files() < 40).await;
+    wait_for_value("old connections are closed", true, async || open_files() < 40).await;
     let (files, bytes) = (open_files(), resident_bytes());
     for _ in 0..ROUNDS {
         round(&mut *router).await;
     }
-    settle("no file stays open", true, async || open_files() <= files + 2).await;
+    wait_for_value("no file stays open", true, async || open_files() <= files + 2).await;
     let grown = resident_bytes().saturating_sub(bytes);
     assert!(grown < SLACK_BYTES, "{grown} bytes more after {ROUNDS} rounds");
 
@@ -70,7 +70,7 @@ async fn rounds_of_peers_leave_neither_files_nor_memory_behind() {
     for _ in 0..PEERS_A_ROUND {
         let mut dealer = ZmqDealer::new().connect(router.address()).await.expect("an address");
         dealer.send(Bytes::from_static(b"here")).await.expect("room");
-        deaf.push((heard(&mut *router).await, dealer));
+        deaf.push((receive(&mut *router).await, dealer));
     }
     let before = resident_bytes();
     let mut dropped = 0;

@@ -15,11 +15,11 @@ use convoke::election::{Subscriber, Term};
 use convoke::{Elector, Epoch};
 
 /// A file whose last line is `EPOCH COUNT`.
-struct Ledger {
+struct EpochFile {
     path: String,
 }
 
-impl Ledger {
+impl EpochFile {
     /// Counts one further, unless a later term has written already.
     fn count(&self, epoch: Epoch) -> io::Result<u64> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
@@ -43,7 +43,7 @@ fn last_line(file: &mut File) -> io::Result<(Epoch, u64)> {
 }
 
 async fn write(term: Term, path: String) {
-    match (Ledger { path }).count(term.epoch()) {
+    match (EpochFile { path }).count(term.epoch()) {
         Ok(count) => println!("term {}: counted to {count}", term.epoch()),
         Err(refused) => {
             println!("{refused}");
@@ -92,7 +92,7 @@ mod tests {
     fn what_a_former_term_writes_is_refused_and_leaves_no_trace() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("ledger").display().to_string();
-        let count = |epoch| (Ledger { path: path.clone() }).count(Epoch(epoch)).map_err(|error| error.to_string());
+        let count = |epoch| (EpochFile { path: path.clone() }).count(Epoch(epoch)).map_err(|error| error.to_string());
         assert_eq!([count(1), count(1), count(3)], [Ok(1), Ok(2), Ok(3)]);
         // It was paused between its look at the clock and its write.
         assert_eq!(count(1), Err("term 1 is over: term 3 has written".into()));

@@ -68,8 +68,8 @@ async fn join(url: &str, key: &str) -> Result<Mesh, MeshError> {
     };
     let me = std::process::id();
     let mesh = Mesh::connect(url, key).await?.settings(settings).on(status).on(divide);
-    mesh.on_broadcast(move |sender, told: CacheCleared| async move {
-        println!("process {me}: instance {sender} cleared {}", told.keys.join(", "));
+    mesh.on_broadcast(move |sender, reported: CacheCleared| async move {
+        println!("process {me}: instance {sender} cleared {}", reported.keys.join(", "));
     })
     .on_node_gone(move |gone| async move { println!("process {me}: instance {gone} is gone; I clean up after it") })
     .start()
@@ -121,8 +121,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(error @ MeshError::Handler { .. }) => println!("{error}"),
         other => panic!("a division by zero gave {other:?}"),
     }
-    let heard = mesh.broadcast(CacheCleared { keys: vec!["users".into(), "orders".into()] }).await?;
-    println!("{heard} others were told");
+    let received = mesh.broadcast(CacheCleared { keys: vec!["users".into(), "orders".into()] }).await?;
+    println!("{received} others were told");
 
     // Not asked to stop: killed. Nobody listens under its number any more, and a call says so at once.
     let victim = mesh.invoke_all(GetStatus { verbose: false }).await?;

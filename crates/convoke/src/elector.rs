@@ -143,7 +143,7 @@ impl Candidate {
         if self.namespace == CLUSTER {
             // Whoever won it would keep the nodes from their jobs, and do none of them.
             let message = format!("expected another name than {CLUSTER:?}, by which a cluster elects its own leader");
-            return Err(convoke_core::Error::from(Invalid::senseless("namespace", message)).into());
+            return Err(convoke_core::Error::from(Invalid::unprocessable("namespace", message)).into());
         }
         match tokio::time::timeout(FIRST_LOOK_MAX, self.leases.read(&self.namespace)).await {
             Ok(Err(error @ convoke_core::Error::Invalid(_))) => Err(error.into()),
@@ -162,7 +162,7 @@ fn join(inner: runtime::Elector, settings: &Settings) -> Result<Elector> {
          id",
         inner.namespace()
     );
-    Err(convoke_core::Error::from(Invalid::senseless("settings", message)).into())
+    Err(convoke_core::Error::from(Invalid::unprocessable("settings", message)).into())
 }
 
 fn start(

@@ -90,7 +90,7 @@ pub use worker::Worker;
 /// What an [`Elector`] tells and takes.
 pub mod election {
     pub use convoke_core::election::{
-        BreakerSettings, BreakerState, BreakerStatus, ContentionSettings, EpochGate, Event, Happening, Metrics,
+        BreakerSettings, BreakerState, BreakerStatus, ContentionSettings, ElectionEvent, EpochGate, Event, Metrics,
         Percentiles, Policy, Settings,
     };
     pub use convoke_runtime::election::{Events, Subscriber, Tenure as Term};

@@ -89,7 +89,7 @@ mod tests {
         listener.local_addr().expect("an address").port()
     }
 
-    fn said<T>(connected: Result<T>) -> String {
+    fn error_of<T>(connected: Result<T>) -> String {
         let Err(error) = connected else { panic!("it connected") };
         Unreachable::of(&error).unwrap_or_else(|| panic!("{error}")).to_string()
     }
@@ -103,16 +103,16 @@ mod tests {
         let redis = format!("redis://ann:secret@127.0.0.1:{port}");
         let postgres = format!("postgres://ann@127.0.0.1:{port}/jobs?password=secret");
         let bus = backends(Addresses { bus: &redis, ..Addresses::default() }).await;
-        assert_eq!(said(bus), refused("Redis", "", "bus.url"));
+        assert_eq!(error_of(bus), refused("Redis", "", "bus.url"));
         let store = backends(Addresses { store: &postgres, ..Addresses::default() }).await;
-        assert_eq!(said(store), refused("PostgreSQL", "/jobs", "store.url"));
+        assert_eq!(error_of(store), refused("PostgreSQL", "/jobs", "store.url"));
         for (url, engine, place) in [(&redis, "Redis", ""), (&postgres, "PostgreSQL", "/jobs")] {
-            assert_eq!(said(leases(url, "p").await), refused(engine, place, "leases.url"));
+            assert_eq!(error_of(leases(url, "p").await), refused(engine, place, "leases.url"));
         }
         let sentinel = format!("redis+sentinel://:secret@127.0.0.1:{port}/main");
-        assert_eq!(said(leases(&sentinel, "p").await), refused("Redis by Sentinel", "/main", "leases.url"));
-        assert_eq!(said(mesh_link(&MeshAddress::new(&redis), "key").await), refused("Redis", "", "mesh.url"));
-        assert_eq!(said(worker_way(&redis, None, "p").await), refused("Redis", "", "url"));
+        assert_eq!(error_of(leases(&sentinel, "p").await), refused("Redis by Sentinel", "/main", "leases.url"));
+        assert_eq!(error_of(mesh_link(&MeshAddress::new(&redis), "key").await), refused("Redis", "", "mesh.url"));
+        assert_eq!(error_of(worker_way(&redis, None, "p").await), refused("Redis", "", "url"));
     }
 
     /// The port takes connections, and whoever has it never says a word.
@@ -125,9 +125,9 @@ mod tests {
         let ended = tokio::time::timeout(Duration::from_secs(60), both).await;
         let (postgres, redis) = ended.expect("nobody waits for ever");
         let expected = format!("cannot connect to PostgreSQL at {address}/jobs (leases.url): no reply within 10s");
-        let postgres = said(postgres);
+        let postgres = error_of(postgres);
         assert!(postgres.starts_with(&expected), "{postgres}");
-        let redis = said(redis);
+        let redis = error_of(redis);
         assert!(redis.starts_with(&format!("cannot connect to Redis at {address} (leases.url): ")), "{redis}");
     }
 

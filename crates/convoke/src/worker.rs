@@ -117,7 +117,7 @@ impl Worker {
         E: Display + 'static,
     {
         self.add(T::TYPE, move |cx, args| match args.to::<T>() {
-            Ok(job) => settle(handler(Context::new(cx), job)),
+            Ok(job) => into_handler_future(handler(Context::new(cx), job)),
             Err(error) => {
                 let failure = Failure::new(format!("the arguments are not those of {:?}: {error}", T::TYPE));
                 Box::pin(std::future::ready(Err(failure)))
@@ -134,7 +134,7 @@ impl Worker {
         E: Display + 'static,
     {
         self.add(job_type, move |cx, args| match args.to() {
-            Ok(args) => settle(handler(Context::new(cx), args)),
+            Ok(args) => into_handler_future(handler(Context::new(cx), args)),
             Err(error) => {
                 Box::pin(std::future::ready(Err(Failure::new(format!("the arguments cannot be read: {error}")))))
             }
@@ -217,7 +217,7 @@ async fn reach(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc
 }
 
 /// A handler's future as the engine wants it.
-fn settle<R, E, Fut>(handler: Fut) -> HandlerFuture
+fn into_handler_future<R, E, Fut>(handler: Fut) -> HandlerFuture
 where
     R: Serialize + 'static,
     E: Display + 'static,

@@ -88,7 +88,7 @@ pub enum InvalidKind {
     /// Not what the field takes.
     Argument,
     /// Well formed, but it makes no sense: two fields that exclude each other, a date that never comes.
-    Senseless,
+    Unprocessable,
     /// Over a limit of size.
     TooLarge,
 }
@@ -98,8 +98,8 @@ impl Invalid {
         Invalid { field: field.into(), message: message.into(), kind: InvalidKind::Argument }
     }
 
-    pub fn senseless(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Invalid { kind: InvalidKind::Senseless, ..Self::new(field, message) }
+    pub fn unprocessable(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Invalid { kind: InvalidKind::Unprocessable, ..Self::new(field, message) }
     }
 
     pub fn too_large(field: impl Into<String>, message: impl Into<String>) -> Self {

@@ -63,7 +63,7 @@ impl From<Invalid> for ApiError {
     fn from(invalid: Invalid) -> Self {
         let (status, code) = match invalid.kind {
             InvalidKind::Argument => (StatusCode::BAD_REQUEST, "invalid_argument"),
-            InvalidKind::Senseless => (StatusCode::UNPROCESSABLE_ENTITY, "unprocessable"),
+            InvalidKind::Unprocessable => (StatusCode::UNPROCESSABLE_ENTITY, "unprocessable"),
             InvalidKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         };
         ApiError::new(status, code, invalid.message).on(invalid.field)

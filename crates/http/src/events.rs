@@ -119,11 +119,11 @@ struct Lagged {
 impl Board {
     async fn next(&mut self) -> Option<Sent> {
         loop {
-            let heard = tokio::select! {
-                heard = self.receiver.recv() => heard,
+            let received = tokio::select! {
+                received = self.receiver.recv() => received,
                 () = self.closing.cancelled() => return None,
             };
-            match heard {
+            match received {
                 Ok(event) if self.filter.wants(event.name()) => return Some(sent(event.name(), &*event)),
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => return Some(sent("lagged", &Lagged { missed })),

@@ -170,12 +170,12 @@ fn documented() -> OpenApiRouter<AppState> {
 
 /// All that answers requests, from access to the last resort.
 #[derive(Clone)]
-pub(crate) struct Front {
+pub(crate) struct ApiService {
     state: AppState,
     router: Router,
 }
 
-impl Front {
+impl ApiService {
     pub fn new(state: AppState) -> Self {
         let (documented, _) = documented().split_for_parts();
         let router = documented
@@ -184,7 +184,7 @@ impl Front {
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
             .with_state(state.clone());
-        Front { state, router }
+        ApiService { state, router }
     }
 
     pub async fn answer(&self, mut request: Request) -> Response {

@@ -109,7 +109,7 @@ impl Share {
             return response;
         };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.settle(units(bytes));
+        self.release_unused(units(bytes));
         let timeout = READ_TIMEOUT + Duration::from_secs((bytes / READ_BYTES_PER_SECOND) as u64);
         let deadline = Instant::now() + timeout;
         response.map(|body| Body::new(Counted { body, frame: Bytes::new(), deadline, _share: self }))
@@ -117,7 +117,7 @@ impl Share {
 
     /// Gives back what is reserved and not needed. A response that is larger than was reserved takes what there is: it has
     /// been made.
-    fn settle(&self, needed: u32) {
+    fn release_unused(&self, needed: u32) {
         let mut held = self.0.response.lock();
         let has = held.as_ref().map_or(0, |permit| permit.num_permits());
         let needed = needed as usize;

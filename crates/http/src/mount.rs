@@ -14,7 +14,7 @@ use http::Extensions;
 use http::header::{HeaderValue, LOCATION};
 
 use super::access::Peer;
-use super::{AppState, Front};
+use super::{ApiService, AppState};
 
 /// The path under which the routes are mounted: empty at the root, `/convoke` under `nest("/convoke", …)`.
 #[derive(Debug, Clone)]
@@ -30,15 +30,15 @@ impl Prefix {
 /// Returns the routes for an application's own server: under a path (`nest`), beside its routes (`merge`, if it has no
 /// fallback of its own), or as its fallback (`fallback_service`).
 pub fn router(state: AppState) -> Router {
-    let front = Front::new(state);
+    let api_service = ApiService::new(state);
     // A fallback, so that the application's own routes come first, also its `/`.
     Router::new().fallback_service(tower::service_fn(move |request: Request| {
-        let front = front.clone();
-        async move { Ok::<Response, Infallible>(answer(&front, request).await) }
+        let api_service = api_service.clone();
+        async move { Ok::<Response, Infallible>(answer(&api_service, request).await) }
     }))
 }
 
-async fn answer(front: &Front, mut request: Request) -> Response {
+async fn answer(api_service: &ApiService, mut request: Request) -> Response {
     let arrived = std::mem::take(request.extensions_mut());
     let prefix = arrived.get::<NestedPath>().map_or("", |path| path.as_str().trim_end_matches('/')).to_owned();
     // Nothing else of the application's: its path parameters would be taken for ours.
@@ -46,7 +46,7 @@ async fn answer(front: &Front, mut request: Request) -> Response {
         request.extensions_mut().insert(Peer(address.ip()));
     }
     request.extensions_mut().insert(Prefix(prefix.clone()));
-    let mut response = front.answer(request).await;
+    let mut response = api_service.answer(request).await;
     if !prefix.is_empty() {
         within(&prefix, &mut response);
     }

@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::access::Peer;
 use super::error::ApiError;
 use super::stalled::StallTimeout;
-use super::{Access, AppState, Front, recorder, system};
+use super::{Access, ApiService, AppState, recorder, system};
 
 const CONNECTIONS_MAX: usize = 16_384;
 /// For a request's head; also for how long a connection may be idle, since that is when the next head is awaited.
@@ -36,10 +36,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown` completes, then closes.
 pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) {
-    let (front, metrics) = (Front::new(state.clone()), state.metrics.clone());
+    let (api_service, metrics) = (ApiService::new(state.clone()), state.metrics.clone());
     let answer = move |request| {
-        let front = front.clone();
-        async move { front.answer(request).await }
+        let api_service = api_service.clone();
+        async move { api_service.answer(request).await }
     };
     let closing = async {
         shutdown.await;

@@ -52,7 +52,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_str(Word(visitor))
+        self.0.deserialize_str(ChoiceName(visitor))
     }
 
     fn is_human_readable(&self) -> bool {
@@ -61,9 +61,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
 }
 
 /// Takes a string as the name of a choice.
-struct Word<V>(V);
+struct ChoiceName<V>(V);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ChoiceName<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,10 +76,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
 }
 
 /// Answers that hold nothing further are passed on as they are.
-macro_rules! told {
-    ($($tell:ident($kind:ty))*) => {
-        $(fn $tell<E: Error>(self, value: $kind) -> Result<V::Value, E> {
-            self.0.$tell(value)
+macro_rules! forwarded {
+    ($($forward:ident($kind:ty))*) => {
+        $(fn $forward<E: Error>(self, value: $kind) -> Result<V::Value, E> {
+            self.0.$forward(value)
         })*
     };
 }
@@ -91,7 +91,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
         self.0.expecting(f)
     }
 
-    told! {
+    forwarded! {
         visit_bool(bool)
         visit_i8(i8) visit_i16(i16) visit_i32(i32) visit_i64(i64) visit_i128(i128)
         visit_u8(u8) visit_u16(u16) visit_u32(u32) visit_u64(u64) visit_u128(u128)

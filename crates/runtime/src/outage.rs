@@ -119,12 +119,12 @@ impl Outages {
         let names = backend.map_or_else(|| what.to_owned(), |backend| backend.names.join(","));
         let address = backend.map(|backend| backend.address.as_str()).filter(|address| !address.is_empty());
         let now = Instant::now();
-        match self.note(key, now) {
-            Line::First => warn!(backend = names, address, task, %error, "backend unavailable"),
-            Line::Again { away_for, failures } => {
+        match self.decide(key, now) {
+            LogDecision::First => warn!(backend = names, address, task, %error, "backend unavailable"),
+            LogDecision::Again { away_for, failures } => {
                 warn!(backend = names, address, away_for, failures, task, %error, "backend still unavailable");
             }
-            Line::None => debug!(backend = names, address, task, %error, "backend unavailable"),
+            LogDecision::None => debug!(backend = names, address, task, %error, "backend unavailable"),
         }
     }
 
@@ -133,37 +133,37 @@ impl Outages {
     pub fn request_failed(&self, task: &'static str, error: &Error) {
         let (Error::Unavailable { what, .. } | Error::Unknown { what, .. }) = error else { return };
         let is_known = self.current.lock().contains_key(self.backend(what).0);
-        match if is_known { Line::None } else { self.note(task, Instant::now()) } {
-            Line::First => warn!(task, %error, "requests fail"),
-            Line::Again { away_for, failures } => {
+        match if is_known { LogDecision::None } else { self.decide(task, Instant::now()) } {
+            LogDecision::First => warn!(task, %error, "requests fail"),
+            LogDecision::Again { away_for, failures } => {
                 warn!(task, failing_for = away_for, failures, %error, "requests still fail");
             }
-            Line::None => debug!(task, %error, "request failed"),
+            LogDecision::None => debug!(task, %error, "request failed"),
         }
     }
 
     fn task_failed(&self, task: &'static str, error: &Error) {
-        match self.note(task, Instant::now()) {
-            Line::First => error!(task, %error, "task failed"),
-            Line::Again { away_for, failures } => {
+        match self.decide(task, Instant::now()) {
+            LogDecision::First => error!(task, %error, "task failed"),
+            LogDecision::Again { away_for, failures } => {
                 error!(task, failing_for = away_for, failures, %error, "task still fails")
             }
-            Line::None => debug!(task, %error, "task failed"),
+            LogDecision::None => debug!(task, %error, "task failed"),
         }
     }
 
-    fn note(&self, key: &'static str, now: Instant) -> Line {
+    fn decide(&self, key: &'static str, now: Instant) -> LogDecision {
         let mut current = self.current.lock();
         let known = current.get_mut(key).filter(|outage| now.duration_since(outage.failed_at) < REPEAT);
         let line = match known {
             None => {
                 current.insert(key, Outage::begin(now));
-                Line::First
+                LogDecision::First
             }
             Some(outage) => {
                 let is_due = outage.fail(now);
-                let again = || Line::Again { away_for: outage.lasted(now), failures: outage.failures };
-                if is_due { again() } else { Line::None }
+                let again = || LogDecision::Again { away_for: outage.lasted(now), failures: outage.failures };
+                if is_due { again() } else { LogDecision::None }
             }
         };
         self.count.store(current.len(), Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Outages {
 
 /// What to log of a failure.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum LogDecision {
     First,
     Again { away_for: String, failures: u64 },
     None,
@@ -233,13 +233,13 @@ mod tests {
         let mut lines = Vec::new();
         // Four failures a second, for two and a half minutes.
         for _ in 0..600 {
-            lines.push(outages.note("bus", Instant::now()));
+            lines.push(outages.decide("bus", Instant::now()));
             tokio::time::advance(Duration::from_millis(250)).await;
         }
-        assert_eq!(lines[0], Line::First);
-        let logged: Vec<_> = lines.iter().filter(|line| **line != Line::None).collect();
-        let again = |away_for: &str, failures| Line::Again { away_for: away_for.into(), failures };
-        assert_eq!(logged, [&Line::First, &again("1m", 241), &again("2m", 481)]);
+        assert_eq!(lines[0], LogDecision::First);
+        let logged: Vec<_> = lines.iter().filter(|line| **line != LogDecision::None).collect();
+        let again = |away_for: &str, failures| LogDecision::Again { away_for: away_for.into(), failures };
+        assert_eq!(logged, [&LogDecision::First, &again("1m", 241), &again("2m", 481)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,7 +253,7 @@ mod tests {
         assert!(outages.is_away("bus"), "another backend's success does not end it");
         outages.succeeded("bus");
         assert!(!outages.is_away("bus"));
-        assert_eq!(outages.note("bus", Instant::now()), Line::First, "the next outage is logged again");
+        assert_eq!(outages.decide("bus", Instant::now()), LogDecision::First, "the next outage is logged again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -272,16 +272,16 @@ mod tests {
         let outages = outages();
         outages.request_failed("enqueue", &away("store"));
         assert!(!outages.is_away("store"));
-        assert_eq!(outages.note("enqueue", Instant::now()), Line::None, "logged once");
+        assert_eq!(outages.decide("enqueue", Instant::now()), LogDecision::None, "logged once");
         outages.request_failed("cancel", &Error::Conflict("over".into()));
-        assert_eq!(outages.note("cancel", Instant::now()), Line::First, "a refusal is the client's business");
+        assert_eq!(outages.decide("cancel", Instant::now()), LogDecision::First, "a refusal is the client's business");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_fails_for_its_own_reasons_is_logged_by_its_name() {
         let outages = outages();
         outages.failed("dispatcher", &Error::Conflict("taken".into()));
-        assert_eq!(outages.note("dispatcher", Instant::now()), Line::None);
+        assert_eq!(outages.decide("dispatcher", Instant::now()), LogDecision::None);
         assert!(!outages.is_away("bus") && !outages.is_away("store"));
     }
 }

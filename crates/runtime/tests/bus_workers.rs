@@ -269,13 +269,13 @@ impl ByHand {
         (job.job_id, job.execution_id, job.attempt)
     }
 
-    async fn say(&self, (job, execution, _): (JobId, ExecutionId, u32), kind: EventKind) {
+    async fn report(&self, (job, execution, _): (JobId, ExecutionId, u32), kind: EventKind) {
         let events = vec![Event::new(job, execution, kind)];
         let reported = self.link.report(Report { worker_id: self.id.clone(), events }).await.expect("heard");
         assert_eq!((reported.accepted, reported.rejected.len()), (1, 0));
     }
 
-    async fn beat(&self, running: Vec<ExecutionId>) -> Vec<ExecutionId> {
+    async fn heartbeat(&self, running: Vec<ExecutionId>) -> Vec<ExecutionId> {
         let beat = Heartbeat { worker_id: self.id.clone(), running, draining: false };
         self.link.heartbeat(beat).await.expect("it beats").cancel
     }
@@ -288,14 +288,14 @@ async fn the_runs_of_a_worker_that_dies_are_lost_and_run_again() {
     let dying = ByHand::register(&ports, &settings, "dying").await;
     let (job, _) = coordinator.enqueue(spec("test")).await.expect("enqueued");
     let run = dying.one().await;
-    dying.say(run, EventKind::Started).await;
+    dying.report(run, EventKind::Started).await;
     until(&coordinator, job.id, |job| job.worker_id == Some(id("dying"))).await;
     drop(dying);
     workers(&coordinator, |workers| workers.is_empty()).await;
     let next = ByHand::register(&ports, &settings, "next").await;
     let again = next.one().await;
     assert_eq!((again.0, again.2), (job.id, 2), "a lost run counts as an attempt");
-    next.say(again, EventKind::Completed).await;
+    next.report(again, EventKind::Completed).await;
     assert_eq!(ended(&coordinator, job.id).await.status, Status::Completed);
     next.link.leave(id("next")).await.expect("it leaves");
     coordinator.stop().await;
@@ -316,7 +316,7 @@ async fn a_job_that_kills_its_workers_before_a_word_does_not_kill_for_ever() {
             if !coordinator.job(job.id, None).await.expect("there").status.is_live() {
                 break;
             }
-            victim.beat(vec![]).await;
+            victim.heartbeat(vec![]).await;
         }
         drop(victim);
     }
@@ -333,12 +333,12 @@ async fn a_run_that_two_heartbeats_of_a_bus_worker_do_not_name_is_lost() {
     let worker = ByHand::register(&ports, &settings, "w").await;
     let (job, _) = coordinator.enqueue(spec("test")).await.expect("enqueued");
     let run = worker.one().await;
-    worker.say(run, EventKind::Started).await;
+    worker.report(run, EventKind::Started).await;
     until(&coordinator, job.id, |job| job.worker_id == Some(id("w"))).await;
-    worker.beat(vec![run.1]).await;
+    worker.heartbeat(vec![run.1]).await;
     let mut stop = Vec::new();
     while coordinator.job(job.id, None).await.expect("there").execution_id == Some(run.1) {
-        stop.extend(worker.beat(vec![]).await);
+        stop.extend(worker.heartbeat(vec![]).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let history = coordinator.store().history(job.id, 0, 10).await.expect("history").runs;
@@ -363,7 +363,7 @@ async fn what_a_worker_took_and_never_started_is_taken_over() {
     let next = ByHand::register(&ports, &impatient, "next").await;
     let again = next.one().await;
     assert_eq!(again, run, "the same run, since nobody started it");
-    next.say(again, EventKind::Completed).await;
+    next.report(again, EventKind::Completed).await;
     let job = ended(&coordinator, job.id).await;
     assert_eq!((job.status, job.attempt, job.worker_id), (Status::Completed, 1, Some(id("next"))));
     coordinator.stop().await;
@@ -466,8 +466,8 @@ async fn a_job_with_the_nil_or_the_max_id_is_rejected_on_the_bus() {
 async fn by_the_bus_a_client_can_only_enqueue_what_makes_sense() {
     let ports = ports();
     let client = BusClient::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone());
-    let senseless = spec("test").with(|job| job.unique_for = Some(Duration::from_secs(1)));
-    let error = client.enqueue(vec![spec("test"), senseless]).await.expect_err("refused").to_string();
+    let unprocessable = spec("test").with(|job| job.unique_for = Some(Duration::from_secs(1)));
+    let error = client.enqueue(vec![spec("test"), unprocessable]).await.expect_err("refused").to_string();
     assert!(error.starts_with("jobs[1].uniqueFor: "), "{error}");
     assert_eq!(ports.bus.backlog("convoke.job.enqueue", "any").await.expect("a count"), 0, "all or nothing");
     let job = JobId(uuid::Uuid::nil());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{one, ports, quick, register, report, skewed, spec, until};
 use convoke_adapters::memory::MemoryBus;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::jobs::event::{Happening, NodeChange};
+use convoke_core::jobs::event::{ClusterEvent, NodeChange};
 use convoke_core::jobs::link::{Event, EventKind};
 use convoke_core::jobs::wire::{
     self, Dispatch, Handoff, HandoffAck, HandoffReason, StatusKind, StatusMessage, V1, WorkerHeartbeat, WorkerState,
@@ -95,7 +95,7 @@ impl BusWorker {
         BusWorker { bus: ports.bus.clone(), channels, runs, slots }
     }
 
-    async fn beat(&self) {
+    async fn heartbeat(&self) {
         let beat = WorkerHeartbeat {
             v: V1,
             worker_id: WorkerId::new("w").expect("a name"),
@@ -116,7 +116,7 @@ impl BusWorker {
         let mut runs = Vec::new();
         while runs.len() < count {
             // A beat that nobody heard is followed by another.
-            self.beat().await;
+            self.heartbeat().await;
             let taking = tokio::time::timeout(Duration::from_millis(50), self.runs.take(count - runs.len()));
             let Ok(taken) = taking.await else { continue };
             for delivery in taken.expect("runs") {
@@ -127,7 +127,7 @@ impl BusWorker {
         runs
     }
 
-    async fn say(&self, run: &Dispatch, kind: StatusKind) {
+    async fn report(&self, run: &Dispatch, kind: StatusKind) {
         let message = StatusMessage {
             v: V1,
             job_id: run.job_id,
@@ -153,7 +153,7 @@ async fn run_jobs(ports: &Ports, leader: &Coordinator, count: usize) -> (BusWork
     }
     let runs = worker.take(count).await;
     for run in &runs {
-        worker.say(run, StatusKind::Started).await;
+        worker.report(run, StatusKind::Started).await;
     }
     for run in &runs {
         until(leader, run.job_id, |job| job.status == Status::Running && job.ownership == Ownership::Owned).await;
@@ -193,7 +193,7 @@ async fn a_node_that_drains_hands_every_run_over_and_goes_cleanly() {
     leads(&second).await;
     first.stop().await;
     for run in &runs {
-        worker.say(run, StatusKind::Completed).await;
+        worker.report(run, StatusKind::Completed).await;
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
     }
     second.stop().await;
@@ -237,7 +237,7 @@ async fn nodes_with_and_without_the_format_of_orchestrix_hand_runs_over_to_each_
         first.stop().await;
         for run in &runs {
             owned_by(&second, run.job_id, "b").await;
-            worker.say(run, StatusKind::Completed).await;
+            worker.report(run, StatusKind::Completed).await;
             until(&second, run.job_id, |job| job.status == Status::Completed).await;
         }
         second.stop().await;
@@ -316,7 +316,7 @@ async fn what_is_said_while_a_run_changes_hands_is_recorded_once() {
     let second = join(&ports, "b", settings()).await;
     let (clean, ()) = tokio::join!(first.hand_over(), async {
         for run in &runs {
-            worker.say(run, StatusKind::Completed).await;
+            worker.report(run, StatusKind::Completed).await;
         }
     });
     assert!(clean);
@@ -336,7 +336,7 @@ async fn a_node_that_is_alone_goes_at_once_and_reads_its_runs_back_when_it_retur
     assert!(first.hand_over().await);
     first.stop().await;
     for run in &runs {
-        worker.say(run, StatusKind::Completed).await;
+        worker.report(run, StatusKind::Completed).await;
     }
     let again = join(&ports, "a", settings()).await;
     for run in &runs {
@@ -354,7 +354,7 @@ async fn the_runs_of_a_node_that_died_are_handed_to_the_living() {
     mortal.die();
     for run in &runs {
         owned_by(&leader, run.job_id, "b").await;
-        worker.say(run, StatusKind::Completed).await;
+        worker.report(run, StatusKind::Completed).await;
         let job = until(&leader, run.job_id, |job| job.status == Status::Completed).await;
         assert_eq!(job.attempt, 1);
     }
@@ -374,7 +374,7 @@ async fn when_the_leader_dies_another_leads_and_takes_over_its_runs() {
     assert!(second.cluster().epoch > before);
     for run in &runs {
         owned_by(&second, run.job_id, "b").await;
-        worker.say(run, StatusKind::Completed).await;
+        worker.report(run, StatusKind::Completed).await;
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
     }
     second.stop().await;
@@ -396,7 +396,7 @@ async fn a_leader_whose_clock_is_wrong_by_minutes_declares_no_beating_node_dead(
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         while let Ok(event) = events.try_recv() {
-            let is_dead = matches!(event.what, Happening::Node { change: NodeChange::Dead, .. });
+            let is_dead = matches!(event.what, ClusterEvent::Node { change: NodeChange::Dead, .. });
             assert!(!is_dead, "{minutes} minutes off: {event:?}");
         }
         follower.stop().await;
@@ -414,7 +414,7 @@ async fn a_node_that_died_is_found_however_wrong_its_clock_was() {
         mortal.die();
         for run in &runs {
             owned_by(&leader, run.job_id, "b").await;
-            worker.say(run, StatusKind::Completed).await;
+            worker.report(run, StatusKind::Completed).await;
             until(&leader, run.job_id, |job| job.status == Status::Completed).await;
         }
         becomes(&leader, "a", wire::NodeState::Dead).await;
@@ -435,11 +435,11 @@ impl Puppet {
         let channels = Channels::new("convoke");
         let offers = ports.bus.consumer(&channels.handoff(), "coordinators", "puppet").await.expect("a consumer");
         let puppet = Puppet { bus: ports.bus.clone(), channels, offers, ports: ports.clone() };
-        puppet.beat().await;
+        puppet.heartbeat().await;
         puppet
     }
 
-    async fn beat(&self) {
+    async fn heartbeat(&self) {
         let now = jiff::Timestamp::now();
         let record = convoke_core::ports::store::NodeRecord {
             node_id: node("puppet"),
@@ -451,12 +451,12 @@ impl Puppet {
             last_heartbeat_at: now,
             version: "0".into(),
         };
-        self.ports.store.beat_node(record).await.expect("it beats");
+        self.ports.store.record_node_heartbeat(record).await.expect("it beats");
     }
 
     async fn beat_for_ever(&self) {
         loop {
-            self.beat().await;
+            self.heartbeat().await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -525,7 +525,7 @@ async fn a_run_that_nobody_acknowledges_is_left_as_an_orphan_and_found_by_the_ne
     settings.cluster.orphan_check_interval = Duration::from_millis(30);
     let second = join(&ports, "b", settings).await;
     owned_by(&second, runs[0].job_id, "b").await;
-    worker.say(&runs[0], StatusKind::Completed).await;
+    worker.report(&runs[0], StatusKind::Completed).await;
     until(&second, runs[0].job_id, |job| job.status == Status::Completed).await;
     second.stop().await;
 }
@@ -582,7 +582,7 @@ async fn a_node_with_far_more_than_its_share_gives_half_the_difference_away() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for run in &runs {
-        worker.say(run, StatusKind::Completed).await;
+        worker.report(run, StatusKind::Completed).await;
         until(&second, run.job_id, |job| job.status == Status::Completed).await;
     }
     first.stop().await;

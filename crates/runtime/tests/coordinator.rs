@@ -107,10 +107,10 @@ async fn a_run_that_two_heartbeats_do_not_list_is_lost() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "w", 2).await;
     let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
-    let beat = || coordinator.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![], draining: false });
+    let heartbeat = || coordinator.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![], draining: false });
     one(&coordinator, "w").await;
     for _ in 0..3 {
-        beat().await.expect("it beats");
+        heartbeat().await.expect("it beats");
     }
     let (id, _, attempt) = one(&coordinator, "w").await;
     assert_eq!((id, attempt), (job.id, 2));

@@ -145,7 +145,7 @@ impl Reader {
         }
     }
 
-    async fn say(&self, run: &Dispatch, kind: StatusKind) {
+    async fn report(&self, run: &Dispatch, kind: StatusKind) {
         let message = StatusMessage {
             v: V1,
             job_id: run.job_id,
@@ -170,7 +170,7 @@ impl Reader {
     async fn work(self) {
         loop {
             for (delivery, run) in self.take().await {
-                self.say(&run, StatusKind::Completed).await;
+                self.report(&run, StatusKind::Completed).await;
                 self.ack(&delivery).await;
             }
         }
@@ -217,7 +217,7 @@ async fn a_reader_that_the_bus_does_not_list_is_found_by_a_probe() {
         // One is sent to find out whether anybody reads. The rest follows once somebody does.
         until(&coordinator, job.id, |job| job.status == Status::Dispatched).await;
     }
-    reader.say(&run, StatusKind::Completed).await;
+    reader.report(&run, StatusKind::Completed).await;
     reader.ack(&delivery).await;
     until(&coordinator, run.job_id, |job| job.status == Status::Completed).await;
     coordinator.stop().await;
@@ -247,14 +247,14 @@ async fn a_reader_that_is_busy_is_waited_for_longer_than_one_that_beats() {
         let job = coordinator.enqueue(spec().with(|job| job.max_retries = Some(0))).await.expect("enqueued").0;
         let (delivery, run) = reader.take().await.remove(0);
         if says_started {
-            reader.say(&run, StatusKind::Started).await;
+            reader.report(&run, StatusKind::Started).await;
             reader.ack(&delivery).await;
         }
         // It reads nothing meanwhile.
         tokio::time::sleep(settings.worker.stale_after * 4).await;
         let workers = coordinator.workers().await.expect("workers");
         assert_eq!((workers.len(), workers[0].state), (1, WorkerState::Draining), "it is given nothing more");
-        reader.say(&run, StatusKind::Completed).await;
+        reader.report(&run, StatusKind::Completed).await;
         reader.ack(&delivery).await;
         let job = until(&coordinator, job.id, |job| !job.status.is_live()).await;
         assert_eq!((job.status, job.attempt), (Status::Completed, 1), "started: {says_started}");
@@ -271,7 +271,7 @@ async fn the_runs_of_a_reader_that_never_reads_again_are_lost_in_time() {
     let reader = Reader::join(&ports, "foreign-dying").await;
     let job = coordinator.enqueue(spec().with(|job| job.max_retries = Some(1))).await.expect("enqueued").0;
     let (delivery, run) = reader.take().await.remove(0);
-    reader.say(&run, StatusKind::Started).await;
+    reader.report(&run, StatusKind::Started).await;
     reader.ack(&delivery).await;
     until(&coordinator, job.id, |job| job.status == Status::Running).await;
     until(&coordinator, job.id, |job| job.status != Status::Running).await;
@@ -300,7 +300,7 @@ async fn who_sends_heartbeats_is_not_counted_by_its_reads_as_well() {
         listed(&coordinator, |workers| workers.len() == 1).await;
         coordinator.enqueue_batch(vec![spec(); 5]).await.expect("enqueued");
         let (_, run) = reader.take().await.remove(0);
-        reader.say(&run, StatusKind::Started).await;
+        reader.report(&run, StatusKind::Started).await;
         until(&coordinator, run.job_id, |job| job.status == Status::Running).await;
         // It reads on, as one that has ten slots would, and lists nothing.
         for _ in 0..100 {

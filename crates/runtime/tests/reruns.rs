@@ -181,7 +181,7 @@ async fn a_job_whose_worker_was_killed_ends_on_another() {
 }
 
 /// A node that beats and does nothing else.
-async fn haunt(ports: Ports) {
+async fn keep_ghost_node_alive(ports: Ports) {
     loop {
         let now = ports.clock.now();
         let ghost = NodeRecord {
@@ -194,7 +194,7 @@ async fn haunt(ports: Ports) {
             last_heartbeat_at: now,
             version: "0".into(),
         };
-        ports.store.beat_node(ghost).await.expect("it beats");
+        ports.store.record_node_heartbeat(ghost).await.expect("it beats");
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 }
@@ -203,7 +203,7 @@ async fn haunt(ports: Ports) {
 async fn a_run_that_its_worker_no_longer_has_is_lost_though_its_owner_never_reads() {
     let ports = Ports { clock: Arc::new(TokioClock::default()), ..shared_ports() };
     let node = join(&ports, "a").await;
-    let haunting = tokio::spawn(haunt(ports.clone()));
+    let haunting = tokio::spawn(keep_ghost_node_alive(ports.clone()));
     let (link, id) = (link(&ports), WorkerId::new("w").expect("a name"));
     let queues = vec![QueueName::new("default").expect("a name")];
     link.register(Register { worker_id: Some(id.clone()), name: None, queues, concurrency: 1 }).await.expect("known");
@@ -221,16 +221,16 @@ async fn a_run_that_its_worker_no_longer_has_is_lost_though_its_owner_never_read
     assert_eq!(ports.store.reassign(vec![change]).await.expect("reassigned"), [Reassigned::Done]);
     tokio::time::sleep(Duration::from_secs(15)).await;
     say(EventKind::Progress).await;
-    let beat = async || {
+    let heartbeat = async || {
         let beat = Heartbeat { worker_id: id.clone(), running: Vec::new(), draining: false };
         link.heartbeat(beat).await.expect("the bus has it");
         tokio::time::sleep(Duration::from_secs(5)).await;
         node.job(job, None).await.expect("it is there").execution_id == Some(run.execution_id)
     };
     for _ in 0..5 {
-        assert!(beat().await, "what is unread may be its end");
+        assert!(heartbeat().await, "what is unread may be its end");
     }
-    tokio::time::timeout(PATIENCE, async { while beat().await {} }).await.expect("it is lost");
+    tokio::time::timeout(PATIENCE, async { while heartbeat().await {} }).await.expect("it is lost");
     let history = ports.store.history(job, 0, 100).await.expect("history").runs;
     assert!(history[0].error.as_deref().is_some_and(|error| error.contains("two of its heartbeats")), "{history:?}");
     haunting.abort();

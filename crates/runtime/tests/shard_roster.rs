@@ -14,7 +14,7 @@ use convoke_core::ports::router::{Dealer, DealerConnecting};
 use convoke_core::ports::store::{EpochStore, RosterStore};
 use convoke_core::shards::Shard;
 use convoke_core::shards::coordinator::Settings;
-use convoke_core::shards::wire::{self, Answer};
+use convoke_core::shards::wire::{self, CoordinatorMessage};
 use convoke_runtime::election::{Duty, Term};
 use convoke_runtime::shards::{ShardWorker, ShardsDuty, ShardsState, WorkerOptions};
 use tokio::task::JoinHandle;
@@ -79,7 +79,7 @@ impl Original {
         self.dealer.send(text.into()).await.expect("it is sent");
     }
 
-    async fn beat(&mut self, max: u32, shards: &[Shard]) {
+    async fn heartbeat(&mut self, max: u32, shards: &[Shard]) {
         let name = &self.name;
         let text = format!(
             r#"{{"type":"heartbeat","data":{{"serviceName":"s","workerId":"{name}","maxShardCount":{max},"assignedShards":{shards:?}}}}}"#
@@ -90,7 +90,7 @@ impl Original {
     async fn assignment(&mut self) -> Vec<Shard> {
         let frames = self.dealer.receive().await.expect("frames");
         match wire::answer(&frames).expect("it can be read") {
-            Answer::Assignment(assignment) => assignment.assigned_shards,
+            CoordinatorMessage::Assignment(assignment) => assignment.assigned_shards,
             other => panic!("expected an assignment, got {other:?}"),
         }
     }
@@ -140,10 +140,10 @@ async fn after_a_restart_a_newcomer_waits_for_listed_workers_and_no_longer() {
     let (mut a, mut b) = (stage.original("a").await, stage.original("b").await);
     let mut newcomer = stage.original("c").await;
     newcomer.register(4).await;
-    a.beat(4, &of_a).await;
+    a.heartbeat(4, &of_a).await;
     assert_eq!(a.soon().await, Some(of_a));
     assert_eq!(newcomer.soon().await, None, "what b has is not known");
-    b.beat(4, &of_b).await;
+    b.heartbeat(4, &of_b).await;
     assert_eq!(b.soon().await, Some(of_b));
     assert_eq!(newcomer.soon().await, Some(vec![3]));
     stage.end(second).await;
@@ -183,7 +183,7 @@ async fn while_the_store_is_away_listed_workers_go_on_and_new_ones_wait() {
     stage.store.roster_fails.store(true, Ordering::SeqCst);
     b.register(4).await;
     assert_eq!(b.soon().await, None);
-    a.beat(4, &[0, 1, 2, 3]).await;
+    a.heartbeat(4, &[0, 1, 2, 3]).await;
     assert_eq!(a.soon().await, Some(vec![0, 1, 2, 3]));
     assert_eq!(stage.listed().await, ["a"]);
     stage.store.roster_fails.store(false, Ordering::SeqCst);
@@ -209,7 +209,7 @@ async fn a_thousand_registrations_are_few_writes_and_a_rebalance_none() {
     let writes = stage.store.roster_writes.load(Ordering::SeqCst);
     assert!(writes <= 20, "{writes} writes");
     for worker in &mut workers {
-        worker.beat(20_000, &[]).await;
+        worker.heartbeat(20_000, &[]).await;
     }
     while workers[0].assignment().await.len() < 20 {}
     assert_eq!(stage.store.roster_writes.load(Ordering::SeqCst), writes);

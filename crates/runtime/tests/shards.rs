@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use convoke_adapters::memory::{MemoryRouting, SystemClock};
 use convoke_core::election::Fence;
-use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::ports::router::{Dealer, DealerConnecting};
 use convoke_core::shards::coordinator::Settings;
-use convoke_core::shards::wire::{self, Answer, Assignment};
+use convoke_core::shards::wire::{self, Assignment, CoordinatorMessage};
 use convoke_core::shards::{Shard, Strategy};
 use convoke_core::{Epoch, NodeId, ServiceName};
-use convoke_runtime::election::{Duty, Tell, Term};
+use convoke_runtime::election::{Duty, EventSink, Term};
 use convoke_runtime::jobs::Coordinator;
 use convoke_runtime::shards::{
     Changes, ServiceStatus, ShardWorker, ShardsDuty, ShardsState, ShardsView, WorkerOptions,
@@ -33,7 +33,7 @@ fn service() -> ServiceName {
 struct Leader {
     term: Term,
     view: ShardsView,
-    events: Arc<Mutex<Vec<Happening>>>,
+    events: Arc<Mutex<Vec<ClusterEvent>>>,
     task: JoinHandle<()>,
 }
 
@@ -48,8 +48,8 @@ impl Leader {
         let certain_until = Instant::now() + Duration::from_secs(86_400);
         let term = Term::new(Fence::sealed(Epoch(epoch)), certain_until);
         let events = Arc::new(Mutex::new(Vec::new()));
-        let heard = events.clone();
-        let tell: Tell = Arc::new(move |what| heard.lock().push(what));
+        let received = events.clone();
+        let tell: EventSink = Arc::new(move |what| received.lock().push(what));
         let leading = term.clone();
         let task = tokio::spawn(async move { duty.lead(leading, tell).await });
         let mut state = view.watch();
@@ -68,7 +68,7 @@ impl Leader {
     }
 
     fn rebalances(&self) -> usize {
-        self.events.lock().iter().filter(|what| matches!(what, Happening::ShardsRebalanced { .. })).count()
+        self.events.lock().iter().filter(|what| matches!(what, ClusterEvent::ShardsRebalanced { .. })).count()
     }
 }
 
@@ -85,32 +85,32 @@ impl Original {
 
     async fn register(&mut self, max: u32) {
         let name = self.name.clone();
-        self.say(format!(
+        self.send_text(format!(
             r#"{{"type":"register","data":{{"serviceName":"s","workerId":"{name}","maxShardCount":{max}}}}}"#
         ))
         .await;
     }
 
-    async fn beat(&mut self, max: u32, shards: &[Shard]) {
+    async fn heartbeat(&mut self, max: u32, shards: &[Shard]) {
         let name = self.name.clone();
-        self.say(format!(
+        self.send_text(format!(
             r#"{{"type":"heartbeat","data":{{"serviceName":"s","workerId":"{name}","maxShardCount":{max},"assignedShards":{shards:?}}}}}"#
         ))
         .await;
     }
 
-    async fn say(&mut self, text: String) {
+    async fn send_text(&mut self, text: String) {
         self.dealer.send(text.into()).await.expect("it is sent");
     }
 
-    async fn hear(&mut self) -> Answer {
+    async fn receive(&mut self) -> CoordinatorMessage {
         let frames = timeout(Duration::from_secs(60), self.dealer.receive()).await.expect("an answer").expect("frames");
         wire::answer(&frames).expect("it can be read")
     }
 
     async fn assignment(&mut self) -> Assignment {
-        match self.hear().await {
-            Answer::Assignment(assignment) => assignment,
+        match self.receive().await {
+            CoordinatorMessage::Assignment(assignment) => assignment,
             other => panic!("expected an assignment, got {other:?}"),
         }
     }
@@ -164,7 +164,7 @@ async fn a_thousand_registrations_are_one_rebalance_and_a_thousand_messages_and_
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(7)).await;
         for worker in &mut workers {
-            worker.beat(10_000, &[]).await;
+            worker.heartbeat(10_000, &[]).await;
             assert_eq!(worker.assignment().await.assigned_shards.len(), 10);
         }
     }
@@ -185,8 +185,8 @@ async fn garbage_is_answered_and_harms_nobody() {
     let leader = Leader::start(&network, 1).await;
     let mut worker = Original::connect(&network, "w").await;
     for text in ["", "nonsense", "{}", r#"{"type":"register","data":{"serviceName":"s"}}"#, "[[[[", "\u{0}"] {
-        worker.say(text.into()).await;
-        assert!(matches!(worker.hear().await, Answer::Error(_)), "{text:?}");
+        worker.send_text(text.into()).await;
+        assert!(matches!(worker.receive().await, CoordinatorMessage::Error(_)), "{text:?}");
     }
     worker.register(2).await;
     assert_eq!(worker.assignment().await.assigned_shards, [0, 1]);
@@ -307,7 +307,7 @@ async fn a_term_that_is_no_longer_certain_answers_nobody() {
     worker.register(1).await;
     worker.assignment().await;
     leader.term.prolong(Instant::now());
-    worker.beat(1, &[0]).await;
+    worker.heartbeat(1, &[0]).await;
     assert_eq!(worker.rest().await, 0);
     assert_eq!(leader.view.state(), ShardsState::Standby);
 }
@@ -327,7 +327,7 @@ async fn it_is_a_duty_of_the_node_that_leads() {
     assert_eq!(changes.next().await.expect("news").shards, [0, 1, 2]);
     let rebalanced = loop {
         let event = events.recv().await.expect("an event");
-        if let Happening::ShardsRebalanced { service, moved, .. } = &event.what {
+        if let ClusterEvent::ShardsRebalanced { service, moved, .. } = &event.what {
             break (service.clone(), *moved);
         }
     };

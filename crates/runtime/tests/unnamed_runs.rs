@@ -115,7 +115,7 @@ async fn a_bus_worker_that_lists_nothing_and_runs_nothing_has_lost_what_it_had()
     let node = join(&ports, "a").await;
     let (channels, queue) = (Channels::new("convoke"), QueueName::new("default").expect("a name"));
     let runs = ports.bus.consumer(&channels.dispatch(&queue), "workers", "w").await.expect("a consumer");
-    let beat = async |running| {
+    let heartbeat = async |running| {
         let beat = WorkerHeartbeat {
             v: V1,
             worker_id: worker("w"),
@@ -132,7 +132,7 @@ async fn a_bus_worker_that_lists_nothing_and_runs_nothing_has_lost_what_it_had()
         ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
-    beat(0).await;
+    heartbeat(0).await;
     let job = node.enqueue(spec()).await.expect("enqueued").0.id;
     let taken = runs.take(1).await.expect("a run").remove(0);
     let run: Dispatch = serde_json::from_slice(&taken.body).expect("a dispatch");
@@ -153,13 +153,13 @@ async fn a_bus_worker_that_lists_nothing_and_runs_nothing_has_lost_what_it_had()
     runs.ack(&[taken.id]).await.expect("acknowledged");
     until(&node, job, |job| job.status == Status::Running).await;
     for _ in 0..20 {
-        beat(1).await;
+        heartbeat(1).await;
     }
     let execution = async || node.job(job, None).await.expect("it is there").execution_id;
     assert_eq!(execution().await, Some(run.execution_id), "it has the run");
     let lost = async {
         while execution().await == Some(run.execution_id) {
-            beat(0).await;
+            heartbeat(0).await;
         }
     };
     tokio::time::timeout(PATIENCE, lost).await.expect("it is lost");

@@ -255,7 +255,7 @@ async fn a_queue_is_not_deleted_on_the_word_of_a_list_of_workers_that_was_kept()
         last_heartbeat_at: now,
         via: None,
     };
-    shared.store.beat_workers(&[record]).await.expect("it is there");
+    shared.store.record_worker_heartbeats(&[record]).await.expect("it is there");
     let refused = first.delete_queue(&queue).await.expect_err("a worker serves it");
     assert!(matches!(refused, Error::Conflict(_)), "{refused}");
     first.stop().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{one, register, report, shared_ports, spec, start_as};
-use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::link::{Event as RunEvent, EventKind};
 use convoke_core::jobs::schedule::ScheduleSpec;
 use convoke_core::{JobId, ScheduleName};
@@ -26,7 +26,7 @@ async fn next(events: &mut Receiver<Arc<Event>>, is: impl Fn(&Event) -> bool) ->
 
 fn job_of(event: &Event) -> Option<JobId> {
     match &event.what {
-        Happening::Job { job_id, .. } => Some(*job_id),
+        ClusterEvent::Job { job_id, .. } => Some(*job_id),
         _ => None,
     }
 }
@@ -110,7 +110,7 @@ async fn what_is_too_much_is_told_as_a_gap_and_goes_on() {
     second.enqueue_batch(vec![spec(); 10_000]).await.expect("they are enqueued");
     let gap = next(&mut events, |event| event.name() == "lagged").await;
     assert_eq!(from(&gap), "n2");
-    assert!(matches!(gap.what, Happening::Lagged { missed } if missed > 0));
+    assert!(matches!(gap.what, ClusterEvent::Lagged { missed } if missed > 0));
     let (job, _) = second.enqueue(spec()).await.expect("it is enqueued");
     next(&mut events, |event| job_of(event) == Some(job.id)).await;
     first.stop().await;

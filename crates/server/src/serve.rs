@@ -43,7 +43,7 @@ pub struct ServeArgs {
     /// Where jobs are kept: sqlite:FILE, postgres://… or memory: [default: sqlite:convoke.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How nodes hear of each other: redis://… or memory: [default: memory:]
+    /// How nodes exchange messages: redis://… or memory: [default: memory:]
     #[arg(long, value_name = "URL")]
     bus: Option<String>,
     /// Before every channel's name [default: convoke]

@@ -301,3 +301,165 @@ fn call_at(text: &str) -> &str {
     });
     &text[..end.unwrap_or(text.len())]
 }
+
+/// Words of the code's old dialect, each with a plain word in `docs/glossary.md` or in the field's own vocabulary: a worker
+/// *reports*, a node *receives* and *publishes*, the leader *ends* a run. A name, a log line or a help text that uses one of
+/// them again fails here. This is the only list; add to it when another word is retired.
+const RETIRED: [&str; 31] = [
+    "beaten",
+    "beckon",
+    "brood",
+    "bury",
+    "desk",
+    "desks",
+    "ear",
+    "errand",
+    "errands",
+    "happening",
+    "haunt",
+    "hear",
+    "heard",
+    "hears",
+    "judge",
+    "judgement",
+    "leash",
+    "ledger",
+    "neighbours",
+    "said",
+    "say",
+    "senseless",
+    "settle",
+    "settled",
+    "settles",
+    "speak",
+    "switchboard",
+    "tell",
+    "tether",
+    "told",
+    "vitals",
+];
+/// Phrases of log lines and help texts that were replaced.
+const RETIRED_PHRASES: [&str; 3] = ["cannot beat", "let go of", "given back"];
+/// Names that may have such a word, each with the reason.
+const RETIRED_BUT_ALLOWED: [(&str, &str); 0] = [];
+/// A function's name with so many words is a sentence: the name of a test.
+const SENTENCE_WORDS: usize = 5;
+
+/// The words of an identifier: `read_back`, `ReadBack` and `READ_BACK` are `read` and `back`.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let is_constant = !name.chars().any(char::is_lowercase);
+    for letter in name.chars() {
+        if letter == '_' || (letter.is_uppercase() && !is_constant) {
+            words.push(String::new());
+        }
+        if letter != '_' {
+            words.last_mut().expect("one word").extend(letter.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The retired words and phrases of a text that people read.
+fn retired_in(text: &str) -> Vec<&'static str> {
+    let text = text.to_lowercase();
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
+    let single = RETIRED.into_iter().filter(|word| words.contains(word));
+    single.chain(RETIRED_PHRASES.into_iter().filter(|phrase| text.contains(phrase))).collect()
+}
+
+/// The names that a line of code defines: items, and variants of enums (a line that begins with a capital letter).
+fn defined_in(code: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut tokens = code.split(|c: char| !is_name(c)).filter(|token| !token.is_empty()).peekable();
+    while let Some(token) = tokens.next() {
+        if ["fn", "struct", "enum", "trait", "mod", "type", "const", "static"].contains(&token) {
+            found.extend(tokens.peek());
+        }
+    }
+    let line = code.trim();
+    let name = line.split(|c: char| !is_name(c)).next().unwrap_or_default();
+    let is_variant =
+        name.starts_with(char::is_uppercase) && [",", "(", " {"].iter().any(|it| line[name.len()..].starts_with(it));
+    if is_variant {
+        found.push(name);
+    }
+    found
+}
+
+#[test]
+fn no_name_uses_a_retired_word() {
+    let mut found = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| path != "crates/server/tests/architecture.rs") {
+        for (number, line) in text.lines().enumerate() {
+            for name in defined_in(line.split("//").next().unwrap_or_default()) {
+                let words = words_of(name);
+                let is_sentence = words.len() >= SENTENCE_WORDS;
+                let is_allowed = RETIRED_BUT_ALLOWED.iter().any(|(allowed, _)| *allowed == name);
+                if !is_sentence && !is_allowed && words.iter().any(|word| RETIRED.contains(&word.as_str())) {
+                    found.push(format!("{path}:{}: {name}", number + 1));
+                }
+            }
+        }
+        let stem = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+        if words_of(stem).iter().any(|word| RETIRED.contains(&word.as_str())) {
+            found.push(path.clone());
+        }
+    }
+    assert!(found.is_empty(), "name it by what it does (docs/glossary.md):\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_log_line_uses_a_retired_word() {
+    let macros = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
+    let mut found = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| path.contains("/src/") && !path.contains("/tests")) {
+        for (start, _) in macros.iter().flat_map(|name| text.match_indices(name)) {
+            let call = call_at(&text[start..]);
+            // Every second part is between quotation marks.
+            for message in call.split('"').skip(1).step_by(2) {
+                for word in retired_in(message) {
+                    found.push(format!("{path}: {word}: {message}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "say what happened in plain words (docs/glossary.md):\n{}", found.join("\n"));
+}
+
+/// The help of a command and of all below it.
+fn helps(command: &mut Vec<String>, found: &mut Vec<(String, String)>) {
+    let output = Command::new(env!("CARGO_BIN_EXE_convoke")).args(&*command).arg("--help").output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let nested: Vec<String> = text
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .filter(|name| name != "help")
+        .collect();
+    found.push((command.join(" "), text));
+    for name in nested {
+        command.push(name);
+        helps(command, found);
+        command.pop();
+    }
+}
+
+#[test]
+fn no_help_text_uses_a_retired_word() {
+    let mut all = Vec::new();
+    helps(&mut Vec::new(), &mut all);
+    assert!(all.len() > 20, "only {} commands were found", all.len());
+    let mut found = Vec::new();
+    for (command, text) in &all {
+        for line in text.lines() {
+            found.extend(retired_in(line).into_iter().map(|word| format!("convoke {command} --help: {word}: {line}")));
+        }
+    }
+    assert!(found.is_empty(), "use plain words (docs/glossary.md):\n{}", found.join("\n"));
+}

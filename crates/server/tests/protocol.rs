@@ -202,7 +202,7 @@ fn every_message_of_the_worker_gateway_is_documented_as_it_is_read() {
     check_type::<link::Reported>(m, "report response");
     check_type::<link::Rejected>(m, "rejected run");
     check_type::<link::Heartbeat>(m, "heartbeat");
-    check_type::<link::Beaten>(m, "heartbeat response");
+    check_type::<link::HeartbeatReply>(m, "heartbeat response");
     // Its type is private to the route: its only field is read from the source.
     let leave = messages.remove("leave").expect("leave is documented");
     assert_eq!(leave.fields, BTreeMap::from([("workerId".to_owned(), true)]));
@@ -238,7 +238,7 @@ fn check_both_ways(title: &str, documented: Documented, place: &str, read: impl 
 #[test]
 fn every_message_of_the_shard_coordinator_is_documented_as_it_is_read() {
     let mut messages = messages("docs/protocol-shards.md");
-    let said = |example: &Value| {
+    let encoded = |example: &Value| {
         let message = shards::wire::message(&[text(example).into()]).ok()?;
         Some(value(&message.encode()))
     };
@@ -248,10 +248,10 @@ fn every_message_of_the_shard_coordinator_is_documented_as_it_is_read() {
     };
     let mut heartbeat = Value::Object(messages["register"].example.clone());
     heartbeat["type"] = json!("heartbeat");
-    assert_eq!(said(&heartbeat), Some(heartbeat));
+    assert_eq!(encoded(&heartbeat), Some(heartbeat));
     for title in ["register", "leave", "released"] {
         let documented = messages.remove(title).unwrap_or_else(|| panic!("{title} is not documented"));
-        check_both_ways(title, documented, "/data", said);
+        check_both_ways(title, documented, "/data", encoded);
     }
     for title in ["assignment", "revoke", "error"] {
         let documented = messages.remove(title).unwrap_or_else(|| panic!("{title} is not documented"));

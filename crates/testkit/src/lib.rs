@@ -6,7 +6,7 @@
 //! - [`shared_bus`] lets several nodes of one process use one bus.
 //! - [`sim_bucket`] is a bucket in memory whose time is tokio's.
 //! - [`linear`] says whether what several clients saw of a lease could have happened one after the other.
-//! - [`invariants`] has one file for each promise, checked against a [`Ledger`](invariants::Ledger) of what the outside saw.
+//! - [`invariants`] has one file for each promise, checked against a [`Observations`](invariants::Observations) of what the outside saw.
 
 pub mod conformance;
 pub mod invariants;

@@ -19,7 +19,7 @@ fn play_hostile(seed: usize, messages: usize) -> (usize, usize) {
     let mut before = Vec::new();
     for message in 0..messages {
         let frames = hostile::frames(&mut dice, &before);
-        session.hear(&hostile::peer(&mut dice), &frames);
+        session.on_message(&hostile::peer(&mut dice), &frames);
         let at = dice.roll(REMEMBERED);
         if at < before.len() {
             before[at] = frames;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::jobs::link::{
-    Beaten, ClientLink, Enqueued, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+    ClientLink, Enqueued, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
 };
 use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::{JobId, Result, WorkerId, duration};
@@ -29,7 +29,7 @@ impl GatewayLink {
         GatewayLink { http }
     }
 
-    async fn beat<T: serde::de::DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+    async fn post_within<T: serde::de::DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         self.http.json_within(BEAT_TIMEOUT, Method::POST, path, Some(body)).await.map(|(_, answer)| answer)
     }
 }
@@ -41,7 +41,7 @@ impl WorkerLink for GatewayLink {
     }
 
     async fn register(&self, worker: Register) -> Result<Registered> {
-        self.beat("/v1/worker/register", &worker).await
+        self.post_within("/v1/worker/register", &worker).await
     }
 
     async fn poll(&self, poll: Poll) -> Result<Polled> {
@@ -54,8 +54,8 @@ impl WorkerLink for GatewayLink {
         self.http.json(Method::POST, "/v1/worker/report", Some(&report)).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
-        self.beat("/v1/worker/heartbeat", &beat).await
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+        self.post_within("/v1/worker/heartbeat", &beat).await
     }
 
     async fn leave(&self, worker_id: WorkerId) -> Result<()> {
@@ -64,7 +64,7 @@ impl WorkerLink for GatewayLink {
         struct Leave {
             worker_id: WorkerId,
         }
-        let _: serde::de::IgnoredAny = self.beat("/v1/worker/leave", &Leave { worker_id }).await?;
+        let _: serde::de::IgnoredAny = self.post_within("/v1/worker/leave", &Leave { worker_id }).await?;
         Ok(())
     }
 }

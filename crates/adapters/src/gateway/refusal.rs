@@ -44,7 +44,7 @@ pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
         StatusCode::CONFLICT if code == "fenced" => Error::Fenced { what: "the request" },
         StatusCode::CONFLICT => Error::Conflict(message),
         StatusCode::PAYLOAD_TOO_LARGE => invalid(InvalidKind::TooLarge),
-        StatusCode::UNPROCESSABLE_ENTITY => invalid(InvalidKind::Senseless),
+        StatusCode::UNPROCESSABLE_ENTITY => invalid(InvalidKind::Unprocessable),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             Error::unavailable("the coordinator", message)
         }

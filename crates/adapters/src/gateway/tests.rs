@@ -108,12 +108,12 @@ async fn of_several_nodes_the_next_is_asked_where_one_is_away_and_the_one_that_a
     let (url, served) = server(vec![answer("200 OK", "{}"), answer("503 Service Unavailable", "{}")]).await;
     let (other, served_after) = server(vec![answer("200 OK", "{}")]).await;
     let http = Http::connect(&format!("{away}, {url},{other}"), None).expect("addresses");
-    let beat = || http.send(Method::POST, "/v1/worker/heartbeat", Some(Bytes::from_static(b"{}")));
-    assert_eq!(beat().await.expect("an answer").0, 200);
+    let heartbeat = || http.send(Method::POST, "/v1/worker/heartbeat", Some(Bytes::from_static(b"{}")));
+    assert_eq!(heartbeat().await.expect("an answer").0, 200);
     assert_eq!(http.address(), url);
-    assert_eq!(beat().await.expect("an answer").0, 503);
+    assert_eq!(heartbeat().await.expect("an answer").0, 503);
     assert_eq!(served.await.expect("served").len(), 2);
-    assert_eq!(beat().await.expect("an answer").0, 200);
+    assert_eq!(heartbeat().await.expect("an answer").0, 200);
     assert_eq!(served_after.await.expect("served").len(), 1, "what a node turned away is asked of the next");
 }
 

@@ -37,7 +37,7 @@ struct State {
 
 struct Entry {
     hostname: String,
-    heard: Instant,
+    received: Instant,
 }
 
 impl State {
@@ -81,10 +81,10 @@ impl MeshLink for MemoryMesh {
             state.last_id += 1;
             let id = InstanceId(state.last_id);
             state.inboxes.insert(id, inbox);
-            state.registry.insert(id, Entry { hostname: hostname.to_owned(), heard: now });
+            state.registry.insert(id, Entry { hostname: hostname.to_owned(), received: now });
             id
         });
-        Ok(Box::new(Seat { id, hostname: hostname.to_owned(), room: self.0.clone() }))
+        Ok(Box::new(MemoryMembership { id, hostname: hostname.to_owned(), room: self.0.clone() }))
     }
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
@@ -92,7 +92,7 @@ impl MeshLink for MemoryMesh {
             let seen = state.registry.iter().map(|(id, entry)| MeshNode {
                 instance_id: *id,
                 hostname: entry.hostname.clone(),
-                idle: now - entry.heard,
+                idle: now - entry.received,
                 is_self: false,
             });
             seen.filter(|node| node.idle < ttl).collect()
@@ -104,7 +104,7 @@ impl MeshLink for MemoryMesh {
             // Heard outside of the lock: what hears may send.
             let inbox = self.within(|state, _| state.inboxes.get(to).cloned());
             Ok(inbox.map_or(0, |inbox| {
-                inbox.hear(message.clone());
+                inbox.on_message(message.clone());
                 1
             }))
         };
@@ -113,7 +113,7 @@ impl MeshLink for MemoryMesh {
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
         let inboxes: Vec<_> = self.within(|state, _| state.inboxes.values().cloned().collect());
-        inboxes.iter().for_each(|inbox| inbox.hear(message.clone()));
+        inboxes.iter().for_each(|inbox| inbox.on_message(message.clone()));
         Ok(inboxes.len() as u64)
     }
 
@@ -147,7 +147,7 @@ impl MeshLink for MemoryMesh {
             if state.holder(now) != Some(holder) {
                 return Err(Error::Fenced { what: "sweep" });
             }
-            let is_gone = |entry: &Entry| now - entry.heard >= ttl;
+            let is_gone = |entry: &Entry| now - entry.received >= ttl;
             let gone: Vec<_> = state.registry.iter().filter(|(_, entry)| is_gone(entry)).map(|(id, _)| *id).collect();
             state.registry.retain(|_, entry| !is_gone(entry));
             Ok(gone)
@@ -156,22 +156,22 @@ impl MeshLink for MemoryMesh {
 }
 
 /// A place in the room.
-struct Seat {
+struct MemoryMembership {
     id: InstanceId,
     hostname: String,
     room: Arc<Room>,
 }
 
 #[async_trait]
-impl Membership for Seat {
+impl Membership for MemoryMembership {
     fn id(&self) -> InstanceId {
         self.id
     }
 
-    async fn beat(&self, ttl: Duration) -> Result<u64> {
+    async fn heartbeat(&self, ttl: Duration) -> Result<u64> {
         let (mut state, now) = (self.room.0.lock(), Instant::now());
-        state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), heard: now });
-        Ok(state.registry.values().filter(|entry| now - entry.heard < ttl).count() as u64)
+        state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), received: now });
+        Ok(state.registry.values().filter(|entry| now - entry.received < ttl).count() as u64)
     }
 
     async fn leave(&self) -> Result<()> {
@@ -180,7 +180,7 @@ impl Membership for Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for MemoryMembership {
     fn drop(&mut self) {
         // Let go of outside of the lock: it may be the last who holds on to something that has a lock of its own.
         let inbox = self.room.0.lock().inboxes.remove(&self.id);
@@ -195,7 +195,7 @@ mod tests {
     struct Deaf;
 
     impl MeshInbox for Deaf {
-        fn hear(&self, _: Bytes) {}
+        fn on_message(&self, _: Bytes) {}
         fn missed(&self) {}
     }
 

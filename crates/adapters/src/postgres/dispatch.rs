@@ -41,7 +41,7 @@ pub(super) struct Order {
 #[async_trait]
 impl Work for DispatchWork {
     type Item = Order;
-    type Answer = Dispatched;
+    type Output = Dispatched;
 
     /// An order is a transaction of its own.
     fn weight(_: &Order) -> usize {
@@ -106,12 +106,12 @@ impl DispatchWork {
             // A window of a queue that nobody has heard of has no row.
             let Some(place) = get::<Option<i64>>(row, column.ord)? else { continue };
             let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
-            let Some(told) = queues.get_mut(place) else { continue };
-            told.pending = number::<i64>(row, column.pending)?.try_into().unwrap_or(0);
-            told.is_cut = get(row, column.is_cut)?;
+            let Some(reported) = queues.get_mut(place) else { continue };
+            reported.pending = number::<i64>(row, column.pending)?.try_into().unwrap_or(0);
+            reported.is_cut = get(row, column.is_cut)?;
             if let Some(id) = get::<Option<Uuid>>(row, column.id)? {
                 let rank: i64 = get(row, column.rank)?;
-                told.taken += 1;
+                reported.taken += 1;
                 highest[place] = highest[place].max(rank);
                 let run = Dispatch {
                     v: V1,
@@ -126,9 +126,9 @@ impl DispatchWork {
             }
         }
         let now = Instant::now();
-        for ((told, floor), highest) in queues.iter_mut().zip(floors).zip(highest) {
-            told.pending = told.pending.saturating_sub(told.taken as u64);
-            self.floors.lock().served(&told.queue, floor, highest, ranked.len(), elapsed, now);
+        for ((reported, floor), highest) in queues.iter_mut().zip(floors).zip(highest) {
+            reported.pending = reported.pending.saturating_sub(reported.taken as u64);
+            self.floors.lock().served(&reported.queue, floor, highest, ranked.len(), elapsed, now);
         }
         // Whom to serve first, and among equals who came first.
         ranked.sort_by_key(|(place, _)| *place);

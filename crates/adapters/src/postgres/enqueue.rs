@@ -45,6 +45,6 @@ pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Resul
     let columns = careful_columns(&jobs);
     // If the connection breaks, so does the caller's transaction.
     let rows = client.query(store_jobs_sql(), &params(&columns)).await;
-    let rows = rows.map_err(|error| Failure::from(error).told("store"))?;
-    rows.iter().map(enqueued).collect::<failure::Result<_>>().map_err(|failure| failure.told("store"))
+    let rows = rows.map_err(|error| Failure::from(error).into_error("store"))?;
+    rows.iter().map(enqueued).collect::<failure::Result<_>>().map_err(|failure| failure.into_error("store"))
 }

@@ -61,7 +61,7 @@ impl Failure {
     }
 
     /// What the caller is told; `what` is the port.
-    pub(super) fn told(self, what: &'static str) -> Error {
+    pub(super) fn into_error(self, what: &'static str) -> Error {
         match self {
             Failure::Refused(error) => error,
             Failure::Unreadable(message) => Error::unavailable(what, message),

@@ -28,12 +28,12 @@ fn coded<T: Copy>(all: &[T]) -> impl Fn(u8) -> Option<T> + '_ {
     |code| all.get(usize::from(code)).copied()
 }
 
-pub(super) async fn beat_workers(db: &Client, workers: &[WorkerRecord]) -> Result<()> {
+pub(super) async fn record_worker_heartbeats(db: &Client, workers: &[WorkerRecord]) -> Result<()> {
     // One that is named twice is as it was named last: a statement may not write a row twice.
     let last: std::collections::BTreeMap<&WorkerId, &WorkerRecord> =
         workers.iter().map(|worker| (&worker.worker_id, worker)).collect();
     let workers: Vec<&WorkerRecord> = last.into_values().collect();
-    let statement = db.prepare_cached(statement!("sql/beat_workers.sql")).await?;
+    let statement = db.prepare_cached(statement!("sql/record_worker_heartbeats.sql")).await?;
     let queues = workers.iter().map(|worker| serde_json::to_string(&worker.queues));
     let queues = queues.collect::<serde_json::Result<Vec<_>>>().map_err(|error| Error::unavailable("store", error))?;
     let columns = [
@@ -87,8 +87,8 @@ pub(super) async fn remove_workers(db: &mut Client, fence: Option<Fence>, ids: &
     commit(transaction).await
 }
 
-pub(super) async fn beat_node(db: &Client, node: &NodeRecord) -> Result<()> {
-    let statement = db.prepare_cached(statement!("sql/beat_node.sql")).await?;
+pub(super) async fn record_node_heartbeat(db: &Client, node: &NodeRecord) -> Result<()> {
+    let statement = db.prepare_cached(statement!("sql/record_node_heartbeat.sql")).await?;
     let columns: [Column<'_>; 8] = [
         Box::new(node.node_id.as_str()),
         Box::new(code_of(&NODE_ROLES, &node.role)),

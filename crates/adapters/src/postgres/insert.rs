@@ -43,7 +43,7 @@ macro_rules! insert_sql {
 #[async_trait]
 impl Work for PlainInsert {
     type Item = Plain;
-    type Answer = Enqueued;
+    type Output = Enqueued;
     const LOCK_TIMEOUT: &'static str = LOCK_TIMEOUT;
 
     fn weight(item: &Plain) -> usize {
@@ -83,7 +83,7 @@ pub(super) struct CarefulInsert {
 #[async_trait]
 impl Work for CarefulInsert {
     type Item = NewJob;
-    type Answer = Enqueued;
+    type Output = Enqueued;
     const LOCK_TIMEOUT: &'static str = LOCK_TIMEOUT;
 
     fn weight(item: &NewJob) -> usize {

@@ -32,7 +32,7 @@ pub(super) const BYTES_PER_WEIGHT: usize = 4 << 10;
 #[async_trait]
 pub(super) trait Work: Send + Sync + 'static {
     type Item: Send + Sync + 'static;
-    type Answer: Send + 'static;
+    type Output: Send + 'static;
 
     /// About how many rows an item is worth.
     fn weight(item: &Self::Item) -> usize;
@@ -41,11 +41,11 @@ pub(super) trait Work: Send + Sync + 'static {
     const LOCK_TIMEOUT: &'static str = "lock_timeout=2000";
 
     /// In one transaction, perhaps more than once, never committed more than once. One answer for each item, in order.
-    async fn run(&self, hot: &mut Hot, items: &[Self::Item]) -> failure::Result<Vec<Self::Answer>>;
+    async fn run(&self, hot: &mut Hot, items: &[Self::Item]) -> failure::Result<Vec<Self::Output>>;
 
     /// Runs the calls of a rejected group, each of which succeeds or fails by itself, in one transaction. `None` if this work
     /// cannot do that: then each call gets a transaction of its own.
-    async fn run_apart(&self, _: &mut Hot, _: &[Self::Item], _: &[Range<usize>]) -> Option<Apart<Self::Answer>> {
+    async fn run_apart(&self, _: &mut Hot, _: &[Self::Item], _: &[Range<usize>]) -> Option<Apart<Self::Output>> {
         None
     }
 
@@ -61,7 +61,7 @@ struct Call<W: Work> {
     reply: Reply<W>,
 }
 
-type Reply<W> = oneshot::Sender<Result<Vec<<W as Work>::Answer>>>;
+type Reply<W> = oneshot::Sender<Result<Vec<<W as Work>::Output>>>;
 
 pub(super) struct Lane<W: Work> {
     calls: mpsc::Sender<Call<W>>,
@@ -74,14 +74,14 @@ impl<W: Work> Lane<W> {
         let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
         for _ in 0..connections {
             let connected = patiently(Kind::Read, server.hot(flush, W::LOCK_TIMEOUT)).await;
-            let hot = connected.map_err(|failure| failure.told("store"))?;
-            let desk = Desk { server: server.clone(), flush, work: Arc::clone(&work), hot: Some(hot) };
-            tokio::spawn(desk.serve(Arc::clone(&waiting)));
+            let hot = connected.map_err(|failure| failure.into_error("store"))?;
+            let lane_worker = LaneWorker { server: server.clone(), flush, work: Arc::clone(&work), hot: Some(hot) };
+            tokio::spawn(lane_worker.serve(Arc::clone(&waiting)));
         }
         Ok(Lane { calls })
     }
 
-    pub(super) async fn call(&self, items: Vec<W::Item>) -> Result<Vec<W::Answer>> {
+    pub(super) async fn call(&self, items: Vec<W::Item>) -> Result<Vec<W::Output>> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -93,14 +93,14 @@ impl<W: Work> Lane<W> {
 }
 
 /// Where one task works, with one connection.
-struct Desk<W: Work> {
+struct LaneWorker<W: Work> {
     server: Server,
     flush: Flush,
     work: Arc<W>,
     hot: Option<Hot>,
 }
 
-impl<W: Work> Desk<W> {
+impl<W: Work> LaneWorker<W> {
     async fn serve(mut self, waiting: Arc<Mutex<mpsc::Receiver<Call<W>>>>) {
         loop {
             let group = gather(&mut *waiting.lock().await).await;
@@ -138,7 +138,7 @@ impl<W: Work> Desk<W> {
                 }
                 let mut replies = replies.into_iter().map(|(_, reply)| reply);
                 let first = replies.next();
-                let error = failure.told("store");
+                let error = failure.into_error("store");
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
@@ -154,13 +154,13 @@ impl<W: Work> Desk<W> {
         let answers = match self.attempt_apart(items, &ranges).await {
             Some(Ok(answers)) => answers,
             Some(Err(failure)) => {
-                let error = failure.told("store");
+                let error = failure.into_error("store");
                 return replies.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
             }
             None => {
                 for (range, reply) in replies {
                     let answer = self.attempt(&items[range]).await;
-                    let _ = reply.send(answer.map_err(|failure| failure.told("store")));
+                    let _ = reply.send(answer.map_err(|failure| failure.into_error("store")));
                 }
                 return;
             }
@@ -169,11 +169,11 @@ impl<W: Work> Desk<W> {
             if answer.as_ref().is_err_and(Failure::is_locked) {
                 self.work.found_locked(&items[range]);
             }
-            let _ = reply.send(answer.map_err(|failure| failure.told("store")));
+            let _ = reply.send(answer.map_err(|failure| failure.into_error("store")));
         }
     }
 
-    async fn attempt_apart(&mut self, items: &[W::Item], ranges: &[Range<usize>]) -> Option<Apart<W::Answer>> {
+    async fn attempt_apart(&mut self, items: &[W::Item], ranges: &[Range<usize>]) -> Option<Apart<W::Output>> {
         let work = Arc::clone(&self.work);
         let hot = match self.connected().await {
             Ok(hot) => hot,
@@ -182,7 +182,7 @@ impl<W: Work> Desk<W> {
         let run = async { work.run_apart(hot, items, ranges).await.transpose() };
         let done = patiently(Kind::Write, run).await.transpose();
         if let Some(Err(failure)) = &done {
-            self.put_right(failure.is_disconnection()).await;
+            self.repair(failure.is_disconnection()).await;
         }
         done
     }
@@ -197,7 +197,7 @@ impl<W: Work> Desk<W> {
         Ok(self.hot.insert(hot))
     }
 
-    async fn attempt(&mut self, items: &[W::Item]) -> failure::Result<Vec<W::Answer>> {
+    async fn attempt(&mut self, items: &[W::Item]) -> failure::Result<Vec<W::Output>> {
         let work = Arc::clone(&self.work);
         let mut collisions = 0;
         loop {
@@ -208,7 +208,7 @@ impl<W: Work> Desk<W> {
                     self.recover().await;
                 }
                 Err(failure) => {
-                    self.put_right(failure.is_disconnection()).await;
+                    self.repair(failure.is_disconnection()).await;
                     return Err(failure);
                 }
                 done => return done,
@@ -217,7 +217,7 @@ impl<W: Work> Desk<W> {
     }
 
     /// Makes the connection usable after a failure, or gives it up.
-    async fn put_right(&mut self, is_broken: bool) {
+    async fn repair(&mut self, is_broken: bool) {
         if is_broken {
             self.hot = None;
         } else {

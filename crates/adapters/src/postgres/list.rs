@@ -144,7 +144,7 @@ async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<boo
 
 /// Whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
 async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
-    let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather_has_many.sql"), wanted)).await?;
+    let statement = db.prepare_cached(&of_waiting(include_str!("sql/list_by_status_has_many.sql"), wanted)).await?;
     let in_flight = wanted.statuses.iter().any(|status| status.is_in_flight());
     let (pending, scheduled) = (wanted.wants(Status::Pending), wanted.wants(Status::Scheduled));
     let ended = wanted.ended_codes();
@@ -171,7 +171,7 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
 
 pub(super) fn walk_sql(jobs: &str) -> String {
     let seq = if jobs == JOBS_OF_KEY { "k.seq" } else { "j.seq" };
-    compose(include_str!("sql/walk.sql"), &[("jobs", jobs), ("seq", seq)])
+    compose(include_str!("sql/scan_jobs.sql"), &[("jobs", jobs), ("seq", seq)])
 }
 
 /// What was found, and where the next page begins.
@@ -204,7 +204,7 @@ async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64
 }
 
 async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
-    let statement = db.prepare_cached(&of_waiting(include_str!("sql/gather.sql"), wanted)).await?;
+    let statement = db.prepare_cached(&of_waiting(include_str!("sql/list_by_status.sql"), wanted)).await?;
     let [pending, scheduled, dispatched, running] =
         [Status::Pending, Status::Scheduled, Status::Dispatched, Status::Running].map(|status| wanted.wants(status));
     let (ended, rows_max) = (wanted.ended_codes(), wide(most + 1));

@@ -78,7 +78,7 @@ fn drop_others() -> String {
 }
 
 fn unavailable(error: tokio_postgres::Error) -> Error {
-    Failure::from(error).told("store")
+    Failure::from(error).into_error("store")
 }
 
 fn refused(server: &Server, error: &tokio_postgres::Error) -> Error {

@@ -16,6 +16,7 @@
 //! A server that is away is answered with `Unavailable`, one that went away in the middle of a commit with `Unknown`;
 //! everything connects again by itself.
 
+mod apply_reports;
 mod cancel;
 mod counts;
 mod dispatch;
@@ -43,7 +44,6 @@ mod rows;
 mod runs;
 mod schedules;
 mod server;
-mod settle;
 mod sql;
 mod store;
 mod tls;
@@ -61,7 +61,7 @@ use lane::Lane;
 pub use leases::PostgresLeases;
 use locked_keys::LockedKeys;
 use names::Names;
-use record::{JudgeWork, RecordWork};
+use record::{EndAsLeaderWork, RecordWork};
 use server::{Flush, Server};
 use store::Engine;
 pub use url::shown;
@@ -112,7 +112,7 @@ impl PostgresStore {
                 .await?,
             dispatches: Lane::start(&server, Flush::Later, 1, DispatchWork::default()).await?,
             records: Lane::start(&server, Flush::Now, BUSY, RecordWork).await?,
-            judgements: Lane::start(&server, Flush::Now, 1, JudgeWork).await?,
+            judgements: Lane::start(&server, Flush::Now, 1, EndAsLeaderWork).await?,
             leases: PostgresLeases::of(&server).await?,
             names: Names::default(),
             locked,

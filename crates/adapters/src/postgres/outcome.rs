@@ -4,17 +4,17 @@ use convoke_core::jobs::run_state::{Write, present_status};
 use convoke_core::{Json, NodeId, WorkerId};
 use tokio_postgres::Statement;
 
+use super::apply_reports::Run;
 use super::counts::{Moves, count_sql};
 use super::failure::{self, Failure};
 use super::rows::{micros, wide};
 use super::server::Hot;
-use super::settle::Run;
 use super::sql::{Column, column, compose, composed, params};
 use crate::statement::{self, statement};
 
 /// The way from reports to their runs, which end.
 pub(super) fn over_sql(claim: &str, returned: &str) -> String {
-    compose(include_str!("sql/over.sql"), &[("claim", claim), ("returned", returned)])
+    compose(include_str!("sql/end_run.sql"), &[("claim", claim), ("returned", returned)])
 }
 
 static OVER: statement::Statement = statement::Statement::new(|| over_sql("true", "s.*, r.attempt, r.dispatched_at"));
@@ -24,7 +24,7 @@ pub(super) fn finish_sql() -> &'static str {
 }
 
 pub(super) fn again_sql() -> &'static str {
-    composed!(include_str!("sql/again.sql"), [("over", &*OVER)])
+    composed!(include_str!("sql/retry.sql"), [("over", &*OVER)])
 }
 
 /// Writes and commits: one statement for each kind of write, sent together.
@@ -33,7 +33,7 @@ pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()
     for run in runs {
         moves.moved(run.queue, Some(run.was), Some(run.state.status), 1);
     }
-    let note = Prepared::of(hot, statement!("sql/note.sql"), in_flight(runs)).await?;
+    let note = Prepared::of(hot, statement!("sql/update_run.sql"), in_flight(runs)).await?;
     let append = Prepared::of(hot, APPEND_LOGS, log_lines(runs)).await?;
     let finish = Prepared::of(hot, finish_sql(), finals(runs)).await?;
     let again = Prepared::of(hot, again_sql(), retries(runs)).await?;

@@ -12,7 +12,7 @@ pub fn of(file: &str) -> String {
         "complete" => record::complete_sql().to_owned(),
         "finish" => outcome::finish_sql().to_owned(),
         "again" => outcome::again_sql().to_owned(),
-        "note" => statement!("sql/note.sql").to_owned(),
+        "note" => statement!("sql/update_run.sql").to_owned(),
         "runs_to_record" => statement!("sql/runs_to_record.sql").to_owned(),
         "holders" => statement!("sql/holders.sql").to_owned(),
         "cancel" => statement!("sql/cancel.sql").to_owned(),

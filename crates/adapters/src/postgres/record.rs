@@ -2,7 +2,7 @@
 //!
 //! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. Runs that simply
 //! complete are one statement for all that wait. For everything else the runs are read and locked first, and the core
-//! decides ([`settle`](super::settle)).
+//! decides ([`apply_reports`](super::apply_reports)).
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,13 +14,13 @@ use convoke_core::jobs::{Claim, Documents, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
 
+use super::apply_reports::apply_reports;
 use super::epoch::FENCE;
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
 use super::outcome::over_sql;
 use super::rows::{definition, get, instant, instant_option, micros, places, readable, small};
 use super::server::Hot;
-use super::settle::settle;
 use super::sql::{column, composed, params};
 use crate::statement::Statement;
 
@@ -29,7 +29,7 @@ pub(super) struct RecordWork;
 #[async_trait]
 impl Work for RecordWork {
     type Item = RunReport;
-    type Answer = Recorded;
+    type Output = Recorded;
 
     fn weight(report: &RunReport) -> usize {
         let logs: usize = report.logs.iter().map(|line| 1 + line.message.len() / BYTES_PER_WEIGHT).sum();
@@ -42,27 +42,27 @@ impl Work for RecordWork {
     }
 }
 
-pub(super) struct JudgeWork;
+pub(super) struct EndAsLeaderWork;
 
-pub(super) struct Judgement {
+pub(super) struct EndAsLeaderCall {
     pub(super) fence: Fence,
     pub(super) reports: Vec<RunReport>,
 }
 
 #[async_trait]
-impl Work for JudgeWork {
-    type Item = Judgement;
-    type Answer = Vec<Recorded>;
+impl Work for EndAsLeaderWork {
+    type Item = EndAsLeaderCall;
+    type Output = Vec<Recorded>;
 
     /// Each is a transaction of its own.
-    fn weight(_: &Judgement) -> usize {
+    fn weight(_: &EndAsLeaderCall) -> usize {
         usize::MAX / 2
     }
 
-    async fn run(&self, hot: &mut Hot, judgements: &[Judgement]) -> failure::Result<Vec<Vec<Recorded>>> {
+    async fn run(&self, hot: &mut Hot, judgements: &[EndAsLeaderCall]) -> failure::Result<Vec<Vec<Recorded>>> {
         let mut answers = Vec::with_capacity(judgements.len());
-        for judgement in judgements {
-            answers.push(judge(hot, judgement.fence, &judgement.reports).await?);
+        for call in judgements {
+            answers.push(end_as_leader(hot, call.fence, &call.reports).await?);
         }
         Ok(answers)
     }
@@ -89,7 +89,7 @@ pub(super) fn readable_reports(mut reports: Vec<RunReport>) -> Vec<RunReport> {
     reports
 }
 
-async fn judge(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
+async fn end_as_leader(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
     let fenced = || Failure::from(Error::Fenced { what: "judge" });
     let epoch = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
     let statement = hot.prepared(FENCE).await?;
@@ -97,7 +97,7 @@ async fn judge(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> failure::R
     hot.client.query_opt(&statement, &[&epoch]).await?.ok_or_else(fenced)?;
     let all: Numbered<'_> = reports.iter().enumerate().collect();
     let mut answers = vec![None; reports.len()];
-    settle(hot, Source::Leader, &all, &mut answers).await?;
+    apply_reports(hot, Source::Leader, &all, &mut answers).await?;
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
 }
 
@@ -120,8 +120,8 @@ async fn record(hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Rec
             // The others are recorded already: whatever goes wrong from here on, something has happened.
             hot.client.batch_execute("begin").await.map_err(Failure::of_commit)?;
         }
-        let settled = settle(hot, Source::Run, &rest, &mut answers).await;
-        settled.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
+        let applied = apply_reports(hot, Source::Run, &rest, &mut answers).await;
+        applied.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
     }
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
 }

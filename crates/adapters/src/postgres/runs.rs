@@ -40,7 +40,7 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
         promoted.queues.push(name(&row, "name", QueueName::new)?);
     }
     counts::count(&transaction, &moves).await?;
-    let statement = transaction.prepare_cached(statement!("sql/fold.sql")).await?;
+    let statement = transaction.prepare_cached(statement!("sql/merge_counts.sql")).await?;
     transaction.execute(&statement, &[&SHARED_SLOT, &FOLDED_MAX]).await?;
     let next = "select min(due_at) as next_due_at from convoke_waiting where scheduled";
     let next = transaction.query_one(&transaction.prepare_cached(next).await?, &[]).await?;

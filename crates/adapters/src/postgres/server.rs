@@ -87,7 +87,7 @@ impl Server {
         for _ in 0..size {
             lent.push(ways.lend().await?);
         }
-        lent.into_iter().for_each(|lent| lent.give_back(&Ok(())));
+        lent.into_iter().for_each(|lent| lent.return_to_pool(&Ok(())));
         Ok(ways)
     }
 
@@ -97,7 +97,7 @@ impl Server {
         match self.connect(&settings).await {
             Ok(client) => Ok(client),
             Err(Failure::Database(error)) => Err(self.explain(&error)),
-            Err(failure) => Err(failure.told("store")),
+            Err(failure) => Err(failure.into_error("store")),
         }
     }
 
@@ -180,10 +180,10 @@ impl Ways {
         self.address.clone()
     }
 
-    pub(super) async fn lend(&self) -> Result<Lent> {
+    pub(super) async fn lend(&self) -> Result<PooledConnection> {
         match tokio::time::timeout(POOL_PATIENCE, self.pool.get()).await {
-            Ok(Ok(client)) => Ok(Lent { client: Some(client) }),
-            Ok(Err(PoolError::Backend(error))) => Err(Failure::Database(error).told(self.what)),
+            Ok(Ok(client)) => Ok(PooledConnection { client: Some(client) }),
+            Ok(Err(PoolError::Backend(error))) => Err(Failure::Database(error).into_error(self.what)),
             Ok(Err(error)) => Err(Error::unavailable(self.what, error.to_string())),
             Err(_) => Err(Error::unavailable(self.what, "all connections to the database are busy")),
         }
@@ -191,16 +191,16 @@ impl Ways {
 }
 
 /// A connection of a pool. Where it is dropped before it is given back, it is closed.
-pub(super) struct Lent {
+pub(super) struct PooledConnection {
     client: Option<Object>,
 }
 
-impl Lent {
+impl PooledConnection {
     pub(super) fn client(&mut self) -> &mut Object {
         self.client.as_mut().expect("it is there until it is given back")
     }
 
-    pub(super) fn give_back<T>(mut self, answer: &failure::Result<T>) {
+    pub(super) fn return_to_pool<T>(mut self, answer: &failure::Result<T>) {
         let broken = matches!(answer, Err(failure) if failure.is_disconnection());
         if !broken {
             drop(self.client.take());
@@ -208,7 +208,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             drop(Object::take(client));
@@ -241,13 +241,13 @@ macro_rules! lent {
                 let $db = lent.client();
                 $crate::postgres::server::patiently($crate::postgres::server::Kind::$kind, $verb).await
             };
-            lent.give_back(&answer);
+            lent.return_to_pool(&answer);
             match answer {
                 Ok(answer) => break Ok(answer),
                 Err(failure) if failure.is_collision() && collisions < $crate::postgres::server::COLLISIONS_MAX => {
                     collisions += 1;
                 }
-                Err(failure) => break Err(failure.told(ways.what)),
+                Err(failure) => break Err(failure.into_error(ways.what)),
             }
         }
     }};

@@ -19,7 +19,7 @@ use super::lane::Lane;
 use super::leases::PostgresLeases;
 use super::locked_keys::LockedKeys;
 use super::names::Names;
-use super::record::{JudgeWork, Judgement, RecordWork, readable_reports};
+use super::record::{EndAsLeaderCall, EndAsLeaderWork, RecordWork, readable_reports};
 use super::server::{Ways, lent};
 use super::{PostgresStore, cancel, epoch, fleet, history, list, only, queues, retention, roster, runs, schedules};
 
@@ -34,7 +34,7 @@ pub(super) struct Engine {
     pub(super) careful_inserts: Lane<CarefulInsert>,
     pub(super) dispatches: Lane<DispatchWork>,
     pub(super) records: Lane<RecordWork>,
-    pub(super) judgements: Lane<JudgeWork>,
+    pub(super) judgements: Lane<EndAsLeaderWork>,
     pub(super) leases: PostgresLeases,
     pub(super) names: Names,
     pub(super) locked: Arc<LockedKeys>,
@@ -138,8 +138,8 @@ impl RunStore for PostgresStore {
         self.engine.records.call(readable_reports(reports)).await
     }
 
-    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        only(self.engine.judgements.call(vec![Judgement { fence, reports: readable_reports(reports) }]).await?)
+    async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        only(self.engine.judgements.call(vec![EndAsLeaderCall { fence, reports: readable_reports(reports) }]).await?)
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
@@ -227,8 +227,8 @@ impl ScheduleStore for PostgresStore {
 
 #[async_trait]
 impl WorkerStore for PostgresStore {
-    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
-        lent!(Write, &self.engine.bookkeepers, |db| fleet::beat_workers(db, workers))
+    async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()> {
+        lent!(Write, &self.engine.bookkeepers, |db| fleet::record_worker_heartbeats(db, workers))
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
@@ -246,8 +246,8 @@ impl WorkerStore for PostgresStore {
 
 #[async_trait]
 impl NodeStore for PostgresStore {
-    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
-        lent!(Write, &self.engine.bookkeepers, |db| fleet::beat_node(db, &node))
+    async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()> {
+        lent!(Write, &self.engine.bookkeepers, |db| fleet::record_node_heartbeat(db, &node))
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {

@@ -11,18 +11,18 @@ use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 use redis::Value;
 
+use super::commands::Commands;
 use super::consumer::RedisConsumer;
 use super::dial::Dialer;
-use super::door::Doors;
 use super::entry::{self, number};
-use super::failure::{Intent, senseless};
-use super::line::Line;
-use super::member::{Member, PoisonShelf};
+use super::failure::{Intent, malformed_reply};
+use super::member::{Member, PoisonQueue};
 use super::multiplex::RedisMultiplex;
 use super::readers::{consumer_name, group_readers};
 use super::script::Script;
 use super::sizing::EntrySizes;
-use super::switchboard::Switchboard;
+use super::subscription_hub::SubscriptionHub;
+use super::wait_slot::WaitSlots;
 use super::{push, script, topics};
 
 const WHAT: &str = "bus";
@@ -44,27 +44,27 @@ const CLOSE_WAIT: Duration = Duration::from_millis(2);
 /// A bus on Redis. Clones are the same bus, and share its two connections.
 #[derive(Clone)]
 pub struct RedisBus {
-    line: Line,
-    switchboard: Switchboard,
+    commands: Commands,
+    subscriptions: SubscriptionHub,
     channels: Channels,
-    doors: Arc<Doors>,
-    poison: Arc<PoisonShelf>,
+    wait_slots: Arc<WaitSlots>,
+    poison: Arc<PoisonQueue>,
 }
 
 impl RedisBus {
     /// Connects; complaints about `url` are about `bus.url`. Which channels are jobs' own is by `channels`.
     pub async fn connect(url: &str, channels: Channels) -> Result<Self> {
         let dialer = Dialer::new("bus.url", url)?;
-        let line = Line::open(WHAT, dialer.clone()).await?;
-        let switchboard = Switchboard::open(WHAT, dialer).await?;
-        let poison = PoisonShelf { queue: channels.poison(), deliveries_max: DELIVERIES_MAX, count: AtomicU64::new(0) };
-        Ok(RedisBus { line, switchboard, channels, doors: Arc::default(), poison: Arc::new(poison) })
+        let commands = Commands::open(WHAT, dialer.clone()).await?;
+        let subscriptions = SubscriptionHub::open(WHAT, dialer).await?;
+        let poison = PoisonQueue { queue: channels.poison(), deliveries_max: DELIVERIES_MAX, count: AtomicU64::new(0) };
+        Ok(RedisBus { commands, subscriptions, channels, wait_slots: Arc::default(), poison: Arc::new(poison) })
     }
 
     /// Sets entries aside that were given more often than this. For consumers that join afterwards.
     pub fn with_deliveries_max(mut self, deliveries_max: u32) -> Self {
         let queue = self.poison.queue.clone();
-        self.poison = Arc::new(PoisonShelf { queue, deliveries_max, count: AtomicU64::new(0) });
+        self.poison = Arc::new(PoisonQueue { queue, deliveries_max, count: AtomicU64::new(0) });
         self
     }
 
@@ -76,7 +76,7 @@ impl RedisBus {
     async fn tidy(&self, script: &Script, queues: &[String], args: &[&[u8]]) -> Result<()> {
         for part in queues.chunks(TIDY_MAX) {
             let keys: Vec<&str> = part.iter().map(String::as_str).collect();
-            self.line.run(Intent::Change, script, &keys, args).await?;
+            self.commands.run(Intent::Change, script, &keys, args).await?;
         }
         Ok(())
     }
@@ -85,11 +85,11 @@ impl RedisBus {
 #[async_trait]
 impl Bus for RedisBus {
     fn address(&self) -> String {
-        self.line.address()
+        self.commands.address()
     }
 
     async fn publish(&self, topic: &str, message: Bytes) -> Result<()> {
-        self.line.change(redis::cmd("PUBLISH").arg(topic).arg(&message[..])).await?;
+        self.commands.change(redis::cmd("PUBLISH").arg(topic).arg(&message[..])).await?;
         Ok(())
     }
 
@@ -97,21 +97,21 @@ impl Bus for RedisBus {
         let mut pipeline = redis::pipe();
         pipeline.add_command(entry::add(topic, &message, Some(kept)));
         pipeline.cmd("PUBLISH").arg(topic).arg(&message[..]);
-        push::check(&self.line, self.line.pipe(Intent::Change, &pipeline).await?, false)
+        push::check(&self.commands, self.commands.pipe(Intent::Change, &pipeline).await?, false)
     }
 
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
-        Ok(Box::new(topics::subscribe(&self.switchboard, topics).await?))
+        Ok(Box::new(topics::subscribe(&self.subscriptions, topics).await?))
     }
 
     async fn push(&self, entries: Vec<(String, Bytes)>) -> Result<()> {
-        push::push(&self.line, &self.channels, &entries).await
+        push::push(&self.commands, &self.channels, &entries).await
     }
 
     async fn consumer(&self, queue: &str, group: &str, name: &str) -> Result<Box<dyn Consumer>> {
-        let door = self.doors.door(&self.switchboard, queue, group);
+        let wait_slot = self.wait_slots.wait_slot(&self.subscriptions, queue, group);
         let member = Member {
-            line: self.line.clone(),
+            commands: self.commands.clone(),
             queue: queue.to_owned(),
             group: group.to_owned(),
             name: consumer_name(name),
@@ -122,14 +122,14 @@ impl Bus for RedisBus {
             has_left_some: AtomicBool::new(false),
         };
         member.join().await?;
-        self.switchboard.confirm(&door.listening).await?;
-        Ok(Box::new(RedisConsumer::new(member, door)))
+        self.subscriptions.confirm(&wait_slot.listening).await?;
+        Ok(Box::new(RedisConsumer::new(member, wait_slot)))
     }
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         let args = [group.as_bytes(), BACKLOG_COUNTED_MAX.as_bytes()];
-        let answer = self.line.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
-        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
+        let answer = self.commands.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
+        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer))
     }
 
     async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
@@ -138,8 +138,8 @@ impl Bus for RedisBus {
         let mut all = Vec::with_capacity(queues.len());
         for part in queues.chunks(TIDY_MAX) {
             let keys: Vec<&str> = part.iter().map(String::as_str).collect();
-            let answer = self.line.run(Intent::Change, &script::READERS, &keys, &args).await?;
-            let complaint = senseless(WHAT, &answer);
+            let answer = self.commands.run(Intent::Change, &script::READERS, &keys, &args).await?;
+            let complaint = malformed_reply(WHAT, &answer);
             let Value::Array(found) = answer else { return Err(complaint) };
             all.extend(found.into_iter().map(group_readers));
         }
@@ -147,16 +147,16 @@ impl Bus for RedisBus {
     }
 
     async fn multiplex(&self) -> Result<Box<dyn Multiplex>> {
-        let (line, channels) = (self.line.clone(), self.channels.clone());
-        Ok(Box::new(RedisMultiplex::open(line, &self.switchboard, channels).await?))
+        let (commands, channels) = (self.commands.clone(), self.channels.clone());
+        Ok(Box::new(RedisMultiplex::open(commands, &self.subscriptions, channels).await?))
     }
 
     async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>> {
         let mut ends = Vec::new();
         for part in queues.chunks(TIDY_MAX) {
             let keys: Vec<&str> = part.iter().map(String::as_str).collect();
-            let value = self.line.run(Intent::Ask, &script::ENDS, &keys, &[]).await?;
-            let complaint = senseless(WHAT, &value);
+            let value = self.commands.run(Intent::Ask, &script::ENDS, &keys, &[]).await?;
+            let complaint = malformed_reply(WHAT, &value);
             let Value::Array(lasts) = value else { return Err(complaint) };
             let lasts = lasts.into_iter().map(|last| entry::text(last).filter(|last| !last.is_empty()));
             let found = part.iter().zip(lasts).filter_map(|(queue, last)| Some((queue.clone(), last?)));
@@ -172,7 +172,7 @@ impl Bus for RedisBus {
         for part in ends.chunks(TIDY_MAX) {
             let keys: Vec<&str> = part.iter().map(|end| end.queue.as_str()).collect();
             let lasts: Vec<&[u8]> = part.iter().map(|end| end.last.as_bytes()).collect();
-            self.line.run(Intent::Change, &script::CLOSE, &keys, &lasts).await?;
+            self.commands.run(Intent::Change, &script::CLOSE, &keys, &lasts).await?;
         }
         tokio::time::sleep(CLOSE_WAIT).await;
         Ok(())
@@ -196,7 +196,7 @@ impl Bus for RedisBus {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000).arg("TYPE").arg("stream");
-            let answer = self.line.ask(&scan).await?;
+            let answer = self.commands.ask(&scan).await?;
             let (next, page): (String, Vec<String>) =
                 redis::from_redis_value(answer).map_err(|error| convoke_core::Error::unavailable(WHAT, error))?;
             names.extend(page);
@@ -208,7 +208,7 @@ impl Bus for RedisBus {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.line.ask(&redis::cmd("PING")).await?;
+        self.commands.ask(&redis::cmd("PING")).await?;
         Ok(())
     }
 }

@@ -12,10 +12,10 @@ use convoke_core::ports::cache::{Lookup, TICKET_LIFETIME, Ticket, VALUE_BYTES_MA
 use convoke_core::{Error, Result};
 use redis::Value;
 
+use super::commands::Commands;
 use super::dial::Dialer;
 use super::entry::{number, text};
-use super::failure::{Intent, senseless};
-use super::line::Line;
+use super::failure::{Intent, malformed_reply};
 use super::script;
 
 const WHAT: &str = "cache";
@@ -29,18 +29,18 @@ const _: () = assert!(OUTDATED_FOR.as_secs() > 3 * TICKET_LIFETIME.as_secs());
 const KEYS_MAX: usize = 500;
 
 pub struct RedisCache {
-    line: Line,
+    commands: Commands,
 }
 
 impl RedisCache {
     /// Connects in the background: a cache that is away stops nobody from starting.
     pub fn open(url: &str) -> Result<Self> {
-        Ok(RedisCache { line: Line::open_later(WHAT, Dialer::new("cache.url", url)?) })
+        Ok(RedisCache { commands: Commands::open_later(WHAT, Dialer::new("cache.url", url)?) })
     }
 
     async fn run(&self, script: &script::Script, keys: &[&str], args: &[&str]) -> Result<Value> {
         let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
-        self.line.run(Intent::Ask, script, keys, &args).await
+        self.commands.run(Intent::Ask, script, keys, &args).await
     }
 }
 
@@ -60,7 +60,7 @@ fn lookup(held: String, left: Option<i64>) -> Lookup {
 #[async_trait]
 impl SharedCache for RedisCache {
     fn address(&self) -> String {
-        self.line.address()
+        self.commands.address()
     }
 
     async fn get(&self, key: &str) -> Result<Lookup> {
@@ -74,7 +74,7 @@ impl SharedCache for RedisCache {
                 // A value that is not text was not written by us.
                 Ok(text(held).map_or(Lookup::Foreign, |held| lookup(held, left)))
             }
-            other => Err(senseless(WHAT, &other)),
+            other => Err(malformed_reply(WHAT, &other)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A member of a group, that waits.
 //!
-//! It reads without blocking, and only if its [door](super::door) says that there may be something. A read that was begun
+//! It reads without blocking, and only if its [door](super::wait_slot) says that there may be something. A read that was begun
 //! belongs to the consumer, not to the call: if the call is dropped, another waiting call of the process is woken, and the
 //! next call of this consumer finishes the read and gets what it brought.
 
@@ -16,15 +16,15 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use super::door::Door;
 use super::member::Member;
+use super::wait_slot::WaitSlot;
 
 /// Bounds one read, whatever the caller asks for.
 const READ_MAX: usize = 10_000;
 
 pub(super) struct RedisConsumer {
     member: Arc<Member>,
-    door: Arc<Door>,
+    wait_slot: Arc<WaitSlot>,
     inbox: Mutex<Inbox>,
     left: AtomicBool,
     /// Redis knows that it left.
@@ -54,10 +54,10 @@ impl Inbox {
 }
 
 impl RedisConsumer {
-    pub(super) fn new(member: Member, door: Arc<Door>) -> Self {
+    pub(super) fn new(member: Member, wait_slot: Arc<WaitSlot>) -> Self {
         let inbox = Mutex::new(Inbox::default());
         let (left, is_released) = (AtomicBool::new(false), AtomicBool::new(false));
-        RedisConsumer { member: Arc::new(member), door, inbox, left, is_released }
+        RedisConsumer { member: Arc::new(member), wait_slot, inbox, left, is_released }
     }
 
     fn check_member(&self) -> Result<()> {
@@ -74,7 +74,7 @@ impl RedisConsumer {
             inbox.finish().await?;
         }
         let is_first = !inbox.has_read;
-        if !inbox.arrived.is_empty() || !(self.door.begin_read() || is_first) {
+        if !inbox.arrived.is_empty() || !(self.wait_slot.begin_read() || is_first) {
             return Ok(false);
         }
         inbox.has_read = true;
@@ -84,15 +84,15 @@ impl RedisConsumer {
 }
 
 /// Wakes another consumer at the door when it is dropped: for a call that ends before it knows whether it leaves something.
-struct PassOn<'a> {
-    door: &'a Door,
+struct WakeNextOnDrop<'a> {
+    wait_slot: &'a WaitSlot,
     is_armed: bool,
 }
 
-impl Drop for PassOn<'_> {
+impl Drop for WakeNextOnDrop<'_> {
     fn drop(&mut self) {
         if self.is_armed {
-            self.door.pass_on();
+            self.wait_slot.wake_next();
         }
     }
 }
@@ -103,15 +103,15 @@ impl Consumer for RedisConsumer {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let mut pass_on = PassOn { door: &self.door, is_armed: true };
+        let mut wake_next = WakeNextOnDrop { wait_slot: &self.wait_slot, is_armed: true };
         let mut inbox = self.inbox.lock().await;
         self.check_member()?;
         let is_full = match self.fill(&mut inbox, max.min(READ_MAX)).await {
             Ok(is_full) => is_full,
             Err(error) => {
                 // Nobody is woken: the next would fail as well. The next look reads again.
-                pass_on.is_armed = false;
-                self.door.read_failed();
+                wake_next.is_armed = false;
+                self.wait_slot.read_failed();
                 return Err(error);
             }
         };
@@ -119,12 +119,12 @@ impl Consumer for RedisConsumer {
         let taken: Vec<Delivery> = inbox.arrived.drain(..count).collect();
         self.member.held.lock().extend(taken.iter().map(|delivery| delivery.id.clone()));
         // A ring wakes one: whoever may have left something behind passes it on.
-        pass_on.is_armed = is_full || !inbox.arrived.is_empty();
+        wake_next.is_armed = is_full || !inbox.arrived.is_empty();
         Ok(taken)
     }
 
     async fn ready(&self) -> Result<()> {
-        self.door.wait().await;
+        self.wait_slot.wait().await;
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Consumer for RedisConsumer {
     async fn leave(&self) -> Result<()> {
         self.left.store(true, Ordering::SeqCst);
         // A take of this consumer that still waits must hear of it.
-        self.door.wake_all();
+        self.wait_slot.wake_all();
         let mut inbox = self.inbox.lock().await;
         if self.is_released.load(Ordering::SeqCst) {
             return Ok(());

@@ -25,7 +25,7 @@ const REQUESTS_MAX: usize = 256;
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-type Ear = Arc<dyn Fn(PushInfo) + Send + Sync>;
+type PushHandler = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
 #[derive(Clone)]
 pub(super) struct Dialer {
@@ -58,19 +58,19 @@ impl Dialer {
         self.address.to_string()
     }
 
-    /// One attempt. `ear` hears what the server pushes, and when the connection is lost.
+    /// One attempt. `on_push` hears what the server pushes, and when the connection is lost.
     pub(super) async fn dial(
         &self,
-        ear: impl Fn(PushInfo) + Send + Sync + 'static,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<MultiplexedConnection> {
-        let ear: Ear = Arc::new(ear);
+        let on_push: PushHandler = Arc::new(on_push);
         let Some(master) = &self.address.master else {
             let (host, port) = self.address.hosts.first().ok_or((ErrorKind::InvalidClientConfig, "no host"))?;
-            return connect(&self.client(host, *port, true)?, Some(ear)).await;
+            return connect(&self.client(host, *port, true)?, Some(on_push)).await;
         };
         let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel"));
         for (host, port) in &self.address.hosts {
-            match self.dial_by(host, *port, master, ear.clone()).await {
+            match self.dial_by(host, *port, master, on_push.clone()).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
@@ -82,12 +82,12 @@ impl Dialer {
     pub(super) async fn dial_until_connected(
         &self,
         what: &'static str,
-        ear: impl Fn(PushInfo) + Send + Sync + Clone + 'static,
+        on_push: impl Fn(PushInfo) + Send + Sync + Clone + 'static,
     ) -> MultiplexedConnection {
         let mut pause = BACKOFF_FIRST;
         let mut tries = 0_u32;
         loop {
-            match self.dial(ear.clone()).await {
+            match self.dial(on_push.clone()).await {
                 Ok(connection) => {
                     debug!(what, tries, "connected to Redis again");
                     return connection;
@@ -103,12 +103,18 @@ impl Dialer {
     }
 
     /// Asks one Sentinel where the master is, and connects to that.
-    async fn dial_by(&self, host: &str, port: u16, master: &str, ear: Ear) -> RedisResult<MultiplexedConnection> {
+    async fn dial_by(
+        &self,
+        host: &str,
+        port: u16,
+        master: &str,
+        on_push: PushHandler,
+    ) -> RedisResult<MultiplexedConnection> {
         let (host, port) = match self.ask_sentinel(host, port, master, false).await {
             Err(error) if error.code() == Some("NOAUTH") => self.ask_sentinel(host, port, master, true).await?,
             other => other?,
         };
-        let mut connection = connect(&self.client(&host, port, true)?, Some(ear)).await?;
+        let mut connection = connect(&self.client(&host, port, true)?, Some(on_push)).await?;
         let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
         match role.first() {
             Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
@@ -157,14 +163,14 @@ impl Dialer {
     }
 }
 
-async fn connect(client: &Client, ear: Option<Ear>) -> RedisResult<MultiplexedConnection> {
+async fn connect(client: &Client, on_push: Option<PushHandler>) -> RedisResult<MultiplexedConnection> {
     let mut config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT))
         .set_pipeline_buffer_size(REQUESTS_MAX);
-    if let Some(ear) = ear {
+    if let Some(on_push) = on_push {
         config = config.set_push_sender(move |push| {
-            ear(push);
+            on_push(push);
             Ok::<(), ()>(())
         });
     }

@@ -146,9 +146,10 @@ mod tests {
         assert_eq!((entry.id.as_str(), &entry.body[..], entry.deliveries), ("1-0", &b"body"[..], 3));
         let foreign = delivery(Value::Array(vec![bulk("1-0"), Value::Array(vec![bulk("a")])]), 1).expect("an entry");
         assert!(foreign.body.is_empty());
-        for senseless in [Value::Nil, Value::Int(1), Value::Array(vec![bulk("1-0"), Value::Nil]), Value::Array(vec![])]
+        for malformed_reply in
+            [Value::Nil, Value::Int(1), Value::Array(vec![bulk("1-0"), Value::Nil]), Value::Array(vec![])]
         {
-            assert_eq!(delivery(senseless, 1), None);
+            assert_eq!(delivery(malformed_reply, 1), None);
         }
         assert_eq!(of_one_stream(Value::Int(1)), None);
         assert_eq!(of_one_stream(Value::Nil), Some(Vec::new()));

@@ -35,7 +35,7 @@ pub(super) fn is_no_group(error: &RedisError) -> bool {
 }
 
 /// An answer that is not of the form that the command promises.
-pub(super) fn senseless(what: &'static str, value: &Value) -> Error {
+pub(super) fn malformed_reply(what: &'static str, value: &Value) -> Error {
     let kind = match value {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",

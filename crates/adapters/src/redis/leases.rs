@@ -18,10 +18,10 @@ use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error, Result};
 use redis::Value;
 
+use super::commands::Commands;
 use super::dial::Dialer;
 use super::entry::{number, text};
-use super::failure::{Intent, senseless};
-use super::line::Line;
+use super::failure::{Intent, malformed_reply};
 use super::script;
 
 const WHAT: &str = "leases";
@@ -35,15 +35,15 @@ const REPORT_SECONDS: u64 = 3_600;
 
 #[derive(Clone)]
 pub struct RedisLeases {
-    line: Line,
+    commands: Commands,
     prefix: String,
 }
 
 impl RedisLeases {
     /// Connects; complaints about `url` are about `leases.url`.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
-        let line = Line::open(WHAT, Dialer::new("leases.url", url)?).await?;
-        Ok(RedisLeases { line, prefix: prefix.to_owned() })
+        let commands = Commands::open(WHAT, Dialer::new("leases.url", url)?).await?;
+        Ok(RedisLeases { commands, prefix: prefix.to_owned() })
     }
 
     fn key(&self, namespace: &str, what: &str) -> String {
@@ -70,7 +70,7 @@ fn lease(holder: Value, epoch: &Value, remaining: &Value) -> Option<Lease> {
 #[async_trait]
 impl Leases for RedisLeases {
     fn address(&self) -> String {
-        self.line.address()
+        self.commands.address()
     }
 
     fn carries_reports(&self) -> bool {
@@ -80,28 +80,28 @@ impl Leases for RedisLeases {
     async fn publish(&self, namespace: &str, report: &str) -> Result<()> {
         let mut set = redis::cmd("SET");
         set.arg(self.key(namespace, "report")).arg(report).arg("EX").arg(REPORT_SECONDS);
-        self.line.change(&set).await?;
+        self.commands.change(&set).await?;
         Ok(())
     }
 
     async fn published(&self, namespace: &str) -> Result<Option<String>> {
-        Ok(text(self.line.ask(redis::cmd("GET").arg(self.key(namespace, "report"))).await?))
+        Ok(text(self.commands.ask(redis::cmd("GET").arg(self.key(namespace, "report"))).await?))
     }
 
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
         let args = [member.as_bytes(), &ms(ttl).into_bytes()];
-        self.line.run(Intent::Change, &script::ENROLL, &[&self.key(namespace, "members")], &args).await?;
+        self.commands.run(Intent::Change, &script::ENROLL, &[&self.key(namespace, "members")], &args).await?;
         Ok(())
     }
 
     async fn withdraw(&self, namespace: &str, member: &str) -> Result<()> {
-        self.line.change(redis::cmd("ZREM").arg(self.key(namespace, "members")).arg(member)).await?;
+        self.commands.change(redis::cmd("ZREM").arg(self.key(namespace, "members")).arg(member)).await?;
         Ok(())
     }
 
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
-        let answer = self.line.run(Intent::Ask, &script::ROSTER, &[&self.key(namespace, "members")], &[]).await?;
-        let complaint = senseless(WHAT, &answer);
+        let answer = self.commands.run(Intent::Ask, &script::ROSTER, &[&self.key(namespace, "members")], &[]).await?;
+        let complaint = malformed_reply(WHAT, &answer);
         let Value::Array(members) = answer else { return Err(complaint) };
         let mut members: Vec<String> = members.into_iter().filter_map(text).collect();
         members.sort_unstable();
@@ -109,8 +109,8 @@ impl Leases for RedisLeases {
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
-        let answer = self.line.run(Intent::Ask, &script::READ, &[&self.key(namespace, "leader")], &[]).await?;
-        let complaint = senseless(WHAT, &answer);
+        let answer = self.commands.run(Intent::Ask, &script::READ, &[&self.key(namespace, "leader")], &[]).await?;
+        let complaint = malformed_reply(WHAT, &answer);
         let Value::Array(parts) = answer else { return Err(complaint) };
         match <[Value; 3]>::try_from(parts) {
             Ok([holder, epoch, remaining]) => Ok(lease(holder, &epoch, &remaining)),
@@ -131,13 +131,13 @@ impl Leases for RedisLeases {
         let args = [candidate, &ttl, &lowest, is_sealed, &token].map(str::as_bytes);
         let mut tries = 1;
         let answer = loop {
-            match self.line.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {
+            match self.commands.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {
                 // It may have been elected. The same token finds its own term, if so.
                 Err(Error::Unknown { .. }) if tries < ELECT_TRIES => tries += 1,
                 other => break other?,
             }
         };
-        let complaint = senseless(WHAT, &answer);
+        let complaint = malformed_reply(WHAT, &answer);
         let Value::Array(parts) = answer else { return Err(complaint) };
         let Ok([is_elected, holder, epoch, remaining]) = <[Value; 4]>::try_from(parts) else { return Err(complaint) };
         let lease = lease(holder, &epoch, &remaining).ok_or(complaint)?;
@@ -150,7 +150,8 @@ impl Leases for RedisLeases {
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
         let (number_of_term, ttl) = (epoch.0.to_string(), ms(ttl));
         let args = [holder, &number_of_term, &ttl].map(str::as_bytes);
-        let answer = self.line.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
+        let answer =
+            self.commands.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
         match number(&answer).map(u64::try_from) {
             Some(Ok(remaining)) => Ok(Lease {
                 holder: holder.to_owned(),
@@ -159,19 +160,19 @@ impl Leases for RedisLeases {
                 is_foreign: false,
             }),
             Some(Err(_)) => Err(Error::Fenced { what: "renew" }),
-            None => Err(senseless(WHAT, &answer)),
+            None => Err(malformed_reply(WHAT, &answer)),
         }
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
         let number_of_term = epoch.0.to_string();
         let args = [holder, &number_of_term].map(str::as_bytes);
-        self.line.run(Intent::Change, &script::RESIGN, &[&self.key(namespace, "leader")], &args).await?;
+        self.commands.run(Intent::Change, &script::RESIGN, &[&self.key(namespace, "leader")], &args).await?;
         Ok(())
     }
 
     async fn ping(&self) -> Result<()> {
-        self.line.ask(&redis::cmd("PING")).await?;
+        self.commands.ask(&redis::cmd("PING")).await?;
         Ok(())
     }
 }

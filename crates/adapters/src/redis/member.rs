@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use redis::Value;
 use tracing::warn;
 
+use super::commands::Commands;
 use super::entry;
-use super::failure::{Intent, failure, is_no_group, senseless};
-use super::line::Line;
+use super::failure::{Intent, failure, is_no_group, malformed_reply};
 use super::script;
 use super::sizing::EntrySizes;
 
@@ -28,7 +28,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// One consumer, as Redis knows it.
 pub(super) struct Member {
-    pub line: Line,
+    pub commands: Commands,
     pub queue: String,
     pub group: String,
     /// Unlike that of any other consumer that ever was.
@@ -37,14 +37,14 @@ pub(super) struct Member {
     pub held: Mutex<HashSet<String>>,
     /// The answer to a read was lost: Redis may count as given what nobody was.
     pub has_lost_some: AtomicBool,
-    pub poison: Arc<PoisonShelf>,
+    pub poison: Arc<PoisonQueue>,
     pub sizes: EntrySizes,
     /// The last read ended because its bytes were used up.
     pub has_left_some: AtomicBool,
 }
 
 /// Where entries go that were given too often, each time to somebody who did not survive it, or could not make anything of it.
-pub(super) struct PoisonShelf {
+pub(super) struct PoisonQueue {
     pub queue: String,
     pub deliveries_max: u32,
     pub count: AtomicU64,
@@ -55,9 +55,9 @@ impl Member {
     pub(super) async fn join(&self) -> Result<()> {
         let mut create = redis::cmd("XGROUP");
         create.arg("CREATE").arg(&self.queue).arg(&self.group).arg("0").arg("MKSTREAM");
-        match self.line.send(&create).await? {
+        match self.commands.send(&create).await? {
             // There is nothing to be known from an answer that was lost: it can be asked again.
-            Err(error) if error.code() != Some("BUSYGROUP") => Err(failure(self.line.what(), Intent::Ask, error)),
+            Err(error) if error.code() != Some("BUSYGROUP") => Err(failure(self.commands.what(), Intent::Ask, error)),
             _ => Ok(()),
         }
     }
@@ -106,9 +106,9 @@ impl Member {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(&self.group).arg(&self.name).arg("COUNT").arg(max);
         read.arg("STREAMS").arg(&self.queue).arg(">");
-        match self.line.send(&read).await? {
+        match self.commands.send(&read).await? {
             Ok(value) => {
-                let complaint = senseless(self.line.what(), &value);
+                let complaint = malformed_reply(self.commands.what(), &value);
                 entry::of_one_stream(value).map(Ok).ok_or(complaint)
             }
             Err(error) => Ok(Err(error)),
@@ -119,7 +119,7 @@ impl Member {
         if error.code().is_none() {
             self.has_lost_some.store(true, Ordering::Relaxed);
         }
-        failure(self.line.what(), Intent::Change, error)
+        failure(self.commands.what(), Intent::Change, error)
     }
 
     /// What Redis counts as given to this consumer although it never arrived. It is given as if for the first time.
@@ -128,9 +128,9 @@ impl Member {
         loop {
             let mut list = redis::cmd("XPENDING");
             list.arg(&self.queue).arg(&self.group).arg(&from).arg("+").arg(PAGE_MAX).arg(&self.name);
-            let page = match self.line.send(&list).await? {
+            let page = match self.commands.send(&list).await? {
                 Err(error) if is_no_group(&error) => return Ok(Vec::new()),
-                other => ids_of(other.map_err(|error| failure(self.line.what(), Intent::Ask, error))?),
+                other => ids_of(other.map_err(|error| failure(self.commands.what(), Intent::Ask, error))?),
             };
             let lost: Vec<&String> = {
                 let held = self.held.lock();
@@ -139,7 +139,7 @@ impl Member {
             if !lost.is_empty() {
                 let mut claim = redis::cmd("XCLAIM");
                 claim.arg(&self.queue).arg(&self.group).arg(&self.name).arg(0).arg(&lost).arg("RETRYCOUNT").arg(1);
-                let value = self.line.change(&claim).await?;
+                let value = self.commands.change(&claim).await?;
                 let found = entry::deliveries(value).unwrap_or_default();
                 if !found.is_empty() {
                     return Ok(found);
@@ -157,7 +157,7 @@ impl Member {
         let parts = valid.chunks(ACK_IDS_MAX).map(|part| {
             let args: Vec<&[u8]> =
                 std::iter::once(self.group.as_bytes()).chain(part.iter().map(|id| id.as_bytes())).collect();
-            async move { self.line.run(Intent::Change, &script::ACK, &[&self.queue], &args).await }
+            async move { self.commands.run(Intent::Change, &script::ACK, &[&self.queue], &args).await }
         });
         try_join_all(parts).await?;
         let mut held = self.held.lock();
@@ -169,7 +169,7 @@ impl Member {
 
     pub(super) async fn leave(&self) -> Result<()> {
         let args = [self.group.as_bytes(), self.name.as_bytes()];
-        self.line.run(Intent::Change, &script::LEAVE, &[&self.queue], &args).await?;
+        self.commands.run(Intent::Change, &script::LEAVE, &[&self.queue], &args).await?;
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Member {
     pub(super) async fn part(&self, unreturned: &[String]) -> Result<()> {
         let unreturned = unreturned.iter().take(ACK_IDS_MAX).map(|id| id.as_bytes());
         let args: Vec<&[u8]> = [self.group.as_bytes(), self.name.as_bytes()].into_iter().chain(unreturned).collect();
-        self.line.run(Intent::Change, &script::PART, &[&self.queue], &args).await?;
+        self.commands.run(Intent::Change, &script::FORGET_CONSUMER, &[&self.queue], &args).await?;
         Ok(())
     }
 
@@ -211,8 +211,8 @@ impl Member {
         let forget_ms = idle.max(FORGET_AFTER).as_millis().min(i64::MAX as u128).to_string();
         let (max, size) = (max.min(size).to_string(), size.to_string());
         let args = [&self.group, &self.name, &idle_ms, &max, from, &size, &forget_ms].map(str::as_bytes);
-        let value = self.line.run(Intent::Change, &script::TAKE_OVER, &[&self.queue], &args).await?;
-        let complaint = senseless(self.line.what(), &value);
+        let value = self.commands.run(Intent::Change, &script::TAKE_OVER, &[&self.queue], &args).await?;
+        let complaint = malformed_reply(self.commands.what(), &value);
         let Value::Array(parts) = value else { return Err(complaint) };
         let mut parts = parts.into_iter();
         let (Some(next), Some(Value::Array(entries))) = (parts.next().and_then(entry::text), parts.next()) else {
@@ -229,7 +229,7 @@ impl Member {
             let poison = Poison::of(self.queue.clone(), reason, &delivery.body);
             let add = entry::add(&self.poison.queue, &wire::encode(&poison), Some(entry::POISON_KEPT));
             // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
-            self.line.change(&add).await?;
+            self.commands.change(&add).await?;
             self.ack(&[delivery.id]).await?;
             self.poison.count.fetch_add(1, Ordering::Relaxed);
         }

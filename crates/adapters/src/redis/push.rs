@@ -12,21 +12,21 @@ use convoke_core::jobs::wire::{self, Bell, V1};
 use convoke_core::{Error, JobId, Result};
 use redis::{Pipeline, Value};
 
+use super::commands::Commands;
 use super::entry;
 use super::failure::{Intent, failure};
-use super::line::Line;
 
 /// Bounds one pipeline, so that what others ask meanwhile does not wait for all of a large batch.
 const ENTRIES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 4 << 20;
 
-pub(super) async fn push(line: &Line, channels: &Channels, entries: &[(String, Bytes)]) -> Result<()> {
+pub(super) async fn push(commands: &Commands, channels: &Channels, entries: &[(String, Bytes)]) -> Result<()> {
     let mut rest = entries;
     while !rest.is_empty() {
         let (part, more) = rest.split_at(portion(rest));
         let pipeline = append(channels, part);
-        let answers = line.pipe(Intent::Change, &pipeline).await?;
-        check(line, answers, part.len() < entries.len())?;
+        let answers = commands.pipe(Intent::Change, &pipeline).await?;
+        check(commands, answers, part.len() < entries.len())?;
         rest = more;
     }
     Ok(())
@@ -69,7 +69,7 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
 }
 
 /// The first refusal, if any. Where others of the batch went well, nobody can say that nothing happened.
-pub(super) fn check(line: &Line, answers: Vec<Value>, is_part: bool) -> Result<()> {
+pub(super) fn check(commands: &Commands, answers: Vec<Value>, is_part: bool) -> Result<()> {
     let count = answers.len();
     let mut refusals = answers.into_iter().filter_map(|answer| answer.extract_error().err()).peekable();
     if refusals.peek().is_none() {
@@ -78,8 +78,8 @@ pub(super) fn check(line: &Line, answers: Vec<Value>, is_part: bool) -> Result<(
     let refusals: Vec<_> = refusals.collect();
     let all = refusals.len() == count && !is_part;
     match refusals.into_iter().next() {
-        Some(error) if all => Err(failure(line.what(), Intent::Change, error)),
-        Some(error) => Err(Error::unknown(line.what(), error)),
+        Some(error) if all => Err(failure(commands.what(), Intent::Change, error)),
+        Some(error) => Err(Error::unknown(commands.what(), error)),
         None => Ok(()),
     }
 }

@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_members_is_nothing() {
-        for senseless in
+        for malformed_reply in
             [Value::Nil, Value::Int(1), Value::Array(vec![]), Value::Array(vec![Value::Int(0), Value::Int(1)])]
         {
-            assert_eq!(group_readers(senseless), None);
+            assert_eq!(group_readers(malformed_reply), None);
         }
         let odd = Value::Array(vec![Value::Int(1), Value::Int(0), Value::Array(vec![Value::Int(1)]), Value::Nil]);
         assert_eq!(group_readers(odd), Some(QueueReaders::default()));

@@ -13,7 +13,7 @@ use convoke_core::ports::{Message, Subscription};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::switchboard::{Listener, Listening, Switchboard};
+use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
 const MAILBOX_MESSAGES_MAX: usize = 4_096;
 const MAILBOX_BYTES_MAX: usize = 32 << 20;
@@ -44,7 +44,7 @@ impl Items {
 }
 
 impl Listener for Mailbox {
-    fn hear(&self, topic: &Arc<str>, body: Bytes) {
+    fn on_message(&self, topic: &Arc<str>, body: Bytes) {
         let mut items = self.items.lock();
         if items.list.len() < MAILBOX_MESSAGES_MAX && items.bytes + body.len() <= MAILBOX_BYTES_MAX {
             items.bytes += body.len();
@@ -67,11 +67,11 @@ pub(super) struct RedisSubscription {
     _listening: Listening,
 }
 
-pub(super) async fn subscribe(switchboard: &Switchboard, topics: &[String]) -> Result<RedisSubscription> {
+pub(super) async fn subscribe(subscriptions: &SubscriptionHub, topics: &[String]) -> Result<RedisSubscription> {
     let mailbox = Arc::new(Mailbox::default());
-    let listening = switchboard.listen(topics, mailbox.clone());
+    let listening = subscriptions.listen(topics, mailbox.clone());
     if !topics.is_empty() {
-        switchboard.confirm(&listening).await?;
+        subscriptions.confirm(&listening).await?;
     }
     Ok(RedisSubscription { mailbox, _listening: listening })
 }

@@ -137,7 +137,7 @@ impl S3Leases {
     }
 
     /// Brings what is known up to date.
-    async fn look(&self, path: &Path, known: &mut Knowledge, wait: Duration) -> Result<()> {
+    async fn refresh(&self, path: &Path, known: &mut Knowledge, wait: Duration) -> Result<()> {
         let etag = known.sighting.as_ref().map(|sighting| sighting.etag.as_str());
         match self.objects.read(path, etag, wait).await? {
             Found::Unchanged => {}
@@ -185,7 +185,7 @@ impl S3Leases {
                 }
                 Ok(Written::Busy) => break,
                 Err(unknown @ Error::Unknown { .. }) if allowance.take() => {
-                    return self.read_back(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
+                    return self.confirm_write(path, known, &before, state, anchor, wait).await.unwrap_or(Err(unknown));
                 }
                 Err(error) => return Err(error),
             }
@@ -194,7 +194,7 @@ impl S3Leases {
     }
 
     /// What became of a write that was not answered. `None` where it cannot be said: it may still be on its way.
-    async fn read_back(
+    async fn confirm_write(
         &self,
         path: &Path,
         known: &mut Knowledge,
@@ -203,7 +203,7 @@ impl S3Leases {
         anchor: Instant,
         wait: Duration,
     ) -> Option<Result<Instant>> {
-        self.look(path, known, wait).await.ok()?;
+        self.refresh(path, known, wait).await.ok()?;
         let found = known.sighting.as_ref()?;
         if found.state.write_id == state.write_id {
             let etag = found.etag.clone();
@@ -282,7 +282,7 @@ fn clamp(ttl: Duration) -> Duration {
 
 /// How long a write of a lease, or reading it back, is waited for: both are over before a lease of usual length is. Of a
 /// very short one nothing is lost by asking on: its holder counts from before it asked.
-fn patience(ttl: Duration) -> Duration {
+fn response_timeout(ttl: Duration) -> Duration {
     (ttl / 3).max(PATIENCE_MIN)
 }
 
@@ -332,13 +332,13 @@ impl Leases for S3Leases {
         let namespace = self.namespace(namespace)?;
         let listing = self.objects.list(&namespace.folder.workers()?).await?;
         let server_now = self.meter.server_now();
-        Ok(namespace.attendance.lock().judge(&listing, Instant::now(), server_now))
+        Ok(namespace.attendance.lock().present_members(&listing, Instant::now(), server_now))
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         let namespace = self.namespace(namespace)?;
         let mut known = namespace.knowledge.lock().await;
-        self.look(&namespace.folder.state()?, &mut known, REQUEST_WAIT).await?;
+        self.refresh(&namespace.folder.state()?, &mut known, REQUEST_WAIT).await?;
         let now = Instant::now();
         Ok(known.present(now).map(|sighting| sighting.lease(now)))
     }
@@ -356,7 +356,7 @@ impl Leases for S3Leases {
         let mut tries = 1;
         loop {
             if known.sighting.is_none() || known.present(Instant::now()).is_some() {
-                self.look(&path, &mut known, REQUEST_WAIT).await?;
+                self.refresh(&path, &mut known, REQUEST_WAIT).await?;
             }
             if let Some(present) = known.present(Instant::now())
                 && !known.is_claimable(candidate)
@@ -368,7 +368,7 @@ impl Leases for S3Leases {
             let epoch = self.next_epoch(&namespace, &mut known, floor).await?;
             let state = State::elected(candidate, &self.pod, epoch.0, self.now_ms(), ttl, &new_write_id());
             let mut allowance = WRITE_MAX;
-            match self.replace(&path, &mut known, state, patience(ttl), &mut allowance).await {
+            match self.replace(&path, &mut known, state, response_timeout(ttl), &mut allowance).await {
                 Ok(anchor) => {
                     drop(known);
                     if is_first && let Err(error) = self.describe(&namespace, candidate).await {
@@ -393,20 +393,22 @@ impl Leases for S3Leases {
         known.has_request_left = false;
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
             allowance.take();
-            self.look(&path, &mut known, patience(ttl)).await?;
+            self.refresh(&path, &mut known, response_timeout(ttl)).await?;
         }
         loop {
             let present = known.present(Instant::now()).filter(|sighting| sighting.is_term(holder, epoch));
             let Some(present) = present else { return Err(Error::Fenced { what: "renew" }) };
             let state = present.state.clone().renewed(self.now_ms(), ttl, &new_write_id());
-            match self.replace(&path, &mut known, state, patience(ttl), &mut allowance).await {
+            match self.replace(&path, &mut known, state, response_timeout(ttl), &mut allowance).await {
                 Ok(anchor) => {
                     known.has_request_left = allowance.0 > 0;
                     let remaining = ttl.saturating_sub(anchor.elapsed());
                     return Ok(Lease { holder: holder.to_owned(), epoch, remaining, is_foreign: false });
                 }
                 // An earlier renewal that was given up may have arrived after all: then the term is still its own.
-                Err(Error::Conflict(_)) if allowance.take() => self.look(&path, &mut known, patience(ttl)).await?,
+                Err(Error::Conflict(_)) if allowance.take() => {
+                    self.refresh(&path, &mut known, response_timeout(ttl)).await?
+                }
                 Err(Error::Conflict(what)) => return Err(Error::unavailable(WHAT, what)),
                 Err(error) => return Err(error),
             }
@@ -418,7 +420,7 @@ impl Leases for S3Leases {
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
         if known.sighting.as_ref().is_none_or(|sighting| !sighting.is_term(holder, epoch)) {
-            self.look(&path, &mut known, REQUEST_WAIT).await?;
+            self.refresh(&path, &mut known, REQUEST_WAIT).await?;
         }
         for _ in 1..=TRIES {
             let term = known.sighting.as_ref().filter(|sighting| sighting.is_term(holder, epoch));
@@ -428,7 +430,7 @@ impl Leases for S3Leases {
             let mut allowance = WRITE_MAX;
             match self.replace(&path, &mut known, state, REQUEST_WAIT, &mut allowance).await {
                 Ok(_) => return Ok(()),
-                Err(Error::Conflict(_)) => self.look(&path, &mut known, REQUEST_WAIT).await?,
+                Err(Error::Conflict(_)) => self.refresh(&path, &mut known, REQUEST_WAIT).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -462,7 +464,7 @@ impl Leases for S3Leases {
     }
 
     /// Every request is paid for.
-    fn glance_interval(&self) -> Option<Duration> {
+    fn lease_check_interval(&self) -> Option<Duration> {
         None
     }
 

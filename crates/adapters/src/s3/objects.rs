@@ -77,8 +77,8 @@ impl Objects {
         match within(wait.min(REQUEST_WAIT), reading).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(bytes)) => Err(Error::unavailable(WHAT, format!("{path} has {bytes} bytes: it is none of ours"))),
-            Err(Failure::Answer(object_store::Error::NotModified { .. })) => Ok(Found::Unchanged),
-            Err(Failure::Answer(error)) if is_missing(&error) => Ok(Found::Missing),
+            Err(Failure::Response(object_store::Error::NotModified { .. })) => Ok(Found::Unchanged),
+            Err(Failure::Response(error)) if is_missing(&error) => Ok(Found::Missing),
             Err(failure) => Err(failure.nothing_happened()),
         }
     }
@@ -98,9 +98,9 @@ impl Objects {
                 // It was done, but what is to be replaced next cannot be named: read it.
                 None => Err(Error::unknown(WHAT, "the server named no ETag")),
             },
-            Err(Failure::Answer(object_store::Error::Precondition { .. })) => Ok(Written::Lost),
+            Err(Failure::Response(object_store::Error::Precondition { .. })) => Ok(Written::Lost),
             // The client calls both so. A lost race has the other name inside.
-            Err(Failure::Answer(object_store::Error::AlreadyExists { source, .. })) => {
+            Err(Failure::Response(object_store::Error::AlreadyExists { source, .. })) => {
                 let is_lost = source.downcast_ref::<object_store::Error>().is_some();
                 Ok(if is_lost { Written::Lost } else { Written::Busy })
             }
@@ -112,7 +112,7 @@ impl Objects {
     pub async fn delete(&self, path: &Path) -> Result<()> {
         match within(REQUEST_WAIT, self.store.delete(path)).await {
             Ok(()) => Ok(()),
-            Err(Failure::Answer(error)) if is_missing(&error) => Ok(()),
+            Err(Failure::Response(error)) if is_missing(&error) => Ok(()),
             Err(failure) => Err(failure.may_have_happened()),
         }
     }
@@ -125,13 +125,13 @@ impl Objects {
 }
 
 enum Failure {
-    Answer(object_store::Error),
+    Response(object_store::Error),
     Silence(Duration),
 }
 
 async fn within<T>(wait: Duration, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Failure> {
     match tokio::time::timeout(wait, request).await {
-        Ok(answer) => answer.map_err(Failure::Answer),
+        Ok(answer) => answer.map_err(Failure::Response),
         Err(_) => Err(Failure::Silence(wait)),
     }
 }
@@ -139,7 +139,7 @@ async fn within<T>(wait: Duration, request: impl Future<Output = object_store::R
 impl Failure {
     fn into_source(self) -> Box<dyn StdError + Send + Sync> {
         match self {
-            Failure::Answer(error) => Box::new(error),
+            Failure::Response(error) => Box::new(error),
             Failure::Silence(wait) => format!("no answer within {wait:?}").into(),
         }
     }
@@ -151,12 +151,12 @@ impl Failure {
 
     /// Of one that would have changed something: only where it was not even sent, or not let in, is its outcome known.
     fn may_have_happened(self) -> Error {
-        use object_store::Error as Answer;
+        use object_store::Error as StoreError;
         match &self {
-            Failure::Answer(
-                Answer::PermissionDenied { .. } | Answer::Unauthenticated { .. } | Answer::NotFound { .. },
+            Failure::Response(
+                StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotFound { .. },
             ) => self.nothing_happened(),
-            Failure::Answer(error) if was_not_sent(error) => self.nothing_happened(),
+            Failure::Response(error) if was_not_sent(error) => self.nothing_happened(),
             _ => Error::unknown(WHAT, self.into_source()),
         }
     }

@@ -66,7 +66,12 @@ impl Attendance {
     }
 
     /// Who of those listed is present, in order. `server_now` is the least that the server's clock can show at `now`.
-    pub fn judge(&mut self, listing: &[ObjectMeta], now: Instant, server_now: Option<Timestamp>) -> Vec<String> {
+    pub fn present_members(
+        &mut self,
+        listing: &[ObjectMeta],
+        now: Instant,
+        server_now: Option<Timestamp>,
+    ) -> Vec<String> {
         let mut present = Vec::new();
         self.forgotten = None;
         let mut seen = HashMap::with_capacity(listing.len());
@@ -123,7 +128,7 @@ mod tests {
     }
 
     fn present(attendance: &mut Attendance, listing: &[ObjectMeta], now: Instant, second: i64) -> Vec<String> {
-        attendance.judge(listing, now, at(second))
+        attendance.present_members(listing, now, at(second))
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,7 +183,7 @@ mod tests {
             assert_eq!(listing.len(), left);
         }
         listing.push(file("worker=a.json", 0, "1"));
-        attendance.judge(&listing, Instant::now(), None);
+        attendance.present_members(&listing, Instant::now(), None);
         assert_eq!(attendance.take_forgotten("me"), None, "nobody knows how old it is");
     }
 }

@@ -70,7 +70,7 @@ impl Meter {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn hear(&self, response: &HttpResponse) {
+    fn observe(&self, response: &HttpResponse) {
         if let Some(date) = response.headers().get(DATE).and_then(instant) {
             *self.date.lock() = Some((date, Instant::now()));
         }
@@ -104,7 +104,7 @@ impl HttpService for MeteredService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.meter.count(&request);
         let response = self.inner.execute(request).await?;
-        self.meter.hear(&response);
+        self.meter.observe(&response);
         Ok(response)
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::archive::archive;
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::sql;
 use super::failure::Result;
 use super::insert::{distinct, key_holder, take_key};
@@ -26,14 +26,14 @@ pub(super) fn get(db: &Connection, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
 }
 
 pub(super) fn cancel(
-    ledger: &mut Ledger<'_>,
+    tx: &mut WriteTx<'_>,
     ids: &[JobId],
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<Vec<Cancelled>> {
     let mut cancelled = Vec::with_capacity(ids.len());
     for id in ids {
-        let db = ledger.db;
+        let db = tx.db;
         let Some(before) = get_one(db, *id)? else {
             cancelled.push(Cancelled::Unknown);
             continue;
@@ -44,7 +44,7 @@ pub(super) fn cancel(
             cancelled.push(Cancelled::Before(before));
             continue;
         };
-        ledger.books.moved(QueueId(queue), Some(before.status), Some(Status::Cancelled));
+        tx.catalog.moved(QueueId(queue), Some(before.status), Some(Status::Cancelled));
         let run = before.execution_id.filter(|_| before.status.is_in_flight());
         let job = get_one(db, *id)?.unwrap_or(before);
         cancelled.push(Cancelled::Now { job, run });
@@ -52,12 +52,12 @@ pub(super) fn cancel(
     Ok(cancelled)
 }
 
-pub(super) fn redrive(ledger: &mut Ledger<'_>, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
-    ids.iter().map(|id| redrive_one(ledger, *id, now)).collect()
+pub(super) fn redrive(tx: &mut WriteTx<'_>, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
+    ids.iter().map(|id| redrive_one(tx, *id, now)).collect()
 }
 
-fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Redriven> {
-    let db = ledger.db;
+fn redrive_one(tx: &mut WriteTx<'_>, id: JobId, now: Timestamp) -> Result<Redriven> {
+    let db = tx.db;
     let Some(before) = get_one(db, id)? else { return Ok(Redriven::Unknown) };
     if before.status.is_live() || before.status.to(Status::Pending).is_err() {
         return Ok(Redriven::Refused(before));
@@ -77,17 +77,17 @@ fn redrive_one(ledger: &mut Ledger<'_>, id: JobId, now: Timestamp) -> Result<Red
     archive(db, seq, present_status(before.status, run_end), completed_at, before.error.as_deref())?;
     let rank = before.definition.priority.rank(now);
     db.prepare_cached(statement!("sql/redrive.sql"))?.execute([seq, micros(now), rank])?;
-    ledger.books.moved(QueueId(queue), Some(before.status), Some(Status::Pending));
+    tx.catalog.moved(QueueId(queue), Some(before.status), Some(Status::Pending));
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }
 
 /// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more are left.
-pub(super) fn purge(ledger: &mut Ledger<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
+pub(super) fn purge(tx: &mut WriteTx<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
     let mut dead = Vec::new();
     for id in distinct(ids) {
         let text = sql!("select seq, log_seq, superseded from jobs where id = ?1 and state in ({dead_letter})");
-        dead.extend(ledger.db.prepare_cached(text)?.query_row([id.0.as_bytes()], read_ended).optional()?);
+        dead.extend(tx.db.prepare_cached(text)?.query_row([id.0.as_bytes()], read_ended).optional()?);
     }
-    let purged = delete_slice(ledger, &dead, rows_max)?;
+    let purged = delete_slice(tx, &dead, rows_max)?;
     Ok((purged as u64, purged < dead.len()))
 }

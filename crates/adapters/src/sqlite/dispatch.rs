@@ -14,7 +14,7 @@ use convoke_core::{ByteBudget, ExecutionId, Json};
 use jiff::Timestamp;
 use rusqlite::params;
 
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
@@ -23,22 +23,22 @@ use crate::statement::statement;
 
 columns!(PENDING: PendingColumns { seq, id, attempt, document, args });
 
-pub(super) fn dispatch(ledger: &mut Ledger<'_>, fence: Fence, order: &DispatchOrder) -> Result<Dispatched> {
-    epoch::hold(ledger, fence, "dispatch")?;
+pub(super) fn dispatch(tx: &mut WriteTx<'_>, fence: Fence, order: &DispatchOrder) -> Result<Dispatched> {
+    epoch::hold(tx, fence, "dispatch")?;
     let mut dispatched = Dispatched::default();
     let mut budget = ByteBudget::new(DISPATCH_BYTES_MAX);
     for window in &order.windows {
         let (mut taken, mut pending, mut is_cut) = (0, 0, false);
-        if let Some(queue) = ledger.books.find_queue(&window.queue) {
+        if let Some(queue) = tx.catalog.find_queue(&window.queue) {
             let executions = &order.executions[dispatched.runs.len()..];
-            let room = ledger.books.room(queue).within(window.limit).min(executions.len());
+            let room = tx.catalog.room(queue).within(window.limit).min(executions.len());
             let first = dispatched.runs.len();
-            is_cut = take(ledger, fence, queue, order.now, &executions[..room], &mut budget, &mut dispatched.runs)?;
+            is_cut = take(tx, fence, queue, order.now, &executions[..room], &mut budget, &mut dispatched.runs)?;
             taken = dispatched.runs.len() - first;
             if let Some(kept) = window.metered.filter(|_| taken > 0) {
-                note_grant(ledger, queue, order.now, taken, kept)?;
+                record_grant(tx, queue, order.now, taken, kept)?;
             }
-            pending = ledger.books.queue(queue).counts.get(Status::Pending);
+            pending = tx.catalog.queue(queue).counts.get(Status::Pending);
         }
         dispatched.queues.push(QueueDispatch { queue: window.queue.clone(), taken, pending, is_cut });
     }
@@ -48,7 +48,7 @@ pub(super) fn dispatch(ledger: &mut Ledger<'_>, fence: Fence, order: &DispatchOr
 /// Dispatches the first jobs of the queue, each under the execution at its place, until the budget is used up. Returns whether
 /// a job did not fit into it.
 fn take(
-    ledger: &mut Ledger<'_>,
+    tx: &mut WriteTx<'_>,
     fence: Fence,
     queue: QueueId,
     now: Timestamp,
@@ -56,13 +56,13 @@ fn take(
     budget: &mut ByteBudget,
     runs: &mut Vec<Dispatch>,
 ) -> Result<bool> {
-    let waiting = ledger.books.queue(queue).counts.get(Status::Pending);
+    let waiting = tx.catalog.queue(queue).counts.get(Status::Pending);
     let most = executions.len().min(usize::try_from(waiting).unwrap_or(usize::MAX));
     if most == 0 {
         return Ok(false);
     }
     let text = sql!(include_str!("sql/pending.sql"), columns = PENDING.list);
-    let mut read = ledger.db.prepare_cached(text)?;
+    let mut read = tx.db.prepare_cached(text)?;
     let mut rows = read.query(params![queue.0, most as i64])?;
     let mut taken = Vec::with_capacity(most);
     let (mut is_cut, mut documents) = (false, Documents::default());
@@ -87,19 +87,19 @@ fn take(
         });
     }
     drop(rows);
-    let mut write = ledger.db.prepare_cached(statement!("sql/dispatch.sql"))?;
+    let mut write = tx.db.prepare_cached(statement!("sql/dispatch.sql"))?;
     for (seq, execution) in taken {
         write.execute(params![seq, execution.0.as_bytes(), micros(now)])?;
-        ledger.books.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
+        tx.catalog.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
     }
     Ok(is_cut)
 }
 
 /// Records what was granted, and forgets what is older than `kept`.
-fn note_grant(ledger: &Ledger<'_>, queue: QueueId, now: Timestamp, count: usize, kept: Duration) -> Result<()> {
+fn record_grant(tx: &WriteTx<'_>, queue: QueueId, now: Timestamp, count: usize, kept: Duration) -> Result<()> {
     let insert = "insert into grants (queue_id, at, count) values (?1, ?2, ?3)";
-    ledger.db.prepare_cached(insert)?.execute(params![queue.0, micros(now), count as i64])?;
+    tx.db.prepare_cached(insert)?.execute(params![queue.0, micros(now), count as i64])?;
     let forget = "delete from grants where queue_id = ?1 and at < ?2";
-    ledger.db.prepare_cached(forget)?.execute(params![queue.0, micros(now).saturating_sub(duration_micros(kept))])?;
+    tx.db.prepare_cached(forget)?.execute(params![queue.0, micros(now).saturating_sub(duration_micros(kept))])?;
     Ok(())
 }

@@ -4,13 +4,13 @@ use convoke_core::election::Fence;
 use convoke_core::{Epoch, Error};
 use rusqlite::Connection;
 
-use super::books::Ledger;
+use super::catalog::WriteTx;
 use super::failure::Result;
 
-pub(super) fn seal(ledger: &mut Ledger<'_>, epoch: Epoch) -> Result<Fence> {
+pub(super) fn seal(tx: &mut WriteTx<'_>, epoch: Epoch) -> Result<Fence> {
     let number = i64::try_from(epoch.0).map_err(|_| Error::Fenced { what: "seal" })?;
     let sealed =
-        ledger.db.prepare_cached("update cluster set sealed = ?1 where id = 1 and sealed < ?1")?.execute([number])?;
+        tx.db.prepare_cached("update cluster set sealed = ?1 where id = 1 and sealed < ?1")?.execute([number])?;
     if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(Error::Fenced { what: "seal" }.into()) }
 }
 
@@ -20,10 +20,10 @@ pub(super) fn sealed(db: &Connection) -> Result<Epoch> {
 }
 
 /// Refuses the write of a former leader. Inside the transaction of the write that follows, so that no seal can come between.
-pub(super) fn hold(ledger: &Ledger<'_>, fence: Fence, what: &'static str) -> Result<()> {
+pub(super) fn hold(tx: &WriteTx<'_>, fence: Fence, what: &'static str) -> Result<()> {
     let fenced = || Error::Fenced { what };
     let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
-    let holds = ledger.db.prepare_cached("select 1 from cluster where id = 1 and sealed = ?1")?.exists([number])?;
+    let holds = tx.db.prepare_cached("select 1 from cluster where id = 1 and sealed = ?1")?.exists([number])?;
     if holds { Ok(()) } else { Err(fenced().into()) }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 use serde::Serialize;
 
-use super::books::Ledger;
+use super::catalog::WriteTx;
 use super::epoch::hold;
 use super::failure::Result;
 use super::rows::document;
@@ -22,8 +22,8 @@ fn put(db: &Connection, statement: &str, id: &str, record: &impl Serialize) -> R
     Ok(())
 }
 
-pub(super) fn beat_workers(ledger: &mut Ledger<'_>, workers: &[WorkerRecord]) -> Result<()> {
-    workers.iter().try_for_each(|worker| put(ledger.db, PUT_WORKER, worker.worker_id.as_str(), worker))
+pub(super) fn record_worker_heartbeats(tx: &mut WriteTx<'_>, workers: &[WorkerRecord]) -> Result<()> {
+    workers.iter().try_for_each(|worker| put(tx.db, PUT_WORKER, worker.worker_id.as_str(), worker))
 }
 
 pub(super) fn workers(db: &Connection) -> Result<Vec<WorkerRecord>> {
@@ -36,17 +36,17 @@ pub(super) fn worker(db: &Connection, id: &WorkerId) -> Result<Option<WorkerReco
     Ok(statement.query_row([id.as_str()], document).optional()?)
 }
 
-pub(super) fn remove_workers(ledger: &mut Ledger<'_>, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
-    fence.map_or(Ok(()), |fence| hold(ledger, fence, "remove_workers"))?;
-    let mut statement = ledger.db.prepare_cached("delete from workers where id = ?1")?;
+pub(super) fn remove_workers(tx: &mut WriteTx<'_>, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
+    fence.map_or(Ok(()), |fence| hold(tx, fence, "remove_workers"))?;
+    let mut statement = tx.db.prepare_cached("delete from workers where id = ?1")?;
     for id in ids {
         statement.execute([id.as_str()])?;
     }
     Ok(())
 }
 
-pub(super) fn beat_node(ledger: &mut Ledger<'_>, node: &NodeRecord) -> Result<()> {
-    put(ledger.db, PUT_NODE, node.node_id.as_str(), node)
+pub(super) fn record_node_heartbeat(tx: &mut WriteTx<'_>, node: &NodeRecord) -> Result<()> {
+    put(tx.db, PUT_NODE, node.node_id.as_str(), node)
 }
 
 pub(super) fn nodes(db: &Connection) -> Result<Vec<NodeRecord>> {
@@ -60,24 +60,24 @@ fn node(db: &Connection, id: &NodeId) -> Result<Option<NodeRecord>> {
 }
 
 pub(super) fn retire_node(
-    ledger: &mut Ledger<'_>,
+    tx: &mut WriteTx<'_>,
     fence: Option<Fence>,
     id: &NodeId,
     state: NodeState,
     at: Timestamp,
 ) -> Result<()> {
-    fence.map_or(Ok(()), |fence| hold(ledger, fence, "retire_node"))?;
-    match node(ledger.db, id)? {
-        Some(node) => beat_node(ledger, &NodeRecord { role: NodeRole::Follower, state, since: at, ..node }),
+    fence.map_or(Ok(()), |fence| hold(tx, fence, "retire_node"))?;
+    match node(tx.db, id)? {
+        Some(node) => record_node_heartbeat(tx, &NodeRecord { role: NodeRole::Follower, state, since: at, ..node }),
         None => Ok(()),
     }
 }
 
-pub(super) fn forget_nodes(ledger: &mut Ledger<'_>, fence: Fence, ids: &[NodeId]) -> Result<()> {
-    hold(ledger, fence, "forget_nodes")?;
-    let mut statement = ledger.db.prepare_cached("delete from nodes where id = ?1")?;
+pub(super) fn forget_nodes(tx: &mut WriteTx<'_>, fence: Fence, ids: &[NodeId]) -> Result<()> {
+    hold(tx, fence, "forget_nodes")?;
+    let mut statement = tx.db.prepare_cached("delete from nodes where id = ?1")?;
     for id in ids {
-        if node(ledger.db, id)?.is_some_and(|node| matches!(node.state, NodeState::Dead | NodeState::Left)) {
+        if node(tx.db, id)?.is_some_and(|node| matches!(node.state, NodeState::Dead | NodeState::Left)) {
             statement.execute([id.as_str()])?;
         }
     }

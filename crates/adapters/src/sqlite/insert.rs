@@ -8,7 +8,7 @@ use convoke_core::{JobId, QueueName, ScheduleName};
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::books::Ledger;
+use super::catalog::WriteTx;
 use super::failure::Result;
 use super::rows::{get, micros};
 use super::writer::BYTES_PER_ROW;
@@ -19,38 +19,34 @@ pub(super) fn rows(jobs: &[NewJob]) -> usize {
     jobs.iter().map(|job| 1 + job.definition.args.as_str().len() / BYTES_PER_ROW).sum()
 }
 
-pub(super) fn insert(ledger: &mut Ledger<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
-    let db = ledger.db;
-    ledger.books.admit(new_queues(ledger, jobs)?.into_iter())?;
+pub(super) fn insert(tx: &mut WriteTx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    let db = tx.db;
+    tx.catalog.admit(new_queues(tx, jobs)?.into_iter())?;
     let mut statement = db.prepare_cached(statement!("sql/insert.sql"))?;
-    jobs.iter().map(|job| insert_one(ledger, &mut statement, job)).collect()
+    jobs.iter().map(|job| insert_one(tx, &mut statement, job)).collect()
 }
 
 /// The queues that `jobs` would open: those of jobs that are there already would not.
-fn new_queues<'j>(ledger: &Ledger<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
+fn new_queues<'j>(tx: &WriteTx<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
     let mut queues = Vec::new();
-    for job in jobs.iter().filter(|job| ledger.books.find_queue(&job.definition.queue).is_none()) {
-        if in_the_way(ledger.db, job)?.is_none() {
+    for job in jobs.iter().filter(|job| tx.catalog.find_queue(&job.definition.queue).is_none()) {
+        if in_the_way(tx.db, job)?.is_none() {
             queues.push(&job.definition.queue);
         }
     }
     Ok(queues)
 }
 
-pub(super) fn insert_one(
-    ledger: &mut Ledger<'_>,
-    statement: &mut CachedStatement<'_>,
-    job: &NewJob,
-) -> Result<Enqueued> {
-    let db = ledger.db;
+pub(super) fn insert_one(tx: &mut WriteTx<'_>, statement: &mut CachedStatement<'_>, job: &NewJob) -> Result<Enqueued> {
+    let db = tx.db;
     // Without a key and with a queue that is known, the insert itself finds out.
-    if (job.definition.unique_key.is_some() || ledger.books.find_queue(&job.definition.queue).is_none())
+    if (job.definition.unique_key.is_some() || tx.catalog.find_queue(&job.definition.queue).is_none())
         && let Some(there) = in_the_way(db, job)?
     {
         return Ok(Enqueued { id: there, created: false });
     }
-    let queue = ledger.books.open_queue(db, &job.definition.queue)?;
-    let job_type = ledger.books.open_type(db, &job.definition.job_type)?;
+    let queue = tx.catalog.open_queue(db, &job.definition.queue)?;
+    let job_type = tx.catalog.open_type(db, &job.definition.job_type)?;
     let (status, due_at, keys) = (job.status(), job.due_at(), job.definition.search_keys());
     let inserted = statement.execute(params![
         job.id.0.as_bytes(),
@@ -71,7 +67,7 @@ pub(super) fn insert_one(
         let there = already_there(db, job)?.unwrap_or(job.id);
         return Ok(Enqueued { id: there, created: false });
     }
-    ledger.books.moved(queue, None, Some(status));
+    tx.catalog.moved(queue, None, Some(status));
     let seq = db.last_insert_rowid();
     for key in keys {
         db.prepare_cached("insert or ignore into job_keys (key, seq) values (?1, ?2)")?.execute(params![key, seq])?;

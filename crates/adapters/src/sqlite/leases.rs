@@ -56,7 +56,7 @@ impl SqliteLeases {
         F: FnMut(&Connection) -> failure::Result<T> + Send + 'static,
     {
         match &self.way {
-            Way::Store(engine) => engine.writer.call(1, move |ledger| verb(ledger.db)).await,
+            Way::Store(engine) => engine.writer.call(1, move |tx| verb(tx.db)).await,
             Way::Own(connection) => {
                 let connection = Arc::clone(connection);
                 off_the_runtime(move || write_alone(&mut connection.lock(), verb)).await

@@ -31,14 +31,14 @@ impl StoreLock {
             }
         }
         // Only for people who read the file: that it could not be written is no reason not to serve.
-        if let Err(error) = note_pid(&mut file) {
+        if let Err(error) = write_pid(&mut file) {
             tracing::warn!(path = %path.display(), %error, "could not write the process id into the lock file");
         }
         Ok(StoreLock { _file: file })
     }
 }
 
-fn note_pid(file: &mut File) -> std::io::Result<()> {
+fn write_pid(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "{}", std::process::id())

@@ -8,8 +8,8 @@
 //! that was acknowledged: SQLite's log is replayed when the file is next opened.
 
 mod archive;
-mod books;
 mod cancel;
+mod catalog;
 mod checkpoint;
 mod columns;
 mod dispatch;

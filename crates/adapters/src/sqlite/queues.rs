@@ -6,7 +6,7 @@ use convoke_core::jobs::{Queue, QueueCounts, QueuePatch, RateLimit, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::{columns, sql};
 use super::failure::Result;
 use super::rows::{get, micros};
@@ -64,23 +64,23 @@ fn with_oldest(db: &Connection, id: QueueId, mut queue: Queue) -> Result<Queue> 
     Ok(queue)
 }
 
-pub(super) fn configure(ledger: &mut Ledger<'_>, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
-    ledger.books.admit(std::iter::once(name))?;
-    let id = ledger.books.open_queue(ledger.db, name)?;
-    let mut queue = ledger.books.queue(id).clone();
+pub(super) fn configure(tx: &mut WriteTx<'_>, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
+    tx.catalog.admit(std::iter::once(name))?;
+    let id = tx.catalog.open_queue(tx.db, name)?;
+    let mut queue = tx.catalog.queue(id).clone();
     queue.paused = patch.paused.unwrap_or(queue.paused);
     queue.rate_limit = patch.rate_limit.unwrap_or(queue.rate_limit);
     queue.concurrency = patch.concurrency.unwrap_or(queue.concurrency);
-    ledger.books.configure(ledger.db, id, &queue)?;
-    with_oldest(ledger.db, id, queue)
+    tx.catalog.configure(tx.db, id, &queue)?;
+    with_oldest(tx.db, id, queue)
 }
 
-pub(super) fn delete_queue(ledger: &mut Ledger<'_>, name: &QueueName) -> Result<bool> {
-    let Some(id) = ledger.books.find_queue(name) else { return Ok(false) };
-    if ledger.books.queue(id).counts.iter().any(|(_, jobs)| jobs > 0) {
+pub(super) fn delete_queue(tx: &mut WriteTx<'_>, name: &QueueName) -> Result<bool> {
+    let Some(id) = tx.catalog.find_queue(name) else { return Ok(false) };
+    if tx.catalog.queue(id).counts.iter().any(|(_, jobs)| jobs > 0) {
         return Err(Queue::not_empty(name).into());
     }
-    ledger.books.delete_queue(ledger.db, id)?;
+    tx.catalog.delete_queue(tx.db, id)?;
     Ok(true)
 }
 

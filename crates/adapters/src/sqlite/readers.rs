@@ -56,7 +56,7 @@ impl Readers {
         // The connection goes back from within, also where the caller has stopped waiting.
         let read = tokio::task::spawn_blocking(move || {
             let connection = free.lock().pop().ok_or_else(gone)?;
-            let lent = Lent { connection: Some(connection), free, _permit: permit };
+            let lent = PooledConnection { connection: Some(connection), free, _permit: permit };
             read_in_transaction(lent.connection(), verb)
         });
         read.await.map_err(|error| Error::unavailable("store", error))?
@@ -71,19 +71,19 @@ fn read_in_transaction<T>(db: &Connection, verb: impl FnOnce(&Connection) -> fai
 }
 
 /// A connection that finds its way back, even from a panic.
-struct Lent {
+struct PooledConnection {
     connection: Option<Connection>,
     free: Arc<Mutex<Vec<Connection>>>,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
-impl Lent {
+impl PooledConnection {
     fn connection(&self) -> &Connection {
         self.connection.as_ref().expect("it is there until it is dropped")
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             self.free.lock().push(connection);

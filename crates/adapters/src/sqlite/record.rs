@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 
 use super::archive::archive;
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
@@ -32,9 +32,9 @@ columns!(RUN: RunColumns {
     ownership, progress, progress_message, by_channel, superseded, log_seq, run_log_next, run_log_kept, document,
 });
 
-pub(super) fn judge(ledger: &mut Ledger<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
-    epoch::hold(ledger, fence, "judge")?;
-    record_all(ledger, reports, Source::Leader)
+pub(super) fn end_as_leader(tx: &mut WriteTx<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
+    epoch::hold(tx, fence, "judge")?;
+    record_all(tx, reports, Source::Leader)
 }
 
 /// What these reports count as in a group of writes.
@@ -47,12 +47,12 @@ pub(super) fn rows(reports: &[RunReport]) -> usize {
     reports.iter().map(of).sum()
 }
 
-pub(super) fn record(ledger: &mut Ledger<'_>, reports: &[RunReport]) -> Result<Vec<Recorded>> {
-    record_all(ledger, reports, Source::Run)
+pub(super) fn record(tx: &mut WriteTx<'_>, reports: &[RunReport]) -> Result<Vec<Recorded>> {
+    record_all(tx, reports, Source::Run)
 }
 
-fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) -> Result<Vec<Recorded>> {
-    let db = ledger.db;
+fn record_all(tx: &mut WriteTx<'_>, reports: &[RunReport], source: Source) -> Result<Vec<Recorded>> {
+    let db = tx.db;
     // Reading first and writing then costs less than a write that returns what it wrote.
     let mut completion = Completion {
         read: db.prepare_cached(sql!(
@@ -65,13 +65,13 @@ fn record_all(ledger: &mut Ledger<'_>, reports: &[RunReport], source: Source) ->
     for report in reports {
         let done = match &report.end {
             Some(RunEnd { at, outcome: Outcome::Completed { result }, .. }) if report.logs.is_empty() => {
-                record_completed(ledger, &mut completion, report, source, *at, result.as_ref())?
+                record_completed(tx, &mut completion, report, source, *at, result.as_ref())?
             }
             _ => None,
         };
         recorded.push(match done {
             Some(change) => Recorded::Applied(change),
-            None => record_one(ledger, report, source)?,
+            None => record_one(tx, report, source)?,
         });
     }
     Ok(recorded)
@@ -85,7 +85,7 @@ struct Completion<'db> {
 /// Records a completion by one statement, as [`RunState::apply`] would. `None` if the run is not in flight, or not the
 /// claimant's.
 fn record_completed(
-    ledger: &mut Ledger<'_>,
+    tx: &mut WriteTx<'_>,
     statements: &mut Completion<'_>,
     report: &RunReport,
     source: Source,
@@ -115,14 +115,14 @@ fn record_completed(
     let queue = QueueId(get(row, COMPLETION.queue_id)?);
     let change = Change {
         status: Status::Completed,
-        job_type: ledger.books.job_type(ledger.db, get(row, COMPLETION.type_id)?)?,
-        queue: ledger.books.queue(queue).name.clone(),
+        job_type: tx.catalog.job_type(tx.db, get(row, COMPLETION.type_id)?)?,
+        queue: tx.catalog.queue(queue).name.clone(),
         attempt: get(row, COMPLETION.attempt)?,
         due_at: get(row, COMPLETION.due_at)?,
         started_at: get::<Option<_>>(row, COMPLETION.started_at)?.or(report.started_at),
         retry_at: None,
     };
-    ledger.books.moved(queue, get(row, COMPLETION.state)?, Some(Status::Completed));
+    tx.catalog.moved(queue, get(row, COMPLETION.state)?, Some(Status::Completed));
     Ok(Some(change))
 }
 
@@ -164,14 +164,14 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
     Ok(Run { seq, queue, priority: definition.priority, run_end: get(row, RUN.run_end)?, state })
 }
 
-fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
-    let mut statement = ledger.db.prepare_cached(sql!("select {run} from jobs where id = ?1", run = RUN.list))?;
+fn record_one(tx: &mut WriteTx<'_>, report: &RunReport, source: Source) -> Result<Recorded> {
+    let mut statement = tx.db.prepare_cached(sql!("select {run} from jobs where id = ?1", run = RUN.list))?;
     let run = statement.query_row([report.job.0.as_bytes()], read_run).optional()?;
     let Some(mut run) = run else { return Ok(Recorded::Stale) };
     let was = run.state.status;
     let recorded = match run.state.is_in_flight(report.execution) || report.end.is_none() {
         true => None,
-        false => recorded_end(ledger, report.execution, &run)?,
+        false => recorded_end(tx, report.execution, &run)?,
     };
     let recorded = recorded.as_ref().map(|(status, error, result)| RecordedEnd {
         status: *status,
@@ -180,9 +180,9 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
     });
     let effect = run.state.apply(report, source, recorded);
     if let Effect::Applied(applied) = &effect {
-        append_logs(ledger, run.seq, report.execution, &applied.logs)?;
-        write(ledger, &run, report.execution, applied)?;
-        ledger.books.moved(run.queue, Some(was), Some(run.state.status));
+        append_logs(tx, run.seq, report.execution, &applied.logs)?;
+        write(tx, &run, report.execution, applied)?;
+        tx.catalog.moved(run.queue, Some(was), Some(run.state.status));
     }
     Ok(effect.into_recorded())
 }
@@ -191,25 +191,25 @@ fn record_one(ledger: &mut Ledger<'_>, report: &RunReport, source: Source) -> Re
 type End = (ExecutionStatus, Option<String>, Option<String>);
 
 /// Returns the recorded end of a run, be it the job's last one or one of its history.
-fn recorded_end(ledger: &Ledger<'_>, execution: ExecutionId, run: &Run) -> Result<Option<End>> {
+fn recorded_end(tx: &WriteTx<'_>, execution: ExecutionId, run: &Run) -> Result<Option<End>> {
     if run.state.execution == Some(execution) {
-        let mut statement = ledger.db.prepare_cached("select error, result from jobs where seq = ?1")?;
+        let mut statement = tx.db.prepare_cached("select error, result from jobs where seq = ?1")?;
         let status = present_status(run.state.status, run.run_end);
         return Ok(Some(statement.query_row([run.seq], |row| Ok((status, get(row, "error")?, get(row, "result")?)))?));
     }
     let mut statement =
-        ledger.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
+        tx.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
     // A job that completed is not run again: no run in the history has a result.
     let read = |row: &Row<'_>| Ok((get(row, "status")?, get(row, "error")?, None));
     Ok(statement.query_row(params![run.seq, execution.0.as_bytes()], read).optional()?)
 }
 
-fn append_logs(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId, logs: &[AppendedLog<'_>]) -> Result<()> {
+fn append_logs(tx: &WriteTx<'_>, seq: i64, execution: ExecutionId, logs: &[AppendedLog<'_>]) -> Result<()> {
     if logs.is_empty() {
         return Ok(());
     }
     let append = "insert into logs (job, seq, at, level, execution_id, message) values (?1, ?2, ?3, ?4, ?5, ?6)";
-    let mut statement = ledger.db.prepare_cached(append)?;
+    let mut statement = tx.db.prepare_cached(append)?;
     for line in logs {
         let (number, level) = (count(line.seq), line.level.code());
         statement.execute(params![seq, number, micros(line.at), level, execution.0.as_bytes(), line.message])?;
@@ -218,11 +218,11 @@ fn append_logs(ledger: &Ledger<'_>, seq: i64, execution: ExecutionId, logs: &[Ap
 }
 
 /// Writes the state of the run and, if it ended, what follows.
-fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, applied: &Applied<'_>) -> Result<()> {
+fn write(tx: &WriteTx<'_>, run: &Run, execution: ExecutionId, applied: &Applied<'_>) -> Result<()> {
     let state = &run.state;
     // The job's status is indexed: it changes once, with all that the index covers.
     let in_flight = if state.started_at.is_some() { Status::Running } else { Status::Dispatched };
-    ledger.db.prepare_cached(statement!("sql/note.sql"))?.execute(params![
+    tx.db.prepare_cached(statement!("sql/update_run.sql"))?.execute(params![
         run.seq,
         execution.0.as_bytes(),
         in_flight.code(),
@@ -241,7 +241,7 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, applied: &Appli
     match applied.write {
         Write::InFlight => {}
         Write::Final { at, result, error, run_end, channels_cleaned } => {
-            ledger.db.prepare_cached(statement!("sql/finish.sql"))?.execute(params![
+            tx.db.prepare_cached(statement!("sql/finish.sql"))?.execute(params![
                 run.seq,
                 state.status.code(),
                 micros(at),
@@ -253,11 +253,11 @@ fn write(ledger: &Ledger<'_>, run: &Run, execution: ExecutionId, applied: &Appli
         }
         Write::Again { due_at, attempt, error } => {
             if let Some(past) = &applied.history {
-                archive(ledger.db, run.seq, past.status, past.ended_at.map(micros), error)?;
+                archive(tx.db, run.seq, past.status, past.ended_at.map(micros), error)?;
             }
             let rank = run.priority.rank(due_at);
             let again = params![run.seq, state.status.code(), micros(due_at), rank, attempt, error];
-            ledger.db.prepare_cached(statement!("sql/again.sql"))?.execute(again)?;
+            tx.db.prepare_cached(statement!("sql/retry.sql"))?.execute(again)?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use convoke_core::ports::store::{Cutoffs, Expired};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
@@ -21,14 +21,9 @@ pub(super) fn uncleaned(db: &Connection, before: Timestamp, limit: usize) -> Res
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn mark_cleaned(
-    ledger: &mut Ledger<'_>,
-    fence: Fence,
-    before: Timestamp,
-    ids: &[JobId],
-) -> Result<Vec<JobId>> {
-    epoch::hold(ledger, fence, "mark_cleaned")?;
-    let mut statement = ledger.db.prepare_cached(statement!("sql/mark_cleaned.sql"))?;
+pub(super) fn mark_cleaned(tx: &mut WriteTx<'_>, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
+    epoch::hold(tx, fence, "mark_cleaned")?;
+    let mut statement = tx.db.prepare_cached(statement!("sql/mark_cleaned.sql"))?;
     let mut marked = Vec::new();
     for id in ids {
         if statement.execute(params![id.0.as_bytes(), micros(before)])? > 0 {
@@ -38,8 +33,8 @@ pub(super) fn mark_cleaned(
     Ok(marked)
 }
 
-pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
-    epoch::hold(ledger, fence, "expire")?;
+pub(super) fn expire(tx: &mut WriteTx<'_>, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
+    epoch::hold(tx, fence, "expire")?;
     let kinds = [
         (Status::Completed, cutoffs.completed),
         (Status::Cancelled, cutoffs.cancelled),
@@ -50,11 +45,11 @@ pub(super) fn expire(ledger: &mut Ledger<'_>, fence: Fence, cutoffs: Cutoffs, ro
     for (kind, cutoff) in kinds {
         // One more than can be deleted tells whether there are more.
         let left = rows_max.saturating_add(1).saturating_sub(ended.len());
-        ended.extend(expired(ledger.db, kind, cutoff, left)?);
+        ended.extend(expired(tx.db, kind, cutoff, left)?);
     }
-    let deleted = delete_slice(ledger, &ended, rows_max)?;
+    let deleted = delete_slice(tx, &ended, rows_max)?;
     let latest = cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead);
-    let mut forget = ledger.db.prepare_cached(statement!("sql/forget_keys.sql"))?;
+    let mut forget = tx.db.prepare_cached(statement!("sql/forget_keys.sql"))?;
     let keys = forget.execute(params![micros(latest), rows_max as i64])?;
     Ok(Expired { jobs: deleted as u64, more: deleted < ended.len() || keys >= rows_max.max(1) })
 }
@@ -78,14 +73,14 @@ pub(super) fn read_ended(row: &Row<'_>) -> rusqlite::Result<Ended> {
 }
 
 /// Deletes one slice of `ended`. Returns how many jobs are gone; something is deleted unless there are none.
-pub(super) fn delete_slice(ledger: &mut Ledger<'_>, ended: &[Ended], rows_max: usize) -> Result<usize> {
+pub(super) fn delete_slice(tx: &mut WriteTx<'_>, ended: &[Ended], rows_max: usize) -> Result<usize> {
     let slice = slice(ended.iter().map(|ended| ended.rows), rows_max);
     for ended in &ended[..slice.jobs] {
-        delete_job(ledger, ended.seq)?;
+        delete_job(tx, ended.seq)?;
     }
     if let Some(next) = ended.get(slice.jobs).filter(|_| slice.log_lines > 0) {
         let kept = count(next.rows.log_lines.saturating_sub(slice.log_lines));
-        let db = ledger.db;
+        let db = tx.db;
         db.prepare_cached("update jobs set log_seq = ?2 where seq = ?1")?.execute([next.seq, kept])?;
         db.prepare_cached("delete from logs where job = ?1 and seq > ?2")?.execute([next.seq, kept])?;
     }
@@ -95,8 +90,8 @@ pub(super) fn delete_slice(ledger: &mut Ledger<'_>, ended: &[Ended], rows_max: u
 columns!(DELETED: DeletedColumns { queue_id, state, superseded, log_seq, unique_key, id, keys });
 
 /// Deletes a job with its history, logs and search keys. A unique key that outlives its job stays.
-fn delete_job(ledger: &mut Ledger<'_>, seq: i64) -> Result<()> {
-    let db = ledger.db;
+fn delete_job(tx: &mut WriteTx<'_>, seq: i64) -> Result<()> {
+    let db = tx.db;
     let text = sql!("delete from jobs where seq = ?1 returning {deleted}", deleted = DELETED.list);
     let mut statement = db.prepare_cached(text)?;
     let mut rows = statement.query([seq])?;
@@ -116,6 +111,6 @@ fn delete_job(ledger: &mut Ledger<'_>, seq: i64) -> Result<()> {
         let forget = "delete from unique_keys where key = ?1 and job_id = ?2 and until is null";
         db.prepare_cached(forget)?.execute(params![key, id.0.as_bytes()])?;
     }
-    ledger.books.moved(QueueId(get(row, DELETED.queue_id)?), get(row, DELETED.state)?, None);
+    tx.catalog.moved(QueueId(get(row, DELETED.queue_id)?), get(row, DELETED.state)?, None);
     Ok(())
 }

@@ -9,7 +9,7 @@ use convoke_core::{JobId, NodeId, WorkerId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::books::{Ledger, QueueId};
+use super::catalog::{QueueId, WriteTx};
 use super::columns::{columns, sql};
 use super::epoch;
 use super::failure::Result;
@@ -20,32 +20,32 @@ columns!(IN_FLIGHT: InFlightColumns {
     id, execution_id, attempt, state, worker, owner, ownership, dispatched_at, deadline, document,
 });
 
-pub(super) fn promote(ledger: &mut Ledger<'_>, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
-    epoch::hold(ledger, fence, "promote")?;
-    let db = ledger.db;
+pub(super) fn promote(tx: &mut WriteTx<'_>, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
+    epoch::hold(tx, fence, "promote")?;
+    let db = tx.db;
     let mut statement = db.prepare_cached(statement!("sql/promote.sql"))?;
     let mut rows = statement.query(params![micros(now), limit as i64])?;
     let mut promoted = Promoted::default();
     let mut queues: Vec<QueueId> = Vec::new();
     while let Some(row) = rows.next()? {
         let queue = QueueId(get(row, "queue_id")?);
-        ledger.books.moved(queue, Some(Status::Scheduled), Some(Status::Pending));
+        tx.catalog.moved(queue, Some(Status::Scheduled), Some(Status::Pending));
         promoted.count += 1;
         queues.push(queue);
     }
     queues.sort_unstable();
     queues.dedup();
-    promoted.queues = queues.into_iter().map(|queue| ledger.books.queue(queue).name.clone()).collect();
+    promoted.queues = queues.into_iter().map(|queue| tx.catalog.queue(queue).name.clone()).collect();
     let next = sql!("select min(due_at) as at from jobs indexed by jobs_scheduled where state = {scheduled}");
     promoted.next_due_at = db.prepare_cached(next)?.query_row([], |row| get(row, "at"))?;
     Ok(promoted)
 }
 
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
-pub(super) fn reassign(ledger: &Ledger<'_>, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
-    let mut write = ledger.db.prepare_cached(statement!("sql/reassign.sql"))?;
+pub(super) fn reassign(tx: &WriteTx<'_>, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
+    let mut write = tx.db.prepare_cached(statement!("sql/reassign.sql"))?;
     let text = sql!("select owner from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})");
-    let mut read = ledger.db.prepare_cached(text)?;
+    let mut read = tx.db.prepare_cached(text)?;
     let mut reassigned = Vec::with_capacity(changes.len());
     for change in changes {
         let (job, execution) = (change.job.0.as_bytes(), change.execution.0.as_bytes());

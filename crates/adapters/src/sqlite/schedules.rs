@@ -8,7 +8,7 @@ use convoke_core::{ByteBudget, Error, ScheduleName};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::books::Ledger;
+use super::catalog::WriteTx;
 use super::columns::sql;
 use super::epoch;
 use super::failure::Result;
@@ -16,11 +16,11 @@ use super::insert::insert_one;
 use super::rows::{document, get, micros};
 use crate::statement::statement;
 
-pub(super) fn put_schedule(ledger: &mut Ledger<'_>, schedule: &Schedule) -> Result<bool> {
+pub(super) fn put_schedule(tx: &mut WriteTx<'_>, schedule: &Schedule) -> Result<bool> {
     let name = schedule.name.as_str();
-    let known = ledger.db.prepare_cached("select 1 from schedules where name = ?1")?.exists([name])?;
+    let known = tx.db.prepare_cached("select 1 from schedules where name = ?1")?.exists([name])?;
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
-    ledger.db.prepare_cached(statement!("sql/put_schedule.sql"))?.execute(params![
+    tx.db.prepare_cached(statement!("sql/put_schedule.sql"))?.execute(params![
         name,
         schedule.next_run_at.map(micros),
         schedule.last_run_at.map(micros),
@@ -30,11 +30,11 @@ pub(super) fn put_schedule(ledger: &mut Ledger<'_>, schedule: &Schedule) -> Resu
     Ok(!known)
 }
 
-pub(super) fn replace_schedule(ledger: &mut Ledger<'_>, known: &Schedule, schedule: &Schedule) -> Result<bool> {
-    if self::schedule(ledger.db, &known.name)?.as_ref() != Some(known) {
+pub(super) fn replace_schedule(tx: &mut WriteTx<'_>, known: &Schedule, schedule: &Schedule) -> Result<bool> {
+    if self::schedule(tx.db, &known.name)?.as_ref() != Some(known) {
         return Ok(false);
     }
-    put_schedule(ledger, schedule)?;
+    put_schedule(tx, schedule)?;
     Ok(true)
 }
 
@@ -54,8 +54,8 @@ pub(super) fn schedules(db: &Connection) -> Result<Vec<Schedule>> {
     Ok(statement.query_map([], read_schedule)?.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn remove_schedule(ledger: &mut Ledger<'_>, name: &ScheduleName) -> Result<bool> {
-    Ok(ledger.db.prepare_cached("delete from schedules where name = ?1")?.execute([name.as_str()])? == 1)
+pub(super) fn remove_schedule(tx: &mut WriteTx<'_>, name: &ScheduleName) -> Result<bool> {
+    Ok(tx.db.prepare_cached("delete from schedules where name = ?1")?.execute([name.as_str()])? == 1)
 }
 
 pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Result<DueSchedules> {
@@ -77,14 +77,14 @@ pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Re
     Ok(answer)
 }
 
-pub(super) fn tick(ledger: &mut Ledger<'_>, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {
-    epoch::hold(ledger, fence, "tick")?;
-    ledger.books.admit(ticks.iter().flat_map(|tick| &tick.jobs).map(|job| &job.definition.queue))?;
-    ticks.iter().map(|tick| tick_one(ledger, tick)).collect()
+pub(super) fn tick(tx: &mut WriteTx<'_>, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {
+    epoch::hold(tx, fence, "tick")?;
+    tx.catalog.admit(ticks.iter().flat_map(|tick| &tick.jobs).map(|job| &job.definition.queue))?;
+    ticks.iter().map(|tick| tick_one(tx, tick)).collect()
 }
 
-fn tick_one(ledger: &mut Ledger<'_>, tick: &Tick) -> Result<Ticked> {
-    let db = ledger.db;
+fn tick_one(tx: &mut WriteTx<'_>, tick: &Tick) -> Result<Ticked> {
+    let db = tx.db;
     let name = tick.schedule.as_str();
     let moved = "update schedules set next_run_at = ?3 where name = ?1 and next_run_at = ?2 and paused = 0";
     if db.prepare_cached(moved)?.execute(params![name, micros(tick.expected), tick.next_run_at.map(micros)])? == 0 {
@@ -100,7 +100,7 @@ fn tick_one(ledger: &mut Ledger<'_>, tick: &Tick) -> Result<Ticked> {
         if tick.skip_overlap && live.exists([name])? {
             continue;
         }
-        let enqueued = insert_one(ledger, &mut insert, job)?;
+        let enqueued = insert_one(tx, &mut insert, job)?;
         if enqueued.created {
             made.push(enqueued.id);
             last_run_at = job.run_at.or(last_run_at);

@@ -45,7 +45,7 @@ impl SqliteStore {
 #[async_trait]
 impl EpochStore for SqliteStore {
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        self.engine.writer.call(1, move |ledger| epoch::seal(ledger, epoch)).await
+        self.engine.writer.call(1, move |tx| epoch::seal(tx, epoch)).await
     }
 
     async fn sealed(&self) -> Result<Epoch> {
@@ -53,7 +53,7 @@ impl EpochStore for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.engine.writer.call(1, |ledger| epoch::ping(ledger.db)).await
+        self.engine.writer.call(1, |tx| epoch::ping(tx.db)).await
     }
 
     fn address(&self) -> String {
@@ -72,7 +72,7 @@ impl EpochStore for SqliteStore {
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        self.engine.writer.call(insert::rows(&jobs), move |ledger| insert::insert(ledger, &jobs)).await
+        self.engine.writer.call(insert::rows(&jobs), move |tx| insert::insert(tx, &jobs)).await
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
@@ -94,20 +94,20 @@ impl JobStore for SqliteStore {
 
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>> {
         let (ids, reason) = (ids.to_vec(), reason.map(str::to_owned));
-        let verb = move |ledger: &mut super::books::Ledger<'_>| cancel::cancel(ledger, &ids, reason.as_deref(), now);
+        let verb = move |tx: &mut super::catalog::WriteTx<'_>| cancel::cancel(tx, &ids, reason.as_deref(), now);
         self.engine.writer.call(1, verb).await
     }
 
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
         let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| cancel::redrive(ledger, &ids, now)).await
+        self.engine.writer.call(ids.len(), move |tx| cancel::redrive(tx, &ids, now)).await
     }
 
     async fn purge(&self, ids: &[JobId]) -> Result<u64> {
         let mut purged = 0;
         loop {
             let ids = ids.to_vec();
-            let verb = move |ledger: &mut super::books::Ledger<'_>| cancel::purge(ledger, &ids, PURGED_ROWS_MAX);
+            let verb = move |tx: &mut super::catalog::WriteTx<'_>| cancel::purge(tx, &ids, PURGED_ROWS_MAX);
             let (jobs, more) = self.engine.writer.call(PURGED_ROWS_MAX, verb).await?;
             purged += jobs;
             if !more {
@@ -120,24 +120,24 @@ impl JobStore for SqliteStore {
 #[async_trait]
 impl RunStore for SqliteStore {
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
-        self.engine.writer.call_later(limit, move |ledger| runs::promote(ledger, fence, now, limit)).await
+        self.engine.writer.call_later(limit, move |tx| runs::promote(tx, fence, now, limit)).await
     }
 
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched> {
         let rows = order.windows.iter().map(|window| window.limit).sum::<usize>().min(order.executions.len());
-        self.engine.writer.call_later(rows, move |ledger| dispatch::dispatch(ledger, fence, &order)).await
+        self.engine.writer.call_later(rows, move |tx| dispatch::dispatch(tx, fence, &order)).await
     }
 
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        self.engine.writer.call(record::rows(&reports), move |ledger| record::record(ledger, &reports)).await
+        self.engine.writer.call(record::rows(&reports), move |tx| record::record(tx, &reports)).await
     }
 
-    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        self.engine.writer.call(reports.len(), move |ledger| record::judge(ledger, fence, &reports)).await
+    async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.engine.writer.call(reports.len(), move |tx| record::end_as_leader(tx, fence, &reports)).await
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
-        self.engine.writer.call(changes.len(), move |ledger| runs::reassign(ledger, &changes)).await
+        self.engine.writer.call(changes.len(), move |tx| runs::reassign(tx, &changes)).await
     }
 
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>> {
@@ -158,14 +158,11 @@ impl RunStore for SqliteStore {
 
     async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
         let ids = ids.to_vec();
-        self.engine
-            .writer
-            .call_later(ids.len(), move |ledger| retention::mark_cleaned(ledger, fence, before, &ids))
-            .await
+        self.engine.writer.call_later(ids.len(), move |tx| retention::mark_cleaned(tx, fence, before, &ids)).await
     }
 
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
-        self.engine.writer.call_later(rows_max, move |ledger| retention::expire(ledger, fence, cutoffs, rows_max)).await
+        self.engine.writer.call_later(rows_max, move |tx| retention::expire(tx, fence, cutoffs, rows_max)).await
     }
 }
 
@@ -182,12 +179,12 @@ impl QueueStore for SqliteStore {
 
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
         let name = name.clone();
-        self.engine.writer.call(1, move |ledger| queues::configure(ledger, &name, patch)).await
+        self.engine.writer.call(1, move |tx| queues::configure(tx, &name, patch)).await
     }
 
     async fn delete_queue(&self, name: &QueueName) -> Result<bool> {
         let name = name.clone();
-        self.engine.writer.call(1, move |ledger| queues::delete_queue(ledger, &name)).await
+        self.engine.writer.call(1, move |tx| queues::delete_queue(tx, &name)).await
     }
 
     async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
@@ -199,12 +196,12 @@ impl QueueStore for SqliteStore {
 #[async_trait]
 impl ScheduleStore for SqliteStore {
     async fn put_schedule(&self, schedule: Schedule) -> Result<bool> {
-        self.engine.writer.call(1, move |ledger| schedules::put_schedule(ledger, &schedule)).await
+        self.engine.writer.call(1, move |tx| schedules::put_schedule(tx, &schedule)).await
     }
 
     async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool> {
         let known = known.clone();
-        self.engine.writer.call(1, move |ledger| schedules::replace_schedule(ledger, &known, &schedule)).await
+        self.engine.writer.call(1, move |tx| schedules::replace_schedule(tx, &known, &schedule)).await
     }
 
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>> {
@@ -218,7 +215,7 @@ impl ScheduleStore for SqliteStore {
 
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool> {
         let name = name.clone();
-        self.engine.writer.call(1, move |ledger| schedules::remove_schedule(ledger, &name)).await
+        self.engine.writer.call(1, move |tx| schedules::remove_schedule(tx, &name)).await
     }
 
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules> {
@@ -227,15 +224,15 @@ impl ScheduleStore for SqliteStore {
 
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
         let rows = ticks.iter().map(|tick| tick.jobs.len() + 1).sum();
-        self.engine.writer.call(rows, move |ledger| schedules::tick(ledger, fence, &ticks)).await
+        self.engine.writer.call(rows, move |tx| schedules::tick(tx, fence, &ticks)).await
     }
 }
 
 #[async_trait]
 impl WorkerStore for SqliteStore {
-    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
+    async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()> {
         let workers = workers.to_vec();
-        self.engine.writer.call_later(workers.len(), move |ledger| fleet::beat_workers(ledger, &workers)).await
+        self.engine.writer.call_later(workers.len(), move |tx| fleet::record_worker_heartbeats(tx, &workers)).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
@@ -249,14 +246,14 @@ impl WorkerStore for SqliteStore {
 
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()> {
         let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| fleet::remove_workers(ledger, fence, &ids)).await
+        self.engine.writer.call(ids.len(), move |tx| fleet::remove_workers(tx, fence, &ids)).await
     }
 }
 
 #[async_trait]
 impl NodeStore for SqliteStore {
-    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
-        self.engine.writer.call_later(1, move |ledger| fleet::beat_node(ledger, &node)).await
+    async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()> {
+        self.engine.writer.call_later(1, move |tx| fleet::record_node_heartbeat(tx, &node)).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {
@@ -265,12 +262,12 @@ impl NodeStore for SqliteStore {
 
     async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()> {
         let id = id.clone();
-        self.engine.writer.call(1, move |ledger| fleet::retire_node(ledger, fence, &id, state, at)).await
+        self.engine.writer.call(1, move |tx| fleet::retire_node(tx, fence, &id, state, at)).await
     }
 
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
         let ids = ids.to_vec();
-        self.engine.writer.call(ids.len(), move |ledger| fleet::forget_nodes(ledger, fence, &ids)).await
+        self.engine.writer.call(ids.len(), move |tx| fleet::forget_nodes(tx, fence, &ids)).await
     }
 }
 
@@ -278,7 +275,7 @@ impl NodeStore for SqliteStore {
 impl RosterStore for SqliteStore {
     async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()> {
         let change = change.clone();
-        self.engine.writer.call(change.len(), move |ledger| roster::change(ledger, fence, &change)).await
+        self.engine.writer.call(change.len(), move |tx| roster::change(tx, fence, &change)).await
     }
 
     async fn shard_roster(&self) -> Result<Vec<ShardMember>> {

@@ -21,7 +21,7 @@ use convoke_core::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::books::{Books, Ledger};
+use super::catalog::{Catalog, WriteTx};
 use super::checkpoint::Checkpoints;
 use super::failure::{self, Failure, is_undone};
 use super::lock::StoreLock;
@@ -50,11 +50,11 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(db: Connection, checkpoints: Checkpoints, lock: StoreLock) -> Result<Self> {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
-        let desk = Desk { db, books: None, flush: Flush::Now, checkpoints };
+        let writer_thread = WriterThread { db, catalog: None, flush: Flush::Now, checkpoints };
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".into())
             .spawn(move || {
-                desk.serve(waiting);
+                writer_thread.serve(waiting);
                 // Only now may another process open the file.
                 drop(lock);
             })
@@ -66,7 +66,7 @@ impl Writer {
     pub(super) async fn call<T, F>(&self, rows: usize, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> failure::Result<T> + Send + 'static,
     {
         self.request(rows, Flush::Now, verb).await
     }
@@ -75,7 +75,7 @@ impl Writer {
     pub(super) async fn call_later<T, F>(&self, rows: usize, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> failure::Result<T> + Send + 'static,
     {
         self.request(rows, Flush::Later, verb).await
     }
@@ -83,7 +83,7 @@ impl Writer {
     async fn request<T, F>(&self, rows: usize, flush: Flush, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> failure::Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let request = Box::new(Verb { rows, flush, run: verb, outcome: None, reply });
@@ -108,7 +108,7 @@ impl Drop for Writer {
 trait Request: Send {
     fn rows(&self) -> usize;
     fn flush(&self) -> Flush;
-    fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken>;
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), Broken>;
     fn answer(self: Box<Self>);
     fn fail(self: Box<Self>, error: Error);
 }
@@ -154,7 +154,7 @@ impl From<rusqlite::Error> for Broken {
 impl<F, T> Request for Verb<F, T>
 where
     T: Send,
-    F: FnMut(&mut Ledger<'_>) -> failure::Result<T> + Send,
+    F: FnMut(&mut WriteTx<'_>) -> failure::Result<T> + Send,
 {
     fn rows(&self) -> usize {
         self.rows
@@ -164,9 +164,9 @@ where
         self.flush
     }
 
-    fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Broken> {
-        let changes = ledger.db.total_changes();
-        let run = AssertUnwindSafe(|| (self.run)(ledger));
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), Broken> {
+        let changes = tx.db.total_changes();
+        let run = AssertUnwindSafe(|| (self.run)(tx));
         match std::panic::catch_unwind(run).map_err(|_| Broken::Panicked)? {
             Ok(value) => {
                 self.outcome = Some(Ok(value));
@@ -175,7 +175,7 @@ where
             Err(Failure::Database(error)) => Err(Broken::Database(error)),
             Err(Failure::Refused(error)) => {
                 self.outcome = Some(Err(error));
-                if ledger.db.total_changes() == changes { Ok(()) } else { Err(Broken::RefusedLate) }
+                if tx.db.total_changes() == changes { Ok(()) } else { Err(Broken::RefusedLate) }
             }
         }
     }
@@ -192,16 +192,16 @@ where
 }
 
 /// Where the thread works.
-struct Desk {
+struct WriterThread {
     db: Connection,
     /// `None` after a rollback, until they are read again.
-    books: Option<Books>,
+    catalog: Option<Catalog>,
     /// What the connection does at present.
     flush: Flush,
     checkpoints: Checkpoints,
 }
 
-impl Desk {
+impl WriterThread {
     fn serve(mut self, mut waiting: mpsc::Receiver<Box<dyn Request>>) {
         let mut group = Vec::new();
         while let Some(first) = waiting.blocking_recv() {
@@ -258,7 +258,7 @@ impl Desk {
     fn attempt(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
         let outcome = self.transact(group);
         if outcome.is_err() {
-            self.books = None;
+            self.catalog = None;
             // Some errors have rolled back by themselves.
             if !self.db.is_autocommit()
                 && let Err(error) = self.db.execute_batch("rollback")
@@ -288,15 +288,15 @@ impl Desk {
     fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<(), Broken> {
         let now = group.iter().any(|request| request.flush() == Flush::Now);
         self.begin(if now { Flush::Now } else { Flush::Later }).map_err(Broken::Unbegun)?;
-        let books = match &mut self.books {
-            Some(books) => books,
-            none => none.insert(Books::read(&self.db)?),
+        let catalog = match &mut self.catalog {
+            Some(catalog) => catalog,
+            none => none.insert(Catalog::read(&self.db)?),
         };
-        let mut ledger = Ledger { db: &self.db, books };
+        let mut tx = WriteTx { db: &self.db, catalog };
         for request in group.iter_mut() {
-            request.run(&mut ledger)?;
+            request.run(&mut tx)?;
         }
-        ledger.books.settle(&self.db)?;
+        tx.catalog.write_counts(&self.db)?;
         match self.db.prepare_cached("commit")?.execute([]) {
             Ok(_) => Ok(()),
             Err(error) if is_undone(&error) => Err(Broken::Database(error)),
@@ -327,7 +327,7 @@ mod tests {
         let mut db = schema::open_writable(&path, 64).expect("opens");
         let checkpoints = Checkpoints::start(&path, &mut db).expect("starts");
         db.busy_handler(Some(give_up)).expect("set");
-        let mut desk = Desk { db, books: None, flush: Flush::Now, checkpoints };
+        let mut writer_thread = WriterThread { db, catalog: None, flush: Flush::Now, checkpoints };
         let other = Connection::open(&path).expect("opens");
         other.execute_batch("begin immediate").expect("takes the lock");
 
@@ -335,11 +335,11 @@ mod tests {
         let mut answers = Vec::new();
         for _ in 0..3 {
             let (reply, answer) = oneshot::channel();
-            let run = |_: &mut Ledger<'_>| -> failure::Result<()> { panic!("nothing began") };
+            let run = |_: &mut WriteTx<'_>| -> failure::Result<()> { panic!("nothing began") };
             group.push(Box::new(Verb { rows: 1, flush: Flush::Now, run, outcome: None, reply }));
             answers.push(answer);
         }
-        desk.commit(&mut group);
+        writer_thread.commit(&mut group);
         assert!(group.is_empty());
         for mut answer in answers {
             let error = answer.try_recv().expect("answered").expect_err("locked");
@@ -349,8 +349,8 @@ mod tests {
 
         other.execute_batch("rollback").expect("gives it back");
         let (reply, mut answer) = oneshot::channel();
-        let run = |_: &mut Ledger<'_>| -> failure::Result<()> { Ok(()) };
-        desk.commit(&mut vec![Box::new(Verb { rows: 1, flush: Flush::Later, run, outcome: None, reply })]);
+        let run = |_: &mut WriteTx<'_>| -> failure::Result<()> { Ok(()) };
+        writer_thread.commit(&mut vec![Box::new(Verb { rows: 1, flush: Flush::Later, run, outcome: None, reply })]);
         answer.try_recv().expect("answered").expect("goes on by itself");
     }
 }

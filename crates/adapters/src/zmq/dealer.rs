@@ -78,31 +78,31 @@ impl DealerConnecting for ZmqDealer {
     async fn connect(&self, address: &str) -> Result<Box<dyn Dealer>> {
         let endpoint = endpoint::parse(address)?;
         let options = self.options()?;
-        let line = Line::open(&endpoint, &options).await?;
-        Ok(Box::new(ConnectedDealer { endpoint, options, line, refused: false }))
+        let dealer_socket = DealerSocket::open(&endpoint, &options).await?;
+        Ok(Box::new(ConnectedDealer { endpoint, options, dealer_socket, refused: false }))
     }
 }
 
 struct ConnectedDealer {
     endpoint: Endpoint,
     options: Options,
-    line: Line,
+    dealer_socket: DealerSocket,
     /// The line is dead until it is opened again.
     refused: bool,
 }
 
 /// A socket, and what the library tells of its connection.
-struct Line {
+struct DealerSocket {
     socket: Socket,
     events: MonitorStream,
 }
 
-impl Line {
-    async fn open(endpoint: &Endpoint, options: &Options) -> Result<Line> {
+impl DealerSocket {
+    async fn open(endpoint: &Endpoint, options: &Options) -> Result<DealerSocket> {
         let socket = context::dealers().socket(SocketType::Dealer, options.clone());
         let events = socket.monitor();
         socket.connect(endpoint.clone()).await.map_err(unavailable)?;
-        Ok(Line { socket, events })
+        Ok(DealerSocket { socket, events })
     }
 }
 
@@ -114,7 +114,7 @@ fn unavailable(error: omq_tokio::Error) -> Error {
 impl Dealer for ConnectedDealer {
     async fn send(&mut self, message: Bytes) -> Result<()> {
         self.reopen_refused().await?;
-        match self.line.socket.try_send(Message::single(message)) {
+        match self.dealer_socket.socket.try_send(Message::single(message)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
                 // The library also says so of a connection that was turned away; which, the next receive says.
@@ -127,7 +127,7 @@ impl Dealer for ConnectedDealer {
 
     async fn receive(&mut self) -> Result<Vec<Bytes>> {
         self.reopen_refused().await?;
-        let Line { socket, events } = &mut self.line;
+        let DealerSocket { socket, events } = &mut self.dealer_socket;
         tokio::select! {
             biased;
             message = socket.recv() => {
@@ -143,14 +143,14 @@ impl Dealer for ConnectedDealer {
 
     async fn close(self: Box<Self>) {
         // It waits for the linger of the options at most, and there is nobody left to tell that a word was lost.
-        let _ = self.line.socket.close().await;
+        let _ = self.dealer_socket.socket.close().await;
     }
 }
 
 impl ConnectedDealer {
     async fn reopen_refused(&mut self) -> Result<()> {
         if self.refused {
-            self.line = Line::open(&self.endpoint, &self.options).await?;
+            self.dealer_socket = DealerSocket::open(&self.endpoint, &self.options).await?;
             self.refused = false;
         }
         Ok(())

@@ -5,7 +5,7 @@ use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
 use convoke_core::error::Error;
 use convoke_core::ports::router::{DealerConnecting, RouterBinding};
 
-use super::stage::{answer, bind, connect, heard, nowhere, within};
+use super::stage::{answer, bind, connect, nowhere, receive, within};
 
 #[tokio::test]
 async fn what_a_dealer_says_before_its_coordinator_is_there_arrives_later() {
@@ -13,7 +13,7 @@ async fn what_a_dealer_says_before_its_coordinator_is_there_arrives_later() {
     let mut dealer = ZmqDealer::new().connect(&address).await.expect("an address");
     dealer.send(Bytes::from_static(b"early")).await.expect("room");
     let mut router = ZmqRouter::new(&address).expect("an address").bind().await.expect("a free port");
-    assert_eq!(heard(&mut *router).await.frames, [Bytes::from_static(b"early")]);
+    assert_eq!(receive(&mut *router).await.frames, [Bytes::from_static(b"early")]);
 }
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn a_dealer_finds_the_coordinator_that_took_over() {
         // A word that was lost with the last coordinator is said again, as a worker's heartbeat is.
         let received = loop {
             tokio::select! {
-                received = heard(&mut *router) => break received,
+                received = receive(&mut *router) => break received,
                 () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {
                     let _ = dealer.send(Bytes::from(format!("term {term}"))).await;
                 }
@@ -63,8 +63,8 @@ async fn what_was_said_before_closing_goes_out() {
         dealer.send(Bytes::from(format!("register {round}"))).await.expect("room");
         dealer.send(Bytes::from(format!("leave {round}"))).await.expect("room");
         dealer.close().await;
-        assert_eq!(heard(&mut *router).await.frames, [Bytes::from(format!("register {round}"))]);
-        assert_eq!(heard(&mut *router).await.frames, [Bytes::from(format!("leave {round}"))]);
+        assert_eq!(receive(&mut *router).await.frames, [Bytes::from(format!("register {round}"))]);
+        assert_eq!(receive(&mut *router).await.frames, [Bytes::from(format!("leave {round}"))]);
     }
 }
 
@@ -91,7 +91,7 @@ async fn waiting_for_a_message_can_be_given_up_without_losing_one() {
     let mut router = bind().await;
     let mut dealer = connect(&*router).await;
     dealer.send(Bytes::from_static(b"here")).await.expect("room");
-    let peer = heard(&mut *router).await.from;
+    let peer = receive(&mut *router).await.from;
     for number in 0..200_u32 {
         answer(&mut *router, &peer, number.to_string()).await;
         let message = loop {

@@ -111,7 +111,7 @@ async fn a_message_just_under_the_limit_arrives() {
     let mut dealer = connect(&*router).await;
     let large = Bytes::from(vec![b'x'; (1 << 20) - 1024]);
     dealer.send(large.clone()).await.expect("room");
-    let received = heard(&mut *router).await;
+    let received = receive(&mut *router).await;
     assert!(received.frames == [large.clone()]);
     assert_eq!(answer(&mut *router, &received.from, large.clone()).await, Sent::Queued);
     assert!(within("it comes back", dealer.receive()).await.expect("a message") == [large]);
@@ -125,11 +125,11 @@ async fn a_message_of_a_thousand_parts_or_of_nothing_arrives_as_it_was_sent() {
     let nothing = frame(0, b"");
     let delimited = [frame(1, b""), frame(0, b"after a delimiter")].concat();
     stream.write_all(&[parts, nothing, delimited].concat()).await.expect("it is read");
-    let received = heard(&mut *router).await;
+    let received = receive(&mut *router).await;
     assert_eq!(received.frames.len(), 1000);
     assert_eq!(received.frames[999], Bytes::from_static(b"last"));
-    assert_eq!(heard(&mut *router).await.frames, [Bytes::new()]);
-    assert_eq!(heard(&mut *router).await.frames, [Bytes::new(), Bytes::from_static(b"after a delimiter")]);
+    assert_eq!(receive(&mut *router).await.frames, [Bytes::new()]);
+    assert_eq!(receive(&mut *router).await.frames, [Bytes::new(), Bytes::from_static(b"after a delimiter")]);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_peer_that_talks_without_end_does_not_silence_the_others() {
     for word in 0..10 {
         dealer.send(Bytes::from(format!("word {word}"))).await.expect("room");
         within("the quiet one's word", async {
-            while heard(&mut *router).await.frames != [Bytes::from(format!("word {word}"))] {}
+            while receive(&mut *router).await.frames != [Bytes::from(format!("word {word}"))] {}
         })
         .await;
     }

@@ -7,7 +7,7 @@ use convoke_adapters::zmq::ZmqRouter;
 use convoke_core::error::Error;
 use convoke_core::ports::router::RouterBinding;
 
-use super::stage::{bind, connect, heard, serves};
+use super::stage::{bind, connect, receive, serves};
 
 #[tokio::test]
 async fn port_0_turns_into_a_real_one_that_is_told() {
@@ -44,7 +44,7 @@ async fn a_router_that_is_dropped_frees_its_address_for_the_next_at_once() {
         // With a connection, so that the port is not merely unused.
         let mut dealer = connect(&*router).await;
         dealer.send(Bytes::from_static(b"here")).await.expect("room");
-        heard(&mut *router).await;
+        receive(&mut *router).await;
         drop(router);
         router = ZmqRouter::new(&address).expect("an address").bind().await.expect("its port is free again");
         assert_eq!(router.address(), address);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use convoke_core::ports::router::{Peer, Sent};
 
-use super::stage::{answer, bind, by_hand, closed, connect, connect_as, heard, serves, within};
+use super::stage::{answer, bind, by_hand, closed, connect, connect_as, receive, serves, within};
 
 #[tokio::test]
 async fn nobody_hears_what_is_sent_to_an_unknown_address() {
@@ -31,7 +31,7 @@ async fn one_answer_for_each_message_in_order() {
     let mut router = bind().await;
     let mut dealer = connect(&*router).await;
     dealer.send(Bytes::from_static(b"here")).await.expect("room");
-    let known = heard(&mut *router).await.from;
+    let known = receive(&mut *router).await.from;
     let unknown = Peer(Bytes::from_static(b"nobody"));
     let sends = [&known, &unknown, &known, &unknown].map(|peer| (peer.clone(), Bytes::from_static(b"x")));
     assert_eq!(router.send(sends.into()).await, [Sent::Queued, Sent::Gone, Sent::Queued, Sent::Gone]);
@@ -68,11 +68,11 @@ async fn a_stolen_routing_id_takes_the_answers_and_harms_nobody_else() {
     let mut router = bind().await;
     let mut other = connect_as(&*router, "other").await;
     other.send(Bytes::from_static(b"hello")).await.expect("room");
-    let bystander = heard(&mut *router).await.from;
+    let bystander = receive(&mut *router).await.from;
     let (mut owner, _) = by_hand(&mut *router, "victim").await;
     let mut thief = connect_as(&*router, "victim").await;
     thief.send(Bytes::from_static(b"mine")).await.expect("room");
-    let from = heard(&mut *router).await.from;
+    let from = receive(&mut *router).await.from;
     assert_eq!(from, Peer(Bytes::from_static(b"victim")));
     closed(&mut owner).await;
     answer(&mut *router, &from, "yours").await;

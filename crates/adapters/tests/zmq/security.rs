@@ -4,7 +4,7 @@ use bytes::Bytes;
 use convoke_adapters::zmq::{ZmqCredentials, ZmqDealer, ZmqKeys, ZmqRouter, ZmqSecurity};
 use convoke_core::ports::router::{Dealer, DealerConnecting, Router, RouterBinding, Sent};
 
-use super::stage::{ANYWHERE, answer, heard, impatient, refused, within};
+use super::stage::{ANYWHERE, answer, impatient, receive, refused, within};
 
 async fn bind(security: ZmqSecurity) -> Box<dyn Router> {
     let router = ZmqRouter::new(ANYWHERE).expect("an address").security(security).limits(impatient());
@@ -23,7 +23,7 @@ fn plain(user: &str, password: &str) -> ZmqCredentials {
 async fn talks(router: &mut dyn Router, credentials: ZmqCredentials) {
     let mut dealer = connect(router, credentials).await;
     dealer.send(Bytes::from_static(b"hello")).await.expect("room");
-    let received = heard(router).await;
+    let received = receive(router).await;
     assert_eq!(received.frames, [Bytes::from_static(b"hello")]);
     assert_eq!(answer(router, &received.from, "welcome").await, Sent::Queued);
     assert_eq!(within("the answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"welcome")]);
@@ -66,7 +66,7 @@ async fn a_worker_that_was_turned_away_gets_in_once_its_password_is_known() {
         loop {
             dealer.send(Bytes::from_static(b"me again")).await.expect("room");
             tokio::select! {
-                received = heard(&mut *router) => break assert_eq!(received.frames, [Bytes::from_static(b"me again")]),
+                received = receive(&mut *router) => break assert_eq!(received.frames, [Bytes::from_static(b"me again")]),
                 refusal = dealer.receive() => assert!(refusal.expect_err("nobody answered").is_denied()),
             }
         }

@@ -36,7 +36,7 @@ pub async fn connect_as(router: &dyn Router, id: &'static str) -> Box<dyn Dealer
 }
 
 /// The next message of the router.
-pub async fn heard(router: &mut dyn Router) -> Received {
+pub async fn receive(router: &mut dyn Router) -> Received {
     let mut batch = within("a message", router.receive(1)).await.expect("an open socket");
     assert_eq!(batch.len(), 1);
     batch.remove(0)
@@ -131,7 +131,7 @@ pub async fn by_hand(router: &mut dyn Router, id: &str) -> (TcpStream, Peer) {
     let mut stream = raw(router).await;
     let hello = frame(0, b"hello");
     stream.write_all(&[greeting(), ready(id), hello].concat()).await.expect("it is read");
-    let received = heard(router).await;
+    let received = receive(router).await;
     assert_eq!(received.frames, [Bytes::from_static(b"hello")]);
     (stream, received.from)
 }

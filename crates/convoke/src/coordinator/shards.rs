@@ -32,7 +32,10 @@ fn security(settings: &ShardSettings) -> Result<ZmqSecurity, Invalid> {
         (OFF, OFF) => Ok(ZmqSecurity::Open),
         (OFF, secret) => curve(settings, secret),
         (users, OFF) => plain(users),
-        _ => Err(Invalid::senseless("shards.plain", "expected \"off\" beside shards.curve: there is one or the other")),
+        _ => Err(Invalid::unprocessable(
+            "shards.plain",
+            "expected \"off\" beside shards.curve: there is one or the other",
+        )),
     }
 }
 

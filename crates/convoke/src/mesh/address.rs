@@ -235,9 +235,9 @@ mod tests {
         assert_eq!(prefixes(&[("MESH_REDIS_PREFIX", "m")]), pair("m", "m"));
         assert_eq!(prefixes(&[("MESH_REDIS_PREFIX", "m"), ("REDIS_PREFIX", "r")]), pair("m", "r"));
         assert_eq!(prefixes(&[("MUTEX_REDIS_PREFIX", "x"), ("REDIS_PREFIX", "r")]), pair("r", "x"));
-        let told = MeshAddress::new("memory:").prefix("p");
-        assert_eq!((told.prefix.as_str(), told.lock_prefix.as_str()), ("p", "p"));
-        assert_eq!(told.lock_prefix("l").lock_prefix, "l");
+        let reported = MeshAddress::new("memory:").prefix("p");
+        assert_eq!((reported.prefix.as_str(), reported.lock_prefix.as_str()), ("p", "p"));
+        assert_eq!(reported.lock_prefix("l").lock_prefix, "l");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::{CallOptions, Mesh, Request, encode};
 
 /// What each instance said, by its number.
-pub type Answers<R> = Vec<(InstanceId, Result<R, MeshError>)>;
+pub type Replies<R> = Vec<(InstanceId, Result<R, MeshError>)>;
 
 /// Where the next call to any instance begins.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Turns {
 impl Mesh {
     /// Calls every live instance at once, ourselves included, and waits for all. In order of their numbers; one that fails
     /// fails alone.
-    pub async fn invoke_all<Q: Request>(&self, request: Q) -> Result<Answers<Q::Response>, MeshError> {
+    pub async fn invoke_all<Q: Request>(&self, request: Q) -> Result<Replies<Q::Response>, MeshError> {
         self.invoke_all_with(request, CallOptions::default()).await
     }
 
@@ -32,7 +32,7 @@ impl Mesh {
         &self,
         request: Q,
         options: CallOptions,
-    ) -> Result<Answers<Q::Response>, MeshError> {
+    ) -> Result<Replies<Q::Response>, MeshError> {
         let data = encode(&request)?;
         // All in this task: in another they would not be part of its trace.
         let calls = self.nodes().await?.into_iter().map(async |node| {

@@ -43,7 +43,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::address::MeshAddress;
 pub use self::failure::HandlerError;
-pub use self::fanout::Answers;
+pub use self::fanout::Replies;
 pub use self::request::{Broadcast, Request};
 use crate::connect;
 

@@ -18,7 +18,7 @@ use convoke_core::{Epoch, Result};
 use convoke_testkit::process::monotonic_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::record::Word;
+use super::record::PeerMessage;
 
 pub const TTL: Duration = Duration::from_millis(500);
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ impl Orders {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 pub async fn run(orders: Orders) {
-    let words = speak(&orders.referee);
+    let words = connect_to_referee(&orders.referee);
     let leases = connect::leases(&orders.url, "contest").await.expect("the leases answer");
     let settings = Settings {
         policy: orders.policy.parse::<Policy>().expect("a policy"),
@@ -63,19 +63,19 @@ pub async fn run(orders: Orders) {
     let elector = elector.expect("starts");
     let (mut resign, mut leave) =
         (signal(SignalKind::user_defined1()).expect("a signal"), signal(SignalKind::terminate()).expect("a signal"));
-    tell(&words, Word::Ready { at: monotonic_ns() });
+    send(&words, PeerMessage::Ready { at: monotonic_ns() });
     loop {
         let looked = monotonic_ns();
         tokio::select! {
             _ = resign.recv() => elector.resign().await,
             _ = leave.recv() => break,
             () = tokio::time::sleep(CLAIM_PAUSE) => {
-                tell_if_kept(&words, looked, CLAIM_PAUSE);
+                report_if_kept(&words, looked, CLAIM_PAUSE);
                 let Some(term) = elector.term() else { continue };
                 // It led before this moment and leads after it: so it does at this moment.
                 let at = monotonic_ns();
                 if !term.is_over() {
-                    tell(&words, Word::Claim { epoch: term.epoch().0, at });
+                    send(&words, PeerMessage::Claim { epoch: term.epoch().0, at });
                 }
             }
         }
@@ -83,22 +83,22 @@ pub async fn run(orders: Orders) {
     elector.stop().await;
 }
 
-fn tell(words: &Sender<Word>, word: Word) {
+fn send(words: &Sender<PeerMessage>, word: PeerMessage) {
     words.send(word).expect("the referee listens");
 }
 
 /// Since then no more than so long should have passed.
-fn tell_if_kept(words: &Sender<Word>, since: u64, expected: Duration) {
+fn report_if_kept(words: &Sender<PeerMessage>, since: u64, expected: Duration) {
     let at = monotonic_ns();
     if at - since > (expected + NOTICED).as_nanos() as u64 {
-        tell(words, Word::Kept { ns: at - since, at });
+        send(words, PeerMessage::Kept { ns: at - since, at });
     }
 }
 
-fn speak(referee: &str) -> Sender<Word> {
+fn connect_to_referee(referee: &str) -> Sender<PeerMessage> {
     let mut line = TcpStream::connect(referee).expect("the referee is there");
     line.set_nodelay(true).expect("an option");
-    let (words, said) = channel::<Word>();
+    let (words, said) = channel::<PeerMessage>();
     std::thread::spawn(move || {
         for word in said {
             if line.write_all(format!("{} {word} .\n", std::process::id()).as_bytes()).is_err() {
@@ -113,7 +113,7 @@ fn speak(referee: &str) -> Sender<Word> {
 /// Leases whose grants the referee hears of: from before they were asked for, until before they are given back.
 struct Witnessed {
     leases: Arc<dyn Leases>,
-    words: Sender<Word>,
+    words: Sender<PeerMessage>,
 }
 
 #[async_trait]
@@ -133,33 +133,33 @@ impl Leases for Witnessed {
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         let asked = monotonic_ns();
         let lease = self.leases.read(namespace).await;
-        tell_if_kept(&self.words, asked, Duration::ZERO);
+        report_if_kept(&self.words, asked, Duration::ZERO);
         lease
     }
 
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         let asked = monotonic_ns();
         let lease = self.leases.elect(namespace, candidate, ttl, floor).await;
-        tell_if_kept(&self.words, asked, Duration::ZERO);
+        report_if_kept(&self.words, asked, Duration::ZERO);
         let lease = lease?;
-        tell(&self.words, Word::Grant { epoch: lease.epoch.0, at: asked });
+        send(&self.words, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
         Ok(lease)
     }
 
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
         let asked = monotonic_ns();
         let lease = self.leases.renew(namespace, holder, epoch, ttl).await?;
-        tell(&self.words, Word::Grant { epoch: lease.epoch.0, at: asked });
+        send(&self.words, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
         Ok(lease)
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        tell(&self.words, Word::Resign { epoch: epoch.0, at: monotonic_ns() });
+        send(&self.words, PeerMessage::Resign { epoch: epoch.0, at: monotonic_ns() });
         self.leases.resign(namespace, holder, epoch).await
     }
 
-    fn glance_interval(&self) -> Option<Duration> {
-        self.leases.glance_interval()
+    fn lease_check_interval(&self) -> Option<Duration> {
+        self.leases.lease_check_interval()
     }
 
     fn foreign(&self) -> Option<fn(&str) -> bool> {

@@ -8,7 +8,7 @@ use convoke::election::{Policy, Settings};
 use convoke_testkit::process::{Fault, S3Server, S3Worker, S3WorkerSettings, eventually};
 use jiff::SignedDuration;
 
-use super::s3::{Seat, seat};
+use super::s3::{ProxiedElector, seat};
 
 const BEAT: Duration = Duration::from_millis(250);
 const LEASE: Duration = Duration::from_secs(3);
@@ -16,14 +16,14 @@ const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Dropping one kills it: its file and its lease stay behind.
 enum Member {
-    Ours(Seat),
+    Ours(ProxiedElector),
     Theirs(S3Worker),
 }
 
 impl Member {
     fn leader(&self) -> Option<(String, u64)> {
         match self {
-            Member::Ours(Seat { elector, .. }) => elector.leader().map(|leader| (leader, elector.epoch().0)),
+            Member::Ours(ProxiedElector { elector, .. }) => elector.leader().map(|leader| (leader, elector.epoch().0)),
             Member::Theirs(worker) => worker.leader(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a contender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum PeerMessage {
     Ready {
         at: u64,
     },
@@ -32,31 +32,31 @@ pub enum Word {
     },
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for PeerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Word::Ready { at } => write!(f, "ready 0 {at}"),
-            Word::Grant { epoch, at } => write!(f, "grant {epoch} {at}"),
-            Word::Claim { epoch, at } => write!(f, "claim {epoch} {at}"),
-            Word::Resign { epoch, at } => write!(f, "resign {epoch} {at}"),
-            Word::Kept { ns, at } => write!(f, "kept {ns} {at}"),
+            PeerMessage::Ready { at } => write!(f, "ready 0 {at}"),
+            PeerMessage::Grant { epoch, at } => write!(f, "grant {epoch} {at}"),
+            PeerMessage::Claim { epoch, at } => write!(f, "claim {epoch} {at}"),
+            PeerMessage::Resign { epoch, at } => write!(f, "resign {epoch} {at}"),
+            PeerMessage::Kept { ns, at } => write!(f, "kept {ns} {at}"),
         }
     }
 }
 
-impl Word {
+impl PeerMessage {
     /// Of a line that begins with the speaker's process id. One without its end is none: its speaker was killed.
-    pub fn read(line: &str) -> Option<(u32, Word)> {
+    pub fn read(line: &str) -> Option<(u32, PeerMessage)> {
         let mut parts = line.split(' ');
         let (pid, kind) = (parts.next()?.parse().ok()?, parts.next()?);
         let (epoch, at) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let word = match kind {
             _ if parts.next() != Some(".") => return None,
-            "ready" => Word::Ready { at },
-            "grant" => Word::Grant { epoch, at },
-            "claim" => Word::Claim { epoch, at },
-            "resign" => Word::Resign { epoch, at },
-            "kept" => Word::Kept { ns: epoch, at },
+            "ready" => PeerMessage::Ready { at },
+            "grant" => PeerMessage::Grant { epoch, at },
+            "claim" => PeerMessage::Claim { epoch, at },
+            "resign" => PeerMessage::Resign { epoch, at },
+            "kept" => PeerMessage::Kept { ns: epoch, at },
             _ => return None,
         };
         Some((pid, word))
@@ -66,17 +66,17 @@ impl Word {
 /// All that was said, in the order in which each contender said it.
 #[derive(Debug, Default)]
 pub struct Record {
-    words: Vec<(u32, Word)>,
+    words: Vec<(u32, PeerMessage)>,
 }
 
 impl Record {
-    pub fn add(&mut self, pid: u32, word: Word) {
+    pub fn add(&mut self, pid: u32, word: PeerMessage) {
         self.words.push((pid, word));
     }
 
     pub fn claims(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         self.words.iter().filter_map(|(pid, word)| match word {
-            Word::Claim { epoch, at } => Some((*pid, *epoch, *at)),
+            PeerMessage::Claim { epoch, at } => Some((*pid, *epoch, *at)),
             _ => None,
         })
     }
@@ -85,7 +85,9 @@ impl Record {
     pub fn kept(&self, pid: u32, from: u64, to: u64) -> Duration {
         let mut spans: Vec<(u64, u64)> = (self.words.iter())
             .filter_map(|(speaker, word)| match word {
-                Word::Kept { ns, at } if *speaker == pid => Some((at.saturating_sub(*ns).max(from), (*at).min(to))),
+                PeerMessage::Kept { ns, at } if *speaker == pid => {
+                    Some((at.saturating_sub(*ns).max(from), (*at).min(to)))
+                }
                 _ => None,
             })
             .collect();
@@ -117,14 +119,14 @@ impl Record {
         let mut faults = Vec::new();
         for (pid, word) in &self.words {
             match *word {
-                Word::Grant { epoch, at } => {
+                PeerMessage::Grant { epoch, at } => {
                     let until: &mut u64 = granted.entry((pid, epoch)).or_default();
                     *until = (*until).max(at + ttl.as_nanos() as u64);
                 }
-                Word::Resign { epoch, at } => {
+                PeerMessage::Resign { epoch, at } => {
                     resigned.insert((pid, epoch), at);
                 }
-                Word::Claim { epoch, at } => {
+                PeerMessage::Claim { epoch, at } => {
                     let until = granted.get(&(pid, epoch)).copied().unwrap_or_default();
                     let given_back = resigned.get(&(pid, epoch)).copied().unwrap_or(u64::MAX);
                     if at >= until.min(given_back) {
@@ -133,7 +135,7 @@ impl Record {
                         ));
                     }
                 }
-                Word::Ready { .. } | Word::Kept { .. } => {}
+                PeerMessage::Ready { .. } | PeerMessage::Kept { .. } => {}
             }
         }
         faults
@@ -149,9 +151,15 @@ impl Record {
 
 #[test]
 fn what_keeps_a_contender_waiting_is_counted_once_and_within_the_time() {
-    let kept = |ns, at| (1, Word::Kept { ns, at });
+    let kept = |ns, at| (1, PeerMessage::Kept { ns, at });
     let record = Record {
-        words: vec![kept(50, 120), kept(20, 130), kept(10, 205), kept(9, 90), (2, Word::Kept { ns: 9, at: 150 })],
+        words: vec![
+            kept(50, 120),
+            kept(20, 130),
+            kept(10, 205),
+            kept(9, 90),
+            (2, PeerMessage::Kept { ns: 9, at: 150 }),
+        ],
     };
     assert_eq!(record.kept(1, 100, 200), Duration::from_nanos(30 + 5));
     assert_eq!(record.kept(2, 100, 200), Duration::from_nanos(9));
@@ -160,16 +168,19 @@ fn what_keeps_a_contender_waiting_is_counted_once_and_within_the_time() {
 #[test]
 fn a_record_of_two_leaders_cannot_stand() {
     let ttl = Duration::from_nanos(100);
-    let grant = |epoch, at| Word::Grant { epoch, at };
-    let claim = |epoch, at| Word::Claim { epoch, at };
-    let record = |words: &[(u32, Word)]| Record { words: words.to_vec() };
+    let grant = |epoch, at| PeerMessage::Grant { epoch, at };
+    let claim = |epoch, at| PeerMessage::Claim { epoch, at };
+    let record = |words: &[(u32, PeerMessage)]| Record { words: words.to_vec() };
     let clean = [(1, grant(1, 0)), (1, claim(1, 50)), (2, grant(2, 101)), (2, claim(2, 102))];
     assert!(record(&clean).faults(ttl).is_empty());
     for (broken, what) in [
         (vec![(1, grant(1, 0)), (1, claim(1, 50)), (2, grant(1, 0)), (2, claim(1, 60))], "two of one epoch"),
         (vec![(1, grant(1, 0)), (1, claim(1, 100))], "after the lease"),
         (vec![(1, claim(1, 100))], "without a lease"),
-        (vec![(1, grant(1, 0)), (1, Word::Resign { epoch: 1, at: 10 }), (1, claim(1, 20))], "after the resignation"),
+        (
+            vec![(1, grant(1, 0)), (1, PeerMessage::Resign { epoch: 1, at: 10 }), (1, claim(1, 20))],
+            "after the resignation",
+        ),
         (vec![(1, grant(1, 0)), (2, grant(2, 0)), (2, claim(2, 10)), (1, claim(1, 20))], "an older epoch"),
     ] {
         assert_eq!(record(&broken).faults(ttl).len(), 1, "{what}");

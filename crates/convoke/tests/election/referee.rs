@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::contender::{HEARTBEAT, Orders, TTL};
-use super::record::{Record, Word};
+use super::record::{PeerMessage, Record};
 
 const CONTENDERS: usize = 5;
 const ROUNDS: usize = 50;
@@ -25,7 +25,7 @@ struct Field {
     referee: String,
     contenders: Vec<Program>,
     names: usize,
-    heard: UnboundedReceiver<(u32, Word)>,
+    received: UnboundedReceiver<(u32, PeerMessage)>,
     record: Record,
     rng: StdRng,
 }
@@ -61,11 +61,11 @@ pub async fn contest(backend: Backend, policy: Policy, extra: Duration) {
     assert!(faults.is_empty(), "seed {seed}: {} faults, first {:?}", faults.len(), &faults[..faults.len().min(5)]);
     let claims = field.record.claims().count();
     println!("{claims} claims, up to epoch {:?}", field.record.claims().map(|(_, epoch, _)| epoch).max());
-    judge("a kill", after_kill, TTL + HEARTBEAT + extra);
-    judge("a resignation", after_resignation, Duration::from_secs(1) + extra);
+    verify("a kill", after_kill, TTL + HEARTBEAT + extra);
+    verify("a resignation", after_resignation, Duration::from_secs(1) + extra);
 }
 
-fn judge(what: &str, mut took: Vec<Duration>, bound: Duration) {
+fn verify(what: &str, mut took: Vec<Duration>, bound: Duration) {
     took.sort_unstable();
     let (Some(median), Some(longest)) = (took.get(took.len() / 2), took.last()) else {
         panic!("no round had {what}");
@@ -83,10 +83,10 @@ impl Field {
     async fn open(backend: Backend, policy: Policy, seed: u64) -> Field {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let referee = listener.local_addr().expect("an address").to_string();
-        let (words, heard) = unbounded_channel();
+        let (words, received) = unbounded_channel();
         tokio::spawn(listen(listener, words));
         let (record, rng) = (Record::default(), StdRng::seed_from_u64(seed));
-        let mut field = Field { backend, policy, referee, contenders: Vec::new(), names: 0, heard, record, rng };
+        let mut field = Field { backend, policy, referee, contenders: Vec::new(), names: 0, received, record, rng };
         for i in 0..CONTENDERS {
             field.names += 1;
             let contender = field.start(format!("contender-{i}"));
@@ -162,8 +162,8 @@ impl Field {
     async fn leader_after(&mut self, epoch: u64) -> (usize, u64) {
         let since = monotonic_ns();
         loop {
-            let (pid, word) = self.hear().await;
-            if let Word::Claim { epoch: claimed, at } = word
+            let (pid, word) = self.receive().await;
+            if let PeerMessage::Claim { epoch: claimed, at } = word
                 && claimed > epoch
                 && at >= since
                 && let Some(i) = self.contenders.iter().position(|contender| contender.pid() == pid)
@@ -181,22 +181,22 @@ impl Field {
         (first.0, first.2)
     }
 
-    async fn hear(&mut self) -> (u32, Word) {
-        let heard = tokio::time::timeout(PATIENCE, self.heard.recv()).await;
-        let (pid, word) = heard.expect("somebody leads, sooner or later").expect("the listener goes on");
+    async fn receive(&mut self) -> (u32, PeerMessage) {
+        let received = tokio::time::timeout(PATIENCE, self.received.recv()).await;
+        let (pid, word) = received.expect("somebody leads, sooner or later").expect("the listener goes on");
         self.record.add(pid, word);
         (pid, word)
     }
 }
 
-async fn listen(listener: TcpListener, words: UnboundedSender<(u32, Word)>) {
+async fn listen(listener: TcpListener, words: UnboundedSender<(u32, PeerMessage)>) {
     while let Ok((line, _)) = listener.accept().await {
         let words = words.clone();
         tokio::spawn(async move {
             let mut lines = BufReader::new(line).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 // A killed process may leave half a line.
-                if let Some(word) = Word::read(&line) {
+                if let Some(word) = PeerMessage::read(&line) {
                     let _ = words.send(word);
                 }
             }

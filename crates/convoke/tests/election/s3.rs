@@ -9,7 +9,7 @@ use convoke::Elector;
 use convoke::election::{BreakerState, Settings, Subscriber};
 use convoke_adapters::s3::S3Leases;
 use convoke_core::ports::Clock;
-use convoke_testkit::process::{Fault, HttpProxy, HttpRequest, S3Server, eventually, settle};
+use convoke_testkit::process::{Fault, HttpProxy, HttpRequest, S3Server, eventually, wait_for_value};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -37,17 +37,17 @@ fn settings() -> Settings {
 }
 
 /// An elector whose requests go through a proxy of its own.
-pub struct Seat {
+pub struct ProxiedElector {
     pub proxy: HttpProxy,
     pub elector: Elector,
 }
 
-pub async fn seat(server: &S3Server, id: &str, skew: SignedDuration, settings: Settings) -> Seat {
+pub async fn seat(server: &S3Server, id: &str, skew: SignedDuration, settings: Settings) -> ProxiedElector {
     let proxy = HttpProxy::start(server.address()).await;
     let variables = S3Server::variables_for(proxy.address());
     let leases = S3Leases::connect(&server.url("elect"), variables, Arc::new(Skewed(skew))).await.expect("connects");
     let elector = Elector::over(Arc::new(leases)).id(id).settings(settings).start().await.expect("it starts");
-    Seat { proxy, elector }
+    ProxiedElector { proxy, elector }
 }
 
 fn is_list(request: &HttpRequest) -> bool {
@@ -62,27 +62,30 @@ fn beats(elector: &Elector) -> u64 {
 
 /// What each heartbeat asked for.
 #[derive(Default)]
-struct Ledger {
+struct AskCounts {
     of_leader: BTreeMap<u64, Vec<HttpRequest>>,
     of_follower: BTreeMap<u64, Vec<HttpRequest>>,
 }
 
-impl Ledger {
+impl AskCounts {
     /// Has a rule done to the requests of an elector, and keeps them by its heartbeats.
-    fn of(seat: &Seat, rule: impl Fn(&HttpRequest) -> Fault + Send + Sync + 'static) -> Arc<Mutex<Ledger>> {
-        let (ledger, elector) = (Arc::<Mutex<Ledger>>::default(), seat.elector.clone());
-        let (kept, first) = (ledger.clone(), beats(&elector));
+    fn of(
+        seat: &ProxiedElector,
+        rule: impl Fn(&HttpRequest) -> Fault + Send + Sync + 'static,
+    ) -> Arc<Mutex<AskCounts>> {
+        let (ask_counts, elector) = (Arc::<Mutex<AskCounts>>::default(), seat.elector.clone());
+        let (kept, first) = (ask_counts.clone(), beats(&elector));
         seat.proxy.rule(move |request| {
             let (beat, leads) = (beats(&elector), elector.is_leader());
-            let mut ledger = kept.lock();
-            let page = if leads { &mut ledger.of_leader } else { &mut ledger.of_follower };
+            let mut ask_counts = kept.lock();
+            let page = if leads { &mut ask_counts.of_leader } else { &mut ask_counts.of_follower };
             // Of the first something may have come before.
             if beat > first {
                 page.entry(beat).or_default().push(request.clone());
             }
             rule(request)
         });
-        ledger
+        ask_counts
     }
 
     /// That no heartbeat cost more than it may, but for those that were elections. Gives how many there were, of a leader and
@@ -102,11 +105,11 @@ impl Ledger {
 
 /// What each of so many heartbeats asked for. Each begins with the lease: a leader's with its renewal, a follower's with a
 /// look at it.
-async fn heartbeats(seat: &Seat, beats: u64) -> Vec<Vec<HttpRequest>> {
+async fn heartbeats(seat: &ProxiedElector, beats: u64) -> Vec<Vec<HttpRequest>> {
     let counted = || seat.elector.metrics().heartbeat_count;
     seat.proxy.take_requests();
     let begin = counted();
-    settle("some heartbeats", true, || async { counted() >= begin + beats }).await;
+    wait_for_value("some heartbeats", true, || async { counted() >= begin + beats }).await;
     let mut heartbeats: Vec<Vec<HttpRequest>> = Vec::new();
     for request in seat.proxy.take_requests() {
         if request.path.ends_with("/state.json") {
@@ -142,9 +145,9 @@ async fn a_heartbeat_costs_no_more_where_members_are_soon_given_up() {
 async fn costs_no_more_than_it_may(settings: Settings) {
     let server = S3Server::start().await;
     let first = seat(&server, "first", SignedDuration::ZERO, settings.clone()).await;
-    settle("a leader", true, || async { first.elector.is_leader() }).await;
+    wait_for_value("a leader", true, || async { first.elector.is_leader() }).await;
     let second = seat(&server, "second", SignedDuration::ZERO, settings).await;
-    settle("that both agree", Some("first".to_owned()), || async { second.elector.leader() }).await;
+    wait_for_value("that both agree", Some("first".to_owned()), || async { second.elector.leader() }).await;
     let works = Arc::new(AtomicU32::new(0));
     for (seat, n) in [&first, &second].into_iter().flat_map(|seat| (0..20).map(move |n| (seat, n))) {
         let works = works.clone();
@@ -199,21 +202,21 @@ async fn no_heartbeat_costs_more_whatever_fails() {
         seat(&server, "a", SignedDuration::ZERO, settings()).await,
         seat(&server, "b", SignedDuration::ZERO, settings()).await,
     ];
-    settle("a leader", true, || async { seats.iter().any(|seat| seat.elector.is_leader()) }).await;
+    wait_for_value("a leader", true, || async { seats.iter().any(|seat| seat.elector.is_leader()) }).await;
     for (fault, rule) in rules {
         let ledgers = seats.each_ref().map(|seat| {
             let (of_lease, others) = (AtomicU32::new(0), AtomicU32::new(0));
-            Ledger::of(seat, move |request| {
+            AskCounts::of(seat, move |request| {
                 let count = if request.is_conditional { &of_lease } else { &others };
                 rule(request, count.fetch_add(1, Ordering::Relaxed))
             })
         });
         let checked = || async {
-            let checked = ledgers.each_ref().map(|ledger| ledger.lock().check(fault));
+            let checked = ledgers.each_ref().map(|ask_counts| ask_counts.lock().check(fault));
             let (leads, follows) = checked.into_iter().fold((0, 0), |sum, (a, b)| (sum.0 + a, sum.1 + b));
             leads >= 12 && follows >= 12
         };
-        settle("heartbeats of either kind", true, checked).await;
+        wait_for_value("heartbeats of either kind", true, checked).await;
         seats.iter().for_each(|seat| seat.proxy.heal());
     }
 }
@@ -223,18 +226,18 @@ async fn no_heartbeat_costs_more_whatever_fails() {
 async fn a_renewal_that_arrives_late_costs_the_next_heartbeats_no_more() {
     let server = S3Server::start().await;
     let one = seat(&server, "one", SignedDuration::ZERO, settings()).await;
-    settle("a leader", true, || async { one.elector.is_leader() }).await;
+    wait_for_value("a leader", true, || async { one.elector.is_leader() }).await;
     let (epoch, failures) = (one.elector.epoch(), one.elector.metrics().heartbeat_failures);
     let is_held = AtomicBool::new(false);
-    let ledger = Ledger::of(&one, move |request| match request.is_conditional {
+    let ask_counts = AskCounts::of(&one, move |request| match request.is_conditional {
         true if !is_held.swap(true, Ordering::Relaxed) => Fault::Held,
         _ => Fault::None,
     });
     let failed = || async { one.elector.metrics().heartbeat_failures > failures };
-    settle("that a renewal is given up", true, failed).await;
+    wait_for_value("that a renewal is given up", true, failed).await;
     one.proxy.release().await;
-    let checked = || async { ledger.lock().check("late").0 >= 6 };
-    settle("heartbeats after it", true, checked).await;
+    let checked = || async { ask_counts.lock().check("late").0 >= 6 };
+    wait_for_value("heartbeats after it", true, checked).await;
     assert_eq!((one.elector.is_leader(), one.elector.epoch()), (true, epoch), "it leads on");
 }
 
@@ -277,23 +280,24 @@ async fn one_leads_through_every_fault_and_the_breaker_opens_and_closes() {
         let rule = move |request: &HttpRequest| {
             if only_writes && request.method == "GET" { Fault::None } else { fault }
         };
-        let ledger = Ledger::of(&seats[leads], rule);
+        let ask_counts = AskCounts::of(&seats[leads], rule);
         if fault == Fault::Refused(503) {
             let trips = elector.breaker().trips;
-            settle("that its breaker opens", true, || async { elector.breaker().trips > trips }).await;
-            settle("that it leads no more", false, || async { elector.is_leader() }).await;
-            settle("that the other leads", Some(1 - leads), leader).await;
+            wait_for_value("that its breaker opens", true, || async { elector.breaker().trips > trips }).await;
+            wait_for_value("that it leads no more", false, || async { elector.is_leader() }).await;
+            wait_for_value("that the other leads", Some(1 - leads), leader).await;
             assert!(elector.metrics().heartbeats_skipped > 0, "an open breaker spares the server");
         } else {
-            settle("some heartbeats", true, || async { beats(elector) >= before + 3 }).await;
+            wait_for_value("some heartbeats", true, || async { beats(elector) >= before + 3 }).await;
         }
-        ledger.lock().check(&format!("{fault:?}"));
+        ask_counts.lock().check(&format!("{fault:?}"));
         seats[leads].proxy.heal();
-        settle("that its breaker closes", BreakerState::Closed, || async { elector.breaker().state }).await;
+        wait_for_value("that its breaker closes", BreakerState::Closed, || async { elector.breaker().state }).await;
     }
     let leads = eventually("a leader at the end", leader).await;
     let name = Some(seats[leads].elector.id());
-    settle("that both agree who", true, || async { seats.iter().all(|seat| seat.elector.leader() == name) }).await;
+    wait_for_value("that both agree who", true, || async { seats.iter().all(|seat| seat.elector.leader() == name) })
+        .await;
     stop.store(true, Ordering::Relaxed);
     watch.join().expect("it watched");
     assert!(!both.load(Ordering::Relaxed), "never two at a time");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::election::{Happening, Settings};
+use convoke::election::{ElectionEvent, Settings};
 use convoke::{Elector, connect};
 use convoke_adapters::s3::S3Leases;
 use convoke_core::ports::Leases;
@@ -24,7 +24,7 @@ async fn is_contended(backend: &str, leases: Arc<dyn Leases>, slow: impl FnOnce(
     let detected = async {
         loop {
             let event = events.next().await.expect("it runs");
-            if let Happening::ContentionDetected(contention) = &event.what {
+            if let ElectionEvent::ContentionDetected(contention) = &event.what {
                 break *contention;
             }
         }

@@ -138,7 +138,7 @@ impl Field {
         self.until("that theirs lead", leads).await;
     }
 
-    fn judge(&self, least: usize) {
+    fn verify(&self, least: usize) {
         let record = self.record.lock();
         let shared: Vec<_> = record.ours.keys().filter(|epoch| record.theirs.contains(epoch)).collect();
         let twice: Vec<_> = record.ours.iter().filter(|(_, holders)| holders.len() > 1).collect();
@@ -193,7 +193,7 @@ async fn contend(latency_ms: u64) {
         field.end_ours(&ours, round % 2 == 1).await;
         field.until_theirs_lead().await;
     }
-    field.judge(CONTENDED);
+    field.verify(CONTENDED);
 }
 
 /// Ours yield: they lead only after all of theirs are gone, and give way when one comes.
@@ -208,7 +208,7 @@ async fn give_way(latency_ms: u64) {
         field.kill_theirs();
         field.until_ours_lead().await;
     }
-    field.judge(YIELDED);
+    field.verify(YIELDED);
 }
 
 macro_rules! at_latencies {

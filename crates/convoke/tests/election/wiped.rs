@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::election::{Events, Happening};
+use convoke::election::{ElectionEvent, Events};
 use convoke::{Elector, connect};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error};
-use convoke_testkit::process::{RedisServer, settle};
+use convoke_testkit::process::{RedisServer, wait_for_value};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -20,7 +20,7 @@ async fn start(url: &str, id: &str) -> Elector {
 async fn next_leader(events: &mut Events) -> (String, Epoch) {
     loop {
         let event = events.next().await.expect("goes on");
-        if let Happening::LeaderChanged { new_leader: Some(leader), epoch, .. } = &event.what {
+        if let ElectionEvent::LeaderChanged { new_leader: Some(leader), epoch, .. } = &event.what {
             return (leader.clone(), *epoch);
         }
     }
@@ -38,7 +38,7 @@ async fn a_newcomer_to_a_wiped_redis_has_a_number_above_all_and_keeps_it() {
     assert!(after > before, "{after} after {before}");
     assert_eq!(next_leader(&mut events).await, ("newcomer".into(), after));
     // That a has looked too, and knows who leads, is that it leaves the place to the newcomer.
-    settle("that a knows", Some("newcomer".into()), || async { a.leader() }).await;
+    wait_for_value("that a knows", Some("newcomer".into()), || async { a.leader() }).await;
     newcomer.renew("default", "newcomer", after, TTL).await.expect("nobody ends its term");
     a.stop().await;
     b.stop().await;

@@ -180,14 +180,14 @@ async fn a_call_that_is_let_go_of_is_forgotten() {
 #[tokio::test]
 async fn a_broadcast_is_heard_by_all_by_ourselves_first_and_once() {
     let key = new_key();
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut hearing) = mpsc::unbounded_channel();
     let mut all = Vec::new();
     for _ in 0..3 {
-        let heard = heard.clone();
+        let received = received.clone();
         let mesh = idle(&key).await.start().await.expect("starts");
         let me = mesh.instance_id();
         all.push(mesh.on_broadcast(move |from, clear: Clear| {
-            let _ = heard.send((me, from, clear));
+            let _ = received.send((me, from, clear));
             async {}
         }));
     }
@@ -203,7 +203,7 @@ async fn a_broadcast_is_heard_by_all_by_ourselves_first_and_once() {
     seen.sort_unstable();
     assert_eq!(seen, [1, 2, 3]);
     all[0].broadcast_to_others(clear).await.expect("broadcast");
-    let mut others = [hearing.recv().await, hearing.recv().await].map(|heard| heard.expect("heard").0.0);
+    let mut others = [hearing.recv().await, hearing.recv().await].map(|received| received.expect("heard").0.0);
     others.sort_unstable();
     assert_eq!(others, [2, 3]);
     assert!(hearing.is_empty());

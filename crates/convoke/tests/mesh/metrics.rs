@@ -79,7 +79,7 @@ async fn silence_and_what_comes_after_it_are_counted() {
 struct Mute;
 
 impl convoke_core::ports::MeshInbox for Mute {
-    fn hear(&self, _: bytes::Bytes) {}
+    fn on_message(&self, _: bytes::Bytes) {}
 
     fn missed(&self) {}
 }

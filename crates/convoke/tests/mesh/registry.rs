@@ -29,11 +29,11 @@ async fn those_who_live_are_listed_and_those_who_stopped_are_not() {
 #[tokio::test(start_paused = true)]
 async fn one_leads_and_tells_of_those_that_are_gone() {
     let key = new_key();
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let note = |mesh: Mesh, who: &'static str| {
-        let told = told.clone();
+        let reported = reported.clone();
         mesh.on_node_gone(move |id| {
-            let _ = told.send((who, id));
+            let _ = reported.send((who, id));
             async {}
         })
     };
@@ -56,9 +56,9 @@ async fn one_leads_and_tells_of_those_that_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_callback_that_panics_keeps_nobody_from_being_told_of() {
     let key = new_key();
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let a = start(&key).await.on_node_gone(move |id| {
-        let _ = told.send(id);
+        let _ = reported.send(id);
         async move { assert_ne!(id, InstanceId(2), "told to") }
     });
     let (b, c) = (start(&key).await, start(&key).await);

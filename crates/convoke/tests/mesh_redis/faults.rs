@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use convoke::mesh::MeshAddress;
 use convoke::{InstanceId, Mesh, MeshError};
-use convoke_testkit::process::{RedisSentinel, RedisServer, eventually, settle};
+use convoke_testkit::process::{RedisSentinel, RedisServer, eventually, wait_for_value};
 use parking_lot::Mutex;
 
 use crate::stage::*;
@@ -27,7 +27,7 @@ async fn a_redis_that_was_emptied_knows_everybody_again_by_name() {
     let before = listed(&a).await;
     assert_eq!(before.len(), 2);
     server.restart_empty().await;
-    settle("both are listed with their host names", before, async || listed(&a).await).await;
+    wait_for_value("both are listed with their host names", before, async || listed(&a).await).await;
     reaches(&a, &b).await;
     reaches(&b, &a).await;
     let c = start(&server).await;
@@ -43,7 +43,8 @@ async fn who_joins_an_emptied_redis_first_is_given_nobodys_number() {
     // They listen again, and their heartbeats are lost once more.
     for mesh in [&a, &b] {
         reaches(mesh, mesh).await;
-        settle("it listens", vec![1], async || listeners(&mut probe.clone(), &[mesh.instance_id()]).await).await;
+        wait_for_value("it listens", vec![1], async || listeners(&mut probe.clone(), &[mesh.instance_id()]).await)
+            .await;
     }
     let _: () = redis::cmd("FLUSHALL").query_async(&mut probe).await.expect("empties");
     assert_eq!(start(&server).await.instance_id(), InstanceId(3));
@@ -103,13 +104,13 @@ async fn who_lived_through_an_outage_is_not_taken_for_gone() {
     // Longer than an instance may be silent.
     tokio::time::sleep(quick().node_ttl + Duration::from_millis(500)).await;
     server.restart().await;
-    settle("all are there", 4, async || listed(&all[0]).await.len()).await;
+    wait_for_value("all are there", 4, async || listed(&all[0]).await.len()).await;
     let leader = eventually("one leads", async || all.iter().position(Mesh::is_leader)).await;
     // Whoever else would be taken for gone is by the time that one is who really is.
     let victim = all.remove((leader + 1) % 4);
     let killed = victim.instance_id();
     drop(victim);
-    settle("one is gone, and no other", vec![killed], async || gone.lock().clone()).await;
+    wait_for_value("one is gone, and no other", vec![killed], async || gone.lock().clone()).await;
 }
 
 #[tokio::test]
@@ -154,7 +155,7 @@ async fn calls_in_flight_when_connections_drop_end_and_run_once() {
         }
     }
     assert_eq!(runs.load(Ordering::Relaxed), 100, "none ran twice");
-    settle("nothing is left", (0, 0), async || (a.calls_open(), b.handlers_running())).await;
+    wait_for_value("nothing is left", (0, 0), async || (a.calls_open(), b.handlers_running())).await;
 }
 
 #[tokio::test]
@@ -205,5 +206,5 @@ async fn a_mesh_speaks_tls_and_follows_a_sentinel_to_the_new_master() {
     reaches(&d, &c).await;
     master.kill().await;
     reaches(&d, &c).await;
-    settle("both are on the new master", 2, async || listed(&c).await.len()).await;
+    wait_for_value("both are on the new master", 2, async || listed(&c).await.len()).await;
 }

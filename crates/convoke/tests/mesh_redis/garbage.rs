@@ -161,11 +161,11 @@ async fn each_of_a_burst_to_a_full_instance_is_told_that_it_is_busy() {
     publish(&mut probe, &own, std::iter::once(request(BURST))).await;
     eventually("one runs", async || (mesh.handlers_running() == 1).then_some(())).await;
     publish(&mut probe, &own, (0..BURST).map(request)).await;
-    let mut told = BTreeSet::new();
-    while told.len() < BURST {
+    let mut reported = BTreeSet::new();
+    while reported.len() < BURST {
         let reply = reply(&mut listener).await;
         assert_eq!(reply["error"], "MESH_BUSY:sleep", "{reply}");
-        assert!(told.insert(reply["requestId"].to_string()), "once each: {reply}");
+        assert!(reported.insert(reply["requestId"].to_string()), "once each: {reply}");
     }
     mesh.stop().await;
 }

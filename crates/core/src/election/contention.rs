@@ -24,7 +24,7 @@ impl ContentionWatch {
     }
 
     /// A heartbeat took `duration`, where `expected` is its interval.
-    pub fn judge(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
+    pub fn check(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
         let ContentionSettings { enabled, threshold, rate_limit } = self.settings;
         let ratio = duration.as_secs_f64() / expected.as_secs_f64().max(f64::EPSILON);
         let is_limited = self.last.is_some_and(|last| now - last < rate_limit);
@@ -46,8 +46,8 @@ mod tests {
     fn only_what_exceeds_the_threshold_is_contention() {
         let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
-        assert_eq!(watch.judge(BEAT * 2, BEAT, now), None);
-        let found = watch.judge(BEAT * 3, BEAT, now).expect("three times the interval");
+        assert_eq!(watch.check(BEAT * 2, BEAT, now), None);
+        let found = watch.check(BEAT * 3, BEAT, now).expect("three times the interval");
         assert_eq!((found.ratio, found.threshold, found.expected), (3.0, 2.0, BEAT));
     }
 
@@ -55,14 +55,14 @@ mod tests {
     fn it_is_said_once_in_a_while() {
         let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
-        assert!(watch.judge(BEAT * 3, BEAT, now).is_some());
-        assert!(watch.judge(BEAT * 3, BEAT, now + Duration::from_secs(29)).is_none());
-        assert!(watch.judge(BEAT * 3, BEAT, now + Duration::from_secs(30)).is_some());
+        assert!(watch.check(BEAT * 3, BEAT, now).is_some());
+        assert!(watch.check(BEAT * 3, BEAT, now + Duration::from_secs(29)).is_none());
+        assert!(watch.check(BEAT * 3, BEAT, now + Duration::from_secs(30)).is_some());
     }
 
     #[test]
     fn it_can_be_switched_off() {
         let mut watch = ContentionWatch::new(ContentionSettings { enabled: false, ..ContentionSettings::default() });
-        assert!(watch.judge(BEAT * 9, BEAT, Moment::default()).is_none());
+        assert!(watch.check(BEAT * 9, BEAT, Moment::default()).is_none());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It goes by rounds. A *beat* comes every heartbeat interval: a leader renews and enrols, a follower reads who leads and
 //! enrols. A *glance* is a follower's read between two beats, so that a resignation or a lease that ran out is noticed at
-//! once. A round is a conversation: [`Elector::begin`] gives the first question, [`Elector::hear`] takes the answer and gives
+//! once. A round is a conversation: [`Elector::begin`] gives the first question, [`Elector::on_reply`] takes the answer and gives
 //! the next one, until there is none.
 //!
 //! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
@@ -13,12 +13,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::Happening;
+use super::event::ElectionEvent;
 use super::gate::EpochGate;
 use super::moment::Moment;
-use super::pulse::{Beat, Metrics, Now, Pulse};
 use super::roster::Roster;
 use super::settings::Settings;
+use super::stats::{ElectionStats, HeartbeatOutcome, Metrics, Now};
 use crate::election::{BreakerState, BreakerStatus};
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
@@ -71,7 +71,7 @@ impl Ask {
 
 /// What they answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Reply {
     /// To `Enroll`, `Withdraw` and `Resign`.
     Done,
     Read(Option<Lease>),
@@ -86,8 +86,8 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    Beat,
-    Glance,
+    Heartbeat,
+    LeaseCheck,
 }
 
 /// A term that this member holds.
@@ -107,9 +107,9 @@ pub struct Elector {
     me: String,
     settings: Settings,
     /// How often reads are cheap enough to be made between beats.
-    glance_interval: Option<Duration>,
+    lease_check_interval: Option<Duration>,
     roster: Roster,
-    pulse: Pulse,
+    stats: ElectionStats,
     gate: EpochGate,
     term: Option<Held>,
     seen: Option<Seen>,
@@ -124,7 +124,7 @@ pub struct Elector {
     abstains_until: Option<Moment>,
     /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
     unsure_above: Option<Epoch>,
-    talk: Option<Talk>,
+    exchange: Option<Exchange>,
     beats: u64,
     /// At which beat everybody is to be listed, where that is rare.
     roll_call_beat: u64,
@@ -153,7 +153,7 @@ struct Vacancy {
 }
 
 #[derive(Debug)]
-struct Talk {
+struct Exchange {
     round: Round,
     started: Moment,
     asked: Ask,
@@ -173,13 +173,19 @@ struct Talk {
 
 impl Elector {
     /// `first_beat` is when the first beat is due.
-    pub fn new(me: &str, settings: Settings, glance_interval: Option<Duration>, now: Now, first_beat: Moment) -> Self {
+    pub fn new(
+        me: &str,
+        settings: Settings,
+        lease_check_interval: Option<Duration>,
+        now: Now,
+        first_beat: Moment,
+    ) -> Self {
         let grace = settings.epoch_grace_period;
         Elector {
             me: me.to_owned(),
-            glance_interval,
+            lease_check_interval,
             roster: Roster::default(),
-            pulse: Pulse::new(&settings, now.wall),
+            stats: ElectionStats::new(&settings, now.wall),
             gate: if settings.epoch_fencing { EpochGate::new(grace) } else { EpochGate::open() },
             term: None,
             seen: None,
@@ -191,7 +197,7 @@ impl Elector {
             office_at: None,
             abstains_until: None,
             unsure_above: None,
-            talk: None,
+            exchange: None,
             beats: 0,
             roll_call_beat: 1,
             next_beat: first_beat,
@@ -203,11 +209,11 @@ impl Elector {
     /// Begins a round; nothing where the breaker is open or there is nothing to look at.
     pub fn begin(&mut self, round: Round, now: Now) -> Option<Ask> {
         self.expire(now.at);
-        if round == Round::Beat && !self.pulse.may_beat(now.at) {
+        if round == Round::Heartbeat && !self.stats.may_beat(now.at) {
             self.forget_what_is_stale(now.at);
             return None;
         }
-        if round == Round::Glance && (self.term.is_some() || self.pulse.breaker().state != BreakerState::Closed) {
+        if round == Round::LeaseCheck && (self.term.is_some() || self.stats.breaker().state != BreakerState::Closed) {
             return None;
         }
         let mut queue = VecDeque::new();
@@ -217,18 +223,18 @@ impl Elector {
                 queue.extend(self.attendance());
             }
             // Whether it may be on the roster is known from the list.
-            None if round == Round::Beat && self.beats == 0 && self.is_shared() => {
+            None if round == Round::Heartbeat && self.beats == 0 && self.is_shared() => {
                 queue.extend([Ask::Roster, Ask::Read]);
             }
             // A newcomer is on the roster before it may be elected.
-            None if round == Round::Beat && self.beats == 0 => {
+            None if round == Round::Heartbeat && self.beats == 0 => {
                 queue.extend([Ask::Enroll, Ask::Read]);
                 queue.extend(self.attendance().find(|ask| *ask == Ask::Roster));
             }
             None => queue.push_back(Ask::Read),
         }
         let asked = queue.pop_front()?;
-        let talk = Talk {
+        let exchange = Exchange {
             round,
             started: now.at,
             asked,
@@ -241,109 +247,109 @@ impl Elector {
             failed: false,
             is_cut_short: false,
         };
-        Some(self.talk.insert(talk).asked.clone())
+        Some(self.exchange.insert(exchange).asked.clone())
     }
 
     /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
-    pub fn hear(&mut self, answer: Answer, asked: Moment, now: Now) -> Option<Ask> {
-        let mut talk = self.talk.take()?;
-        if talk.asked == Ask::Roster {
-            self.roll_called();
+    pub fn on_reply(&mut self, answer: Reply, asked: Moment, now: Now) -> Option<Ask> {
+        let mut exchange = self.exchange.take()?;
+        if exchange.asked == Ask::Roster {
+            self.members_listed();
         }
-        if matches!(talk.asked, Ask::Resign { .. }) {
-            self.wait_for_usurper(now.at, &talk);
+        if matches!(exchange.asked, Ask::Resign { .. }) {
+            self.wait_for_usurper(now.at, &exchange);
         }
-        talk.is_cut_short |= answer == Answer::Failed;
-        match (&talk.asked, answer) {
-            (Ask::Read, Answer::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut talk),
-            (Ask::Read, Answer::Read(None)) => self.read_vacancy(now, &mut talk),
-            (Ask::Roster, Answer::Roster(names)) => self.read_roster(names, now, &mut talk),
-            (Ask::Enroll, Answer::Done) => self.foreign.is_enrolled = true,
-            (Ask::Withdraw, Answer::Done) => self.foreign.is_enrolled = false,
-            (Ask::Elect { .. }, Answer::Granted(lease)) => self.win(&lease, asked, now, &mut talk),
-            (Ask::Elect { .. }, Answer::Refused) => talk.queue.push_front(Ask::Read),
-            (Ask::Renew { .. }, Answer::Granted(lease)) => self.prolong(&lease, asked, now, &mut talk),
-            (Ask::Renew { .. }, Answer::Refused) => {
+        exchange.is_cut_short |= answer == Reply::Failed;
+        match (&exchange.asked, answer) {
+            (Ask::Read, Reply::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut exchange),
+            (Ask::Read, Reply::Read(None)) => self.read_vacancy(now, &mut exchange),
+            (Ask::Roster, Reply::Roster(names)) => self.read_roster(names, now, &mut exchange),
+            (Ask::Enroll, Reply::Done) => self.foreign.is_enrolled = true,
+            (Ask::Withdraw, Reply::Done) => self.foreign.is_enrolled = false,
+            (Ask::Elect { .. }, Reply::Granted(lease)) => self.win(&lease, asked, now, &mut exchange),
+            (Ask::Elect { .. }, Reply::Refused) => exchange.queue.push_front(Ask::Read),
+            (Ask::Renew { .. }, Reply::Granted(lease)) => self.prolong(&lease, asked, now, &mut exchange),
+            (Ask::Renew { .. }, Reply::Refused) => {
                 self.lose();
-                talk.queue = [Ask::Read].into();
+                exchange.queue = [Ask::Read].into();
             }
-            (Ask::Elect { floor }, Answer::Failed) if !talk.has_read_back => {
-                (talk.failed, talk.has_read_back) = (true, true);
+            (Ask::Elect { floor }, Reply::Failed) if !exchange.has_read_back => {
+                (exchange.failed, exchange.has_read_back) = (true, true);
                 self.unsure_above = Some(self.highest.epoch.max(*floor));
-                talk.queue.push_front(Ask::Read);
+                exchange.queue.push_front(Ask::Read);
             }
             // It may be done all the same, and then the place is open to whoever comes first.
-            (Ask::Resign { .. }, Answer::Failed) if talk.usurped_for.is_some() => talk.failed = true,
+            (Ask::Resign { .. }, Reply::Failed) if exchange.usurped_for.is_some() => exchange.failed = true,
             // Nothing hangs on it, and all before it was answered: it is asked for again in its turn.
-            (Ask::Roster, Answer::Failed) if !self.stands_by_list() => {}
-            (_, Answer::Failed) => {
-                talk.failed = true;
-                talk.queue.clear();
+            (Ask::Roster, Reply::Failed) if !self.stands_by_list() => {}
+            (_, Reply::Failed) => {
+                exchange.failed = true;
+                exchange.queue.clear();
             }
             _ => {}
         }
         self.expire(now.at);
-        match talk.queue.pop_front() {
+        match exchange.queue.pop_front() {
             Some(next) => {
-                talk.asked = next;
-                Some(self.talk.insert(talk).asked.clone())
+                exchange.asked = next;
+                Some(self.exchange.insert(exchange).asked.clone())
             }
             None => {
-                self.end_round(&talk, now);
+                self.end_round(&exchange, now);
                 None
             }
         }
     }
 
-    fn end_round(&mut self, talk: &Talk, now: Now) {
+    fn end_round(&mut self, exchange: &Exchange, now: Now) {
         // A backend that renews is not one to stop asking: the breaker would end the very term that it let us keep.
-        self.last_failed = talk.failed && !talk.is_secured;
+        self.last_failed = exchange.failed && !exchange.is_secured;
         if self.last_failed {
             self.forget_what_is_stale(now.at);
         }
-        if talk.round == Round::Beat {
+        if exchange.round == Round::Heartbeat {
             self.beats += 1;
-            let end = match (self.last_failed, talk.is_cut_short) {
-                (true, _) => Beat::Failed,
-                (false, true) => Beat::CutShort,
-                (false, false) => Beat::Whole,
+            let end = match (self.last_failed, exchange.is_cut_short) {
+                (true, _) => HeartbeatOutcome::Failed,
+                (false, true) => HeartbeatOutcome::CutShort,
+                (false, false) => HeartbeatOutcome::Complete,
             };
-            self.pulse.beaten(talk.started, now, end);
+            self.stats.record_heartbeat(exchange.started, now, end);
         }
     }
 
-    fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, talk: &mut Talk) {
+    fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         let is_ours = lease.holder == self.me;
         if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
-            return self.win(&lease, asked, now, talk);
+            return self.win(&lease, asked, now, exchange);
         }
         if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at - vacancy.since);
+            self.stats.election_took(now.at - vacancy.since);
         }
         if !is_ours {
             self.abstains_until = None;
         }
-        let should_not_be = self.judge_number(&lease);
+        let should_not_be = self.check_number(&lease);
         if should_not_be {
-            self.depose(&lease, now.at, talk);
-        } else if is_ours && !self.declines(&lease, talk) && !talk.has_stood && !self.abstains(now.at) {
+            self.depose(&lease, now.at, exchange);
+        } else if is_ours && !self.declines(&lease, exchange) && !exchange.has_stood && !self.abstains(now.at) {
             // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
-            self.stand(talk);
+            self.queue_elect(exchange);
         }
         let leads = !is_ours && !should_not_be;
         let epoch = if should_not_be { self.shown.1 } else { lease.epoch };
-        self.show(leads.then(|| lease.holder.clone()), epoch, now.at);
+        self.publish_leader(leads.then(|| lease.holder.clone()), epoch, now.at);
         self.seen = Some(Seen { holder: lease.holder, epoch: lease.epoch, expires: now.at + lease.remaining, leads });
-        if talk.round == Round::Beat && self.beats > 0 {
-            self.attend(talk, now.at);
+        if exchange.round == Round::Heartbeat && self.beats > 0 {
+            self.attend(exchange, now.at);
         }
     }
 
     /// The rest of a follower's beat.
-    fn attend(&self, talk: &mut Talk, now: Moment) {
+    fn attend(&self, exchange: &mut Exchange, now: Moment) {
         for ask in self.attendance() {
-            if !talk.queue.contains(&ask) && (ask != Ask::Enroll || !self.abstains(now)) {
-                talk.queue.push_back(ask);
+            if !exchange.queue.contains(&ask) && (ask != Ask::Enroll || !self.abstains(now)) {
+                exchange.queue.push_back(ask);
             }
         }
     }
@@ -361,9 +367,9 @@ impl Elector {
         if self.term.is_some_and(|held| now >= held.certain_until) {
             self.lose();
         }
-        self.take_office(now);
+        self.confirm_term(now);
         if self.roster.expire(now) {
-            self.pulse.tell(Happening::WorkersUpdated { workers: self.roster.live(now) });
+            self.stats.push_event(ElectionEvent::WorkersUpdated { workers: self.roster.live(now) });
         }
     }
 
@@ -371,16 +377,16 @@ impl Elector {
     fn forget_what_is_stale(&mut self, now: Moment) {
         if self.seen.as_ref().is_some_and(|seen| now >= seen.expires) {
             let epoch = self.shown.1;
-            self.show(None, epoch, now);
+            self.publish_leader(None, epoch, now);
         }
     }
 
-    fn show(&mut self, leader: Option<String>, epoch: Epoch, now: Moment) {
+    fn publish_leader(&mut self, leader: Option<String>, epoch: Epoch, now: Moment) {
         self.gate.advance(epoch, now);
-        self.show_change(leader, epoch);
+        self.publish_leader_change(leader, epoch);
     }
 
-    fn show_change(&mut self, leader: Option<String>, epoch: Epoch) {
+    fn publish_leader_change(&mut self, leader: Option<String>, epoch: Epoch) {
         if self.shown.0 == leader && (leader.is_none() || self.shown.1 == epoch) {
             return;
         }
@@ -388,10 +394,10 @@ impl Elector {
         let before = self.shown.0.take().or_else(|| self.last_leader.clone().filter(|_| leader.is_some()));
         if leader.is_some() && (self.last_leader != leader || self.shown.1 != epoch) {
             self.last_leader.clone_from(&leader);
-            self.pulse.leader_changed();
+            self.stats.leader_changed();
         }
         self.shown = (leader.clone(), epoch);
-        self.pulse.tell(Happening::LeaderChanged { previous_leader: before, new_leader: leader, epoch });
+        self.stats.push_event(ElectionEvent::LeaderChanged { previous_leader: before, new_leader: leader, epoch });
     }
 
     /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked
@@ -448,14 +454,14 @@ impl Elector {
     }
 
     pub fn breaker(&self) -> BreakerStatus {
-        self.pulse.breaker()
+        self.stats.breaker()
     }
 
     pub fn metrics(&self) -> Metrics {
-        Metrics { epochs_refused: self.gate.refused(), ..self.pulse.metrics() }
+        Metrics { epochs_refused: self.gate.refused(), ..self.stats.metrics() }
     }
 
-    pub fn take_events(&mut self) -> Vec<Happening> {
-        self.pulse.take_events()
+    pub fn take_events(&mut self) -> Vec<ElectionEvent> {
+        self.stats.take_events()
     }
 }

@@ -13,12 +13,12 @@ use crate::ids::Epoch;
 pub struct Event {
     pub at: Timestamp,
     pub namespace: String,
-    pub what: Happening,
+    pub what: ElectionEvent,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-pub enum Happening {
+pub enum ElectionEvent {
     /// `leader:changed`: another member, or the same for another term; none while the place is vacant. Before it is who led
     /// last, also where the place was vacant meanwhile.
     LeaderChanged { previous_leader: Option<String>, new_leader: Option<String>, epoch: Epoch },
@@ -59,15 +59,15 @@ impl Event {
     }
 }
 
-impl Happening {
+impl ElectionEvent {
     pub const fn name(&self) -> &'static str {
         match self {
-            Happening::LeaderChanged { .. } => "leader:changed",
-            Happening::WorkersUpdated { .. } => "workers:updated",
-            Happening::ContentionDetected(_) => "contention:detected",
-            Happening::BreakerOpen { .. } => "circuitBreaker:open",
-            Happening::BreakerHalfOpen { .. } => "circuitBreaker:halfOpen",
-            Happening::BreakerClosed { .. } => "circuitBreaker:closed",
+            ElectionEvent::LeaderChanged { .. } => "leader:changed",
+            ElectionEvent::WorkersUpdated { .. } => "workers:updated",
+            ElectionEvent::ContentionDetected(_) => "contention:detected",
+            ElectionEvent::BreakerOpen { .. } => "circuitBreaker:open",
+            ElectionEvent::BreakerHalfOpen { .. } => "circuitBreaker:halfOpen",
+            ElectionEvent::BreakerClosed { .. } => "circuitBreaker:closed",
         }
     }
 }
@@ -80,7 +80,7 @@ impl Serialize for Event {
             at: Timestamp,
             namespace: &'a str,
             #[serde(flatten)]
-            what: &'a Happening,
+            what: &'a ElectionEvent,
         }
         Flat { event: self.name(), at: self.at, namespace: &self.namespace, what: &self.what }.serialize(serializer)
     }
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn said(what: Happening) -> String {
+    fn encoded(what: ElectionEvent) -> String {
         let at = "2026-03-01T12:00:00Z".parse().expect("a time");
         serde_json::to_string(&Event { at, namespace: "production".into(), what }).expect("serializes")
     }
@@ -101,22 +101,22 @@ mod tests {
     fn an_event_is_one_flat_object_with_the_promised_fields() {
         let head = |name| format!(r#"{{"event":"{name}","at":"2026-03-01T12:00:00Z","namespace":"production","#);
         let changed =
-            Happening::LeaderChanged { previous_leader: None, new_leader: Some("pod-1".into()), epoch: Epoch(7) };
+            ElectionEvent::LeaderChanged { previous_leader: None, new_leader: Some("pod-1".into()), epoch: Epoch(7) };
         let tail = r#""previousLeader":null,"newLeader":"pod-1","epoch":7}"#;
-        assert_eq!(said(changed), head("leader:changed") + tail);
-        let updated = Happening::WorkersUpdated { workers: vec!["a".into(), "b".into()] };
-        assert_eq!(said(updated), head("workers:updated") + r#""workers":["a","b"]}"#);
+        assert_eq!(encoded(changed), head("leader:changed") + tail);
+        let updated = ElectionEvent::WorkersUpdated { workers: vec!["a".into(), "b".into()] };
+        assert_eq!(encoded(updated), head("workers:updated") + r#""workers":["a","b"]}"#);
         let expected = Duration::from_secs(5);
         let slow = Contention { duration: expected * 3, expected, ratio: 3.0, threshold: 2.0 };
         let tail =
             r#""duration":"15s","durationMs":15000,"expected":"5s","expectedMs":5000,"ratio":3.0,"threshold":2.0}"#;
-        assert_eq!(said(Happening::ContentionDetected(slow)), head("contention:detected") + tail);
+        assert_eq!(encoded(ElectionEvent::ContentionDetected(slow)), head("contention:detected") + tail);
         for (what, name) in [
-            (Happening::BreakerOpen { failure_count: 5 }, "circuitBreaker:open"),
-            (Happening::BreakerHalfOpen { failure_count: 5 }, "circuitBreaker:halfOpen"),
-            (Happening::BreakerClosed { failure_count: 5 }, "circuitBreaker:closed"),
+            (ElectionEvent::BreakerOpen { failure_count: 5 }, "circuitBreaker:open"),
+            (ElectionEvent::BreakerHalfOpen { failure_count: 5 }, "circuitBreaker:halfOpen"),
+            (ElectionEvent::BreakerClosed { failure_count: 5 }, "circuitBreaker:closed"),
         ] {
-            assert_eq!(said(what), head(name) + r#""failureCount":5}"#);
+            assert_eq!(encoded(what), head(name) + r#""failureCount":5}"#);
         }
     }
 }

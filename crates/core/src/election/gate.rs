@@ -49,17 +49,17 @@ impl EpochGate {
     /// Judges a task by its term. The grace period counts from when the present term was heard of.
     pub fn admit(&mut self, epoch: Epoch, now: Moment) -> bool {
         let in_grace = self.changed.is_some_and(|changed| now - changed <= self.grace);
-        self.judge(epoch, now, in_grace)
+        self.admit_epoch(epoch, now, in_grace)
     }
 
     /// Judges a task by its term and its age. One of the term before is admitted if it is no older than the grace period, whenever
     /// the term changed.
     pub fn admit_aged(&mut self, epoch: Epoch, age: Duration, now: Moment) -> bool {
         let in_grace = age <= self.grace;
-        self.judge(epoch, now, in_grace)
+        self.admit_epoch(epoch, now, in_grace)
     }
 
-    fn judge(&mut self, epoch: Epoch, now: Moment, in_grace: bool) -> bool {
+    fn admit_epoch(&mut self, epoch: Epoch, now: Moment, in_grace: bool) -> bool {
         if !self.enabled {
             return true;
         }

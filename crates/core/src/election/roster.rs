@@ -11,7 +11,7 @@ use super::moment::Moment;
 pub struct Roster {
     members: BTreeMap<String, Moment>,
     /// Those of whom nothing was heard for too long, until the next list.
-    unheard: BTreeSet<String>,
+    unsubscribed_jobs: BTreeSet<String>,
 }
 
 /// What a new list changed.
@@ -29,8 +29,8 @@ impl Turnover {
 
 impl Roster {
     /// The backend named these.
-    pub fn hear(&mut self, names: &[String], now: Moment, timeout: Duration) -> Turnover {
-        let mut before = std::mem::take(&mut self.unheard);
+    pub fn update(&mut self, names: &[String], now: Moment, timeout: Duration) -> Turnover {
+        let mut before = std::mem::take(&mut self.unsubscribed_jobs);
         before.extend(std::mem::take(&mut self.members).into_keys());
         self.members = names.iter().map(|name| (name.clone(), now + timeout)).collect();
         let stayed = self.members.keys().filter(|name| before.contains(*name)).count();
@@ -42,7 +42,7 @@ impl Roster {
         let expired: Vec<String> =
             self.members.extract_if(.., |_, expires| *expires <= now).map(|(name, _)| name).collect();
         let any = !expired.is_empty();
-        self.unheard.extend(expired);
+        self.unsubscribed_jobs.extend(expired);
         any
     }
 
@@ -70,21 +70,21 @@ mod tests {
     #[test]
     fn what_changed_is_counted() {
         let (mut roster, now) = (Roster::default(), Moment::default());
-        assert_eq!(roster.hear(&names(&["b", "a"]), now, TIMEOUT), Turnover { joined: 2, gone: 0 });
-        assert!(roster.hear(&names(&["a", "b"]), now, TIMEOUT).is_none());
-        assert_eq!(roster.hear(&names(&["b", "c"]), now, TIMEOUT), Turnover { joined: 1, gone: 1 });
+        assert_eq!(roster.update(&names(&["b", "a"]), now, TIMEOUT), Turnover { joined: 2, gone: 0 });
+        assert!(roster.update(&names(&["a", "b"]), now, TIMEOUT).is_none());
+        assert_eq!(roster.update(&names(&["b", "c"]), now, TIMEOUT), Turnover { joined: 1, gone: 1 });
         assert_eq!(roster.live(now), ["b", "c"]);
     }
 
     #[test]
     fn who_was_not_heard_of_for_too_long_is_not_shown_and_counts_as_gone_only_when_a_list_says_so() {
         let (mut roster, now) = (Roster::default(), Moment::default());
-        roster.hear(&names(&["a", "b"]), now, TIMEOUT);
+        roster.update(&names(&["a", "b"]), now, TIMEOUT);
         assert_eq!(roster.live(now + (TIMEOUT - Duration::from_millis(1))), ["a", "b"]);
         assert!(roster.live(now + TIMEOUT).is_empty());
         assert!(roster.expire(now + TIMEOUT));
         assert!(!roster.expire(now + TIMEOUT));
-        assert_eq!(roster.hear(&names(&["b", "c"]), now + TIMEOUT, TIMEOUT), Turnover { joined: 1, gone: 1 });
+        assert_eq!(roster.update(&names(&["b", "c"]), now + TIMEOUT, TIMEOUT), Turnover { joined: 1, gone: 1 });
         assert_eq!(roster.live(now + TIMEOUT), ["b", "c"]);
     }
 }

@@ -144,7 +144,7 @@ impl Settings {
             return Ok(());
         };
         let (field, expected, got) = complaint;
-        Err(Invalid::senseless(field, format!("expected {expected}, got {:?}", duration::format(got))))
+        Err(Invalid::unprocessable(field, format!("expected {expected}, got {:?}", duration::format(got))))
     }
 }
 

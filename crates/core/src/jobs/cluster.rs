@@ -57,11 +57,11 @@ impl ClusterSettings {
         // The holder of a lease trusts it for this long.
         if certain_for(self.lease_duration, self.lease_duration) <= self.renew_interval {
             let message = "expected nine tenths of it to be more than cluster.renew_interval";
-            return Err(Invalid::senseless("cluster.lease_duration", message));
+            return Err(Invalid::unprocessable("cluster.lease_duration", message));
         }
         if self.dead_node_timeout <= self.heartbeat_interval {
             let message = "expected more than cluster.heartbeat_interval";
-            return Err(Invalid::senseless("cluster.dead_node_timeout", message));
+            return Err(Invalid::unprocessable("cluster.dead_node_timeout", message));
         }
         let ratio = self.rebalance_ratio;
         if !(ratio > 1.0 && ratio.is_finite()) {

@@ -65,13 +65,13 @@ pub struct Event {
     pub at: Timestamp,
     /// Where it happened.
     pub node: Option<NodeId>,
-    pub what: Happening,
+    pub what: ClusterEvent,
 }
 
 /// The kinds of events, each with its own fields.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-pub enum Happening {
+pub enum ClusterEvent {
     /// `leader:changed`
     LeaderChanged {
         namespace: String,
@@ -84,7 +84,7 @@ pub enum Happening {
     Election {
         namespace: String,
         #[serde(flatten)]
-        what: election::Happening,
+        what: election::ElectionEvent,
     },
     /// `job:{status}`
     Job {
@@ -176,44 +176,44 @@ pub enum HandoffChange {
 }
 
 impl Event {
-    pub fn new(at: Timestamp, what: Happening) -> Self {
+    pub fn new(at: Timestamp, what: ClusterEvent) -> Self {
         Event { at, node: None, what }
     }
 
     /// Whether every node sees it by itself, so that telling another one's watchers would tell them twice, or is the only one
     /// whom it concerns.
     pub const fn is_seen_everywhere(&self) -> bool {
-        matches!(self.what, Happening::LeaderChanged { .. } | Happening::Election { .. })
+        matches!(self.what, ClusterEvent::LeaderChanged { .. } | ClusterEvent::Election { .. })
     }
 
     /// The name by which it is known outside, such as `job:completed`.
     pub const fn name(&self) -> &'static str {
         match &self.what {
-            Happening::LeaderChanged { .. } => "leader:changed",
-            Happening::Election { what, .. } => what.name(),
-            Happening::Job { status, .. } => job_event(*status),
-            Happening::ScheduleFired { .. } => "schedule:fired",
-            Happening::Schedule { change: ScheduleChange::Created, .. } => "schedule:created",
-            Happening::Schedule { change: ScheduleChange::Updated, .. } => "schedule:updated",
-            Happening::Schedule { change: ScheduleChange::Paused, .. } => "schedule:paused",
-            Happening::Schedule { change: ScheduleChange::Resumed, .. } => "schedule:resumed",
-            Happening::Schedule { change: ScheduleChange::Removed, .. } => "schedule:removed",
-            Happening::Worker { change: WorkerChange::Joined, .. } => "worker:joined",
-            Happening::Worker { change: WorkerChange::Left, .. } => "worker:left",
-            Happening::Worker { change: WorkerChange::Dead, .. } => "worker:dead",
-            Happening::Node { change: NodeChange::Joined, .. } => "node:joined",
-            Happening::Node { change: NodeChange::Draining, .. } => "node:draining",
-            Happening::Node { change: NodeChange::Left, .. } => "node:left",
-            Happening::Node { change: NodeChange::Dead, .. } => "node:dead",
-            Happening::Handoff { change: HandoffChange::Started, .. } => "handoff:started",
-            Happening::Handoff { change: HandoffChange::Acked, .. } => "handoff:acked",
-            Happening::Handoff { change: HandoffChange::Retried, .. } => "handoff:retried",
-            Happening::Handoff { change: HandoffChange::Orphaned, .. } => "handoff:orphaned",
-            Happening::ShardsRebalanced { .. } => "shards:rebalanced",
-            Happening::ShardWorker { change: WorkerChange::Joined, .. } => "shards:joined",
-            Happening::ShardWorker { change: WorkerChange::Left, .. } => "shards:left",
-            Happening::ShardWorker { change: WorkerChange::Dead, .. } => "shards:dead",
-            Happening::Lagged { .. } => "lagged",
+            ClusterEvent::LeaderChanged { .. } => "leader:changed",
+            ClusterEvent::Election { what, .. } => what.name(),
+            ClusterEvent::Job { status, .. } => job_event(*status),
+            ClusterEvent::ScheduleFired { .. } => "schedule:fired",
+            ClusterEvent::Schedule { change: ScheduleChange::Created, .. } => "schedule:created",
+            ClusterEvent::Schedule { change: ScheduleChange::Updated, .. } => "schedule:updated",
+            ClusterEvent::Schedule { change: ScheduleChange::Paused, .. } => "schedule:paused",
+            ClusterEvent::Schedule { change: ScheduleChange::Resumed, .. } => "schedule:resumed",
+            ClusterEvent::Schedule { change: ScheduleChange::Removed, .. } => "schedule:removed",
+            ClusterEvent::Worker { change: WorkerChange::Joined, .. } => "worker:joined",
+            ClusterEvent::Worker { change: WorkerChange::Left, .. } => "worker:left",
+            ClusterEvent::Worker { change: WorkerChange::Dead, .. } => "worker:dead",
+            ClusterEvent::Node { change: NodeChange::Joined, .. } => "node:joined",
+            ClusterEvent::Node { change: NodeChange::Draining, .. } => "node:draining",
+            ClusterEvent::Node { change: NodeChange::Left, .. } => "node:left",
+            ClusterEvent::Node { change: NodeChange::Dead, .. } => "node:dead",
+            ClusterEvent::Handoff { change: HandoffChange::Started, .. } => "handoff:started",
+            ClusterEvent::Handoff { change: HandoffChange::Acked, .. } => "handoff:acked",
+            ClusterEvent::Handoff { change: HandoffChange::Retried, .. } => "handoff:retried",
+            ClusterEvent::Handoff { change: HandoffChange::Orphaned, .. } => "handoff:orphaned",
+            ClusterEvent::ShardsRebalanced { .. } => "shards:rebalanced",
+            ClusterEvent::ShardWorker { change: WorkerChange::Joined, .. } => "shards:joined",
+            ClusterEvent::ShardWorker { change: WorkerChange::Left, .. } => "shards:left",
+            ClusterEvent::ShardWorker { change: WorkerChange::Dead, .. } => "shards:dead",
+            ClusterEvent::Lagged { .. } => "lagged",
         }
     }
 }
@@ -241,7 +241,7 @@ impl Serialize for Event {
             #[serde(skip_serializing_if = "Option::is_none")]
             node: Option<&'a NodeId>,
             #[serde(flatten)]
-            what: &'a Happening,
+            what: &'a ClusterEvent,
         }
         Flat { event: self.name(), at: self.at, node: self.node.as_ref(), what: &self.what }.serialize(serializer)
     }

@@ -102,7 +102,7 @@ impl Drain {
         if others_alive {
             drain.wait_for_acks(now);
             drain.open.values_mut().for_each(|open| commands.push(open.publish()));
-            drain.settle(now, &mut commands);
+            drain.run_timers(now, &mut commands);
         } else {
             drain.exit(&mut commands);
         }
@@ -120,7 +120,7 @@ impl Drain {
             Event::OthersAlive(alive) => self.others_alive(alive, now),
             Event::Tick => {}
         }
-        self.settle(now, &mut commands);
+        self.run_timers(now, &mut commands);
         commands
     }
 
@@ -168,7 +168,7 @@ impl Drain {
     }
 
     /// Does what time asks for.
-    fn settle(&mut self, now: Duration, commands: &mut Vec<Command>) {
+    fn run_timers(&mut self, now: Duration, commands: &mut Vec<Command>) {
         while let Some((deadline, job)) = self.deadlines.first().copied()
             && deadline <= now
         {

@@ -23,7 +23,7 @@ pub trait WorkerLink: Send + Sync {
     async fn poll(&self, poll: Poll) -> Result<Polled>;
     /// What it accepts is durable when it answers.
     async fn report(&self, report: Report) -> Result<Reported>;
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten>;
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply>;
     /// Unfinished runs go back at once.
     async fn leave(&self, worker: WorkerId) -> Result<()>;
     /// Where the coordinator is, for people to read and without credentials; empty if it is in this process.
@@ -285,7 +285,7 @@ pub struct Heartbeat {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Beaten {
+pub struct HeartbeatReply {
     /// Runs of this worker to stop.
     pub cancel: Vec<ExecutionId>,
     /// The worker should finish what it has and take no more.

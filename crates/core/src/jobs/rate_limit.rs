@@ -45,7 +45,7 @@ impl SlidingWindow {
     /// forgotten.
     pub fn take(&mut self, now: Timestamp, n: u32) {
         self.advance(now);
-        self.note(self.latest, u64::from(n));
+        self.add(self.latest, u64::from(n));
     }
 
     /// When at least one may be taken. `None` where one may be now.
@@ -73,11 +73,11 @@ impl SlidingWindow {
         for (at, count) in all {
             self.latest = self.latest.max(at);
             self.forget();
-            self.note(at, count);
+            self.add(at, count);
         }
     }
 
-    fn note(&mut self, at: Timestamp, count: u64) {
+    fn add(&mut self, at: Timestamp, count: u64) {
         if count == 0 {
             return;
         }

@@ -78,7 +78,7 @@ impl RetryPolicy {
             return Err(Invalid::new("retryPolicy.multiplier", message));
         }
         if self.max_delay < self.initial_delay {
-            return Err(Invalid::senseless("retryPolicy.maxDelay", "expected at least initialDelay"));
+            return Err(Invalid::unprocessable("retryPolicy.maxDelay", "expected at least initialDelay"));
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!((refused.field.as_str(), refused.kind), ("retryPolicy.multiplier", InvalidKind::Argument));
         }
         let refused = policy(2, 1.0, 1, Jitter::Full).check().expect_err("senseless");
-        assert_eq!((refused.field.as_str(), refused.kind), ("retryPolicy.maxDelay", InvalidKind::Senseless));
+        assert_eq!((refused.field.as_str(), refused.kind), ("retryPolicy.maxDelay", InvalidKind::Unprocessable));
         assert_eq!(RetryPolicy::default().check(), Ok(()));
     }
 

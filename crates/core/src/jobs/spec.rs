@@ -97,7 +97,9 @@ impl JobSpec {
     /// Checks it and gives it an id, `fresh` if the client made none.
     pub fn into_job(self, fresh: JobId, now: Timestamp, defaults: &RetrySettings) -> Result<NewJob, Invalid> {
         let run_at = match (self.delay, self.run_at) {
-            (Some(_), Some(_)) => return Err(Invalid::senseless("runAt", "expected either delay or runAt, got both")),
+            (Some(_), Some(_)) => {
+                return Err(Invalid::unprocessable("runAt", "expected either delay or runAt, got both"));
+            }
             (Some(delay), None) => (!delay.is_zero()).then(|| now + delay),
             (None, run_at) => run_at.filter(|at| *at > now),
         };

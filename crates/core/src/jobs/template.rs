@@ -162,7 +162,7 @@ impl JobTemplate {
         check_key("correlationId", self.correlation_id.as_deref())?;
         check_key("uniqueKey", self.unique_key.as_deref())?;
         if self.unique_for.is_some() && self.unique_key.is_none() {
-            return Err(Invalid::senseless("uniqueFor", "expected only together with uniqueKey"));
+            return Err(Invalid::unprocessable("uniqueFor", "expected only together with uniqueKey"));
         }
         check_tags(self.tags.as_deref().unwrap_or_default())
     }

@@ -108,7 +108,7 @@ impl<'a> Envelope<'a> {
         match (is(incoming.reply), is(incoming.heartbeat), is(incoming.broadcast)) {
             (true, false, false) => {
                 let outcome = match incoming.error {
-                    Some(error) => Err(said(error)),
+                    Some(error) => Err(error_text(error)),
                     None => Ok(data(incoming.data)),
                 };
                 Ok(Envelope::Reply { id: id(incoming.request_id)?, outcome })
@@ -166,7 +166,7 @@ fn data(raw: Option<&RawValue>) -> &str {
 }
 
 /// An error is a string, by rights. What is none is shown as it came, rather than leaving the caller to its timeout.
-fn said(error: &RawValue) -> String {
+fn error_text(error: &RawValue) -> String {
     serde_json::from_str(error.get()).unwrap_or_else(|_| error.get().to_owned())
 }
 

@@ -133,7 +133,7 @@ mod tests {
     fn nobody_is_not_called_an_instance() {
         let request_type = || "getStatus".to_owned();
         let away = || Error::unavailable("connect", "refused");
-        let said = |instance| {
+        let error_text = |instance| {
             [
                 MeshError::NoNode { instance, request_type: request_type() },
                 MeshError::Stopped { instance, request_type: request_type() },
@@ -146,13 +146,13 @@ mod tests {
             "getStatus: this mesh is not running".to_owned(),
             format!("getStatus: {}", away()),
         ];
-        assert_eq!(said(InstanceId::NOBODY), expected);
+        assert_eq!(error_text(InstanceId::NOBODY), expected);
         let expected = [
             "getStatus on instance 7: nobody listens under that number".to_owned(),
             "getStatus on instance 7: this mesh or that instance is not running".to_owned(),
             format!("getStatus on instance 7: {}", away()),
         ];
-        assert_eq!(said(InstanceId(7)), expected);
+        assert_eq!(error_text(InstanceId(7)), expected);
     }
 
     #[test]

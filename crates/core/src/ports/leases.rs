@@ -37,7 +37,7 @@ pub trait Leases: Send + Sync {
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;
     /// How often a follower may `read` between its heartbeats, to notice a resignation at once. None where every request is
     /// paid for: there a follower reads with its heartbeats, and when a lease should have run out.
-    fn glance_interval(&self) -> Option<Duration> {
+    fn lease_check_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(500))
     }
     /// Tells a member of another system that shares the namespaces by its id. None if no other system does.
@@ -71,15 +71,15 @@ pub enum Floor {
     /// Nobody acted on a later one: it is written down where nothing is lost.
     Sealed(Epoch),
     /// The latest that the candidate has heard of. There may have been others since.
-    Heard(Epoch),
+    Received(Epoch),
 }
 
 impl Floor {
     /// That of a candidate who has heard of none.
-    pub const UNKNOWN: Floor = Floor::Heard(Epoch(0));
+    pub const UNKNOWN: Floor = Floor::Received(Epoch(0));
 
     pub fn epoch(self) -> Epoch {
-        let (Floor::Sealed(epoch) | Floor::Heard(epoch)) = self;
+        let (Floor::Sealed(epoch) | Floor::Received(epoch)) = self;
         epoch
     }
 }

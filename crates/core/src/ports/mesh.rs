@@ -47,14 +47,14 @@ pub trait Membership: Send + Sync {
     fn id(&self) -> InstanceId;
     /// It is alive; one that was swept out is there again. Answers how many were heard of within `ttl`, itself included.
     /// `Fenced` where a registry that had lost its data gave the number to another meanwhile: it must join anew.
-    async fn beat(&self, ttl: Duration) -> Result<u64>;
+    async fn heartbeat(&self, ttl: Duration) -> Result<u64>;
     /// Takes it off the registry. Not an error where it is not there, or is another's by now.
     async fn leave(&self) -> Result<()>;
 }
 
 /// Called by the link, between two messages: it must be quick, must not wait, and must not panic.
 pub trait MeshInbox: Send + Sync {
-    fn hear(&self, message: Bytes);
+    fn on_message(&self, message: Bytes);
     /// The connection was lost for a while and is there again: messages may have been missed, and the registry may have
     /// forgotten us.
     fn missed(&self);

@@ -178,7 +178,7 @@ pub trait RunStore: Send + Sync {
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
     /// they opened channels.
-    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
+    async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
     /// Moves the ownership of runs in flight. Each change stands alone, and is made only where the run is still the job's
     /// and its owner is as expected: of two nodes that want one run, one has it.
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>>;
@@ -426,7 +426,7 @@ pub struct Ticked {
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
     /// Adds or replaces, by id.
-    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()>;
+    async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()>;
     /// All of them, by id.
     async fn workers(&self) -> Result<Vec<WorkerRecord>>;
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>>;
@@ -437,7 +437,7 @@ pub trait WorkerStore: Send + Sync {
 #[async_trait]
 pub trait NodeStore: Send + Sync {
     /// Adds or replaces, by id.
-    async fn beat_node(&self, node: NodeRecord) -> Result<()>;
+    async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()>;
     /// Returns all of them by id, those that are gone included.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
     /// Marks a node as gone: `Dead` by the leader, with its fence; `Left` by the node itself, without one. It stays listed

@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 pub use view::{ServiceFigures, ServiceView, WorkerView};
 
-use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report};
+use super::wire::{Assignment, CoordinatorMessage, Leave, Message, Refusal, Released, Report};
 use super::{Roster, RosterChange, ShardMember, Strategy, Version};
 use crate::ids::{ServiceName, WorkerId};
 use crate::limits::{SHARD_SERVICES_MAX, SHARD_WORKERS_MAX, SHARDS_TOTAL_MAX};
@@ -182,7 +182,7 @@ fn replaced(report: &Report) -> Bytes {
         "another worker has registered as {} of {}: this one holds no shards any more; give each worker an id of its own",
         report.worker_id, report.service_name
     );
-    Answer::Error(Refusal::new(Refusal::REPLACED, message)).encode()
+    CoordinatorMessage::Error(Refusal::new(Refusal::REPLACED, message)).encode()
 }
 
 fn key(service: &ServiceName, worker: &WorkerId) -> ShardMember {
@@ -235,11 +235,11 @@ impl Coordinator {
     }
 
     /// Takes a message of the peer `from`.
-    pub fn hear(&mut self, from: &Peer, message: Message, now: Duration, output: &mut Output) {
+    pub fn on_message(&mut self, from: &Peer, message: Message, now: Duration, output: &mut Output) {
         match message {
             Message::Register(report) => self.take_report(from, report, true, now, output),
             Message::Heartbeat(report) => self.take_report(from, report, false, now, output),
-            Message::Leave(leave) => self.take_leave(from, leave, now, output),
+            Message::Leave(leave) => self.on_leave(from, leave, now, output),
             Message::Released(released) => self.take_released(released, now),
         }
     }
@@ -255,7 +255,7 @@ impl Coordinator {
             return;
         }
         if let Err(refusal) = self.make_room(&report) {
-            output.sends.push((from.clone(), Answer::Error(refusal).encode()));
+            output.sends.push((from.clone(), CoordinatorMessage::Error(refusal).encode()));
             return;
         }
         let (floor, terms) = (self.floor, self.terms());
@@ -288,7 +288,7 @@ impl Coordinator {
                 member.grant(member.granted.clone(), service.version);
             }
         }
-        let is_latest = member.heard(from, &report, now);
+        let is_latest = member.record_report(from, &report, now);
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
             member.is_listed = self.roster.as_mut().is_none_or(|roster| roster.add(&key(&name, &worker)));
@@ -391,7 +391,7 @@ impl Coordinator {
         Ok(())
     }
 
-    fn take_leave(&mut self, from: &Peer, leave: Leave, now: Duration, output: &mut Output) {
+    fn on_leave(&mut self, from: &Peer, leave: Leave, now: Duration, output: &mut Output) {
         let terms = self.terms();
         let mut version = self.floor;
         if let Some(service) = self.services.get_mut(&leave.service_name) {
@@ -415,7 +415,7 @@ impl Coordinator {
             }
         }
         // So that it knows that it was heard.
-        let farewell = Answer::Assignment(Assignment { version, ..Assignment::default() });
+        let farewell = CoordinatorMessage::Assignment(Assignment { version, ..Assignment::default() });
         output.sends.push((from.clone(), farewell.encode()));
     }
 
@@ -423,7 +423,7 @@ impl Coordinator {
         let terms = self.terms();
         let Some(service) = self.services.get_mut(&released.service_name) else { return };
         let Some(member) = service.members.get_mut(&released.worker_id) else { return };
-        if member.let_go(&released.shards, released.version) {
+        if member.on_released(&released.shards, released.version) {
             service.disturb(now, &terms);
             self.dirty.insert(released.service_name);
         }

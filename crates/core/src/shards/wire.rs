@@ -5,7 +5,7 @@
 //! what was expected. What a worker of the original protocol sends and sees is exactly that protocol; all that was added
 //! is optional on the way in and beside the old fields on the way out.
 //!
-//! `beat` is one such addition: a number that a worker puts into a register or heartbeat and finds in its answer, so that it
+//! `heartbeat` is one such addition: a number that a worker puts into a register or heartbeat and finds in its answer, so that it
 //! knows which of its words was heard. Nothing else would tell an answer from news that came by themselves.
 
 mod read;
@@ -97,7 +97,7 @@ pub struct Released {
 
 /// What the coordinator says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CoordinatorMessage {
     Assignment(Assignment),
     /// Let go of these, then say so.
     Revoke(Revoke),
@@ -172,17 +172,17 @@ impl Message {
     }
 }
 
-impl Answer {
+impl CoordinatorMessage {
     pub fn encode(&self) -> Bytes {
         match self {
-            Answer::Assignment(assignment) => envelope("assignment", assignment),
-            Answer::Revoke(revoke) => envelope("revoke", revoke),
-            Answer::Error(refusal) => envelope("error", refusal),
+            CoordinatorMessage::Assignment(assignment) => envelope("assignment", assignment),
+            CoordinatorMessage::Revoke(revoke) => envelope("revoke", revoke),
+            CoordinatorMessage::Error(refusal) => envelope("error", refusal),
         }
     }
 }
 
-/// The same assignment as an answer to `beat`, without encoding its shards again.
+/// The same assignment as an answer to `heartbeat`, without encoding its shards again.
 pub fn answering(assignment: &Bytes, beat: Option<u64>) -> Bytes {
     let (Some(beat), Some(open)) = (beat, assignment.strip_suffix(b"}}")) else {
         return assignment.clone();

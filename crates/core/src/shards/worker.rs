@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::wire::{Answer, Assignment, Leave, Message, Refusal, Released, Report, Revoke};
+use super::wire::{Assignment, CoordinatorMessage, Leave, Message, Refusal, Released, Report, Revoke};
 use super::{Shard, Version};
 use crate::ids::{ServiceName, WorkerId};
 
@@ -71,7 +71,7 @@ pub struct Worker {
     /// When something was last said under the present version or a higher one.
     version_heard: Duration,
     /// What the application was told that it has.
-    told: Vec<Shard>,
+    reported: Vec<Shard>,
     /// What was removed by a change that is not acknowledged yet.
     letting_go: Option<Vec<Shard>>,
     /// What it let go of lately, with the number of the first beat that says so.
@@ -109,7 +109,7 @@ impl Worker {
             next_send: now,
             last_heard: now,
             version_heard: now,
-            told: Vec::new(),
+            reported: Vec::new(),
             letting_go: None,
             let_go: VecDeque::new(),
             stage: Stage::Working,
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// Says what is due.
-    pub fn tick(&mut self, now: Duration, says: &mut Vec<Message>) {
+    pub fn tick(&mut self, now: Duration, outgoing: &mut Vec<Message>) {
         if self.stage == Stage::Leaving && self.holds_nothing() {
             self.stage = Stage::SayingGoodbye;
             self.next_send = now;
@@ -188,22 +188,22 @@ impl Worker {
             self.interval().min(TRY_INTERVAL_MAX)
         };
         self.next_send = now + self.apart(interval);
-        says.push(match self.stage {
-            Stage::SayingGoodbye => self.goodbye(),
+        outgoing.push(match self.stage {
+            Stage::SayingGoodbye => self.leave_message(),
             _ if self.is_certain(now) => Message::Heartbeat(self.report(now)),
             _ => Message::Register(self.report(now)),
         });
     }
 
     /// Takes what the coordinator said.
-    pub fn hear(&mut self, answer: Answer, now: Duration, says: &mut Vec<Message>) {
+    pub fn on_message(&mut self, answer: CoordinatorMessage, now: Duration, outgoing: &mut Vec<Message>) {
         match answer {
             _ if self.is_replaced => {}
-            Answer::Error(refusal) if refusal.code == Refusal::REPLACED => self.give_up(),
-            Answer::Assignment(assignment) => self.take_assignment(assignment, now),
-            Answer::Revoke(revoke) => self.take_revocation(revoke, now, says),
+            CoordinatorMessage::Error(refusal) if refusal.code == Refusal::REPLACED => self.give_up(),
+            CoordinatorMessage::Assignment(assignment) => self.take_assignment(assignment, now),
+            CoordinatorMessage::Revoke(revoke) => self.take_revocation(revoke, now, outgoing),
             // It was heard, at least; what it said is sent again in any case.
-            Answer::Error(_) => self.last_heard = now,
+            CoordinatorMessage::Error(_) => self.last_heard = now,
         }
     }
 
@@ -222,7 +222,7 @@ impl Worker {
         }
         self.last_heard = now;
         let is_of_successor = self.version != Version::default() && assignment.version.term() != self.version.term();
-        self.note(assignment.version, now);
+        self.record_version(assignment.version, now);
         if let Some(timeout) = assignment.heartbeat_timeout.filter(|timeout| !timeout.is_zero()) {
             self.heartbeat_timeout = timeout;
         }
@@ -236,7 +236,7 @@ impl Worker {
             }
         }
         match assignment.beat {
-            Some(beat) => self.vouch(beat),
+            Some(beat) => self.confirm_heartbeat(beat),
             None if self.stage == Stage::SayingGoodbye && self.assigned.is_empty() => self.stage = Stage::Gone,
             // Something was granted before the farewell was heard: it must be said again, with that version.
             None if self.stage == Stage::SayingGoodbye => self.next_send = now,
@@ -249,20 +249,20 @@ impl Worker {
         }
     }
 
-    fn take_revocation(&mut self, mut revoke: Revoke, now: Duration, says: &mut Vec<Message>) {
+    fn take_revocation(&mut self, mut revoke: Revoke, now: Duration, outgoing: &mut Vec<Message>) {
         if self.is_outdated(revoke.version, now) {
             return;
         }
         self.last_heard = now;
-        self.note(revoke.version, now);
+        self.record_version(revoke.version, now);
         revoke.shards.sort_unstable();
         self.assigned.retain(|shard| revoke.shards.binary_search(shard).is_err());
         let is_held = |shard: &Shard| {
             let going = self.letting_go.as_ref().is_some_and(|going| going.binary_search(shard).is_ok());
-            going || self.told.binary_search(shard).is_ok()
+            going || self.reported.binary_search(shard).is_ok()
         };
         let free: Vec<Shard> = revoke.shards.into_iter().filter(|shard| !is_held(shard)).collect();
-        self.release(free, says);
+        self.release(free, outgoing);
     }
 
     /// Of a former coordinator, or overtaken on the way. But where nothing else was heard for a whole timeout, and nothing is
@@ -272,13 +272,13 @@ impl Worker {
         version < self.version && !begins_anew
     }
 
-    fn note(&mut self, version: Version, now: Duration) {
+    fn record_version(&mut self, version: Version, now: Duration) {
         self.version = version;
         self.version_heard = now;
         self.seen = self.seen.max(version);
     }
 
-    fn vouch(&mut self, beat: u64) {
+    fn confirm_heartbeat(&mut self, beat: u64) {
         let Some((_, sent)) = self.beats.iter().find(|(number, _)| *number == beat).copied() else { return };
         self.beats.retain(|(number, _)| *number > beat);
         self.let_go.retain(|(first, _)| *first > beat);
@@ -296,17 +296,17 @@ impl Worker {
         let without = |all: &[Shard], others: &[Shard]| -> Vec<Shard> {
             all.iter().copied().filter(|shard| others.binary_search(shard).is_err()).collect()
         };
-        let (added, removed) = (without(&shards, &self.told), without(&self.told, &shards));
+        let (added, removed) = (without(&shards, &self.reported), without(&self.reported, &shards));
         if added.is_empty() && removed.is_empty() {
             return None;
         }
-        self.told.clone_from(&shards);
+        self.reported.clone_from(&shards);
         self.letting_go = Some(removed.clone());
         Some(Change { added, removed, shards, version: self.version })
     }
 
     /// The application has done as the last change said.
-    pub fn acknowledge(&mut self, says: &mut Vec<Message>) {
+    pub fn acknowledge(&mut self, outgoing: &mut Vec<Message>) {
         let released = self.letting_go.take().unwrap_or_default();
         if !released.is_empty() {
             self.let_go.push_back((self.next_beat, released.clone()));
@@ -314,22 +314,22 @@ impl Worker {
                 self.let_go.pop_front();
             }
         }
-        self.release(released, says);
+        self.release(released, outgoing);
     }
 
     /// The application no longer works on anything, and wants to be told everything anew.
-    pub fn start_over(&mut self, says: &mut Vec<Message>) {
-        self.acknowledge(says);
-        self.letting_go = Some(std::mem::take(&mut self.told));
-        self.acknowledge(says);
+    pub fn start_over(&mut self, outgoing: &mut Vec<Message>) {
+        self.acknowledge(outgoing);
+        self.letting_go = Some(std::mem::take(&mut self.reported));
+        self.acknowledge(outgoing);
     }
 
-    fn release(&self, shards: Vec<Shard>, says: &mut Vec<Message>) {
+    fn release(&self, shards: Vec<Shard>, outgoing: &mut Vec<Message>) {
         // Of one that is replaced nobody waits for anything: the shards are another's under a later version.
         if self.profile.handoff && !shards.is_empty() && !self.is_replaced {
             let Profile { service, worker, .. } = &self.profile;
             let (service_name, worker_id) = (service.clone(), worker.clone());
-            says.push(Message::Released(Released { service_name, worker_id, shards, version: self.version }));
+            outgoing.push(Message::Released(Released { service_name, worker_id, shards, version: self.version }));
         }
     }
 
@@ -341,10 +341,10 @@ impl Worker {
     }
 
     fn holds_nothing(&self) -> bool {
-        self.told.is_empty() && self.letting_go.is_none()
+        self.reported.is_empty() && self.letting_go.is_none()
     }
 
-    fn goodbye(&mut self) -> Message {
+    fn leave_message(&mut self) -> Message {
         let beat = self.number();
         let Profile { service, worker, .. } = &self.profile;
         let (service_name, worker_id) = (service.clone(), worker.clone());
@@ -364,7 +364,7 @@ impl Worker {
         if self.beats.len() > BEATS_MAX {
             self.beats.pop_front();
         }
-        let mut held = self.told.clone();
+        let mut held = self.reported.clone();
         held.extend(self.letting_go.iter().flatten());
         held.sort_unstable();
         held.dedup();

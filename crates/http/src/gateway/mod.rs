@@ -6,7 +6,9 @@
 
 use axum::extract::{Request, State};
 use convoke_core::WorkerId;
-use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink};
+use convoke_core::jobs::link::{
+    Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -78,7 +80,7 @@ async fn report(State(state): State<AppState>, _: NoParams, request: Request) ->
 
 /// Say that a worker lives, and what it runs
 #[utoipa::path(post, path = "/v1/worker/heartbeat", tag = "worker gateway", request_body = Heartbeat, responses(
-    (status = 200, body = Beaten),
+    (status = 200, body = HeartbeatReply),
     doc::Refused,
 ))]
 async fn heartbeat(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {

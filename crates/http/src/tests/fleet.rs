@@ -170,7 +170,7 @@ async fn without_the_right_token_nothing_is_done_or_shown() {
     let wrong = world.answer(with("POST", "/v1/jobs")).await;
     assert_eq!((wrong.status, wrong.code()), (StatusCode::FORBIDDEN, "forbidden"));
     assert!(wrong.body["error"]["message"].as_str().is_some_and(|message| message.contains("enqueue")));
-    let page = |answer: super::Answer| answer.body.as_str().expect("a page").to_owned();
+    let page = |answer: super::TestResponse| answer.body.as_str().expect("a page").to_owned();
     assert!(page(world.answer(with("GET", "/")).await).contains("node-1"));
     let stranger = page(world.get("/").await);
     assert!(!stranger.contains("node-1") && stranger.contains("/docs/"));

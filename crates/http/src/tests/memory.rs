@@ -47,8 +47,8 @@ async fn bodies_in_flight_are_bounded_and_given_back() {
     let batch = || request("POST", "/v1/jobs/batch", unfinished(&arrived));
     let sending: Vec<_> = (0..fitting)
         .map(|_| {
-            let (front, batch) = (world.front.clone(), batch());
-            tokio::spawn(async move { front.answer(batch).await })
+            let (api_service, batch) = (world.api_service.clone(), batch());
+            tokio::spawn(async move { api_service.answer(batch).await })
         })
         .collect();
     let all = in_time("all to arrive", arrived.acquire_many(fitting as u32)).await;

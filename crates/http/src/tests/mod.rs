@@ -25,7 +25,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 
-use super::{Access, AppState, Front, Info, Shards};
+use super::{Access, ApiService, AppState, Info, Shards};
 
 pub const NO_ID: &str = "0198c0de-0000-7000-8000-000000000000";
 
@@ -33,16 +33,16 @@ pub const NO_ID: &str = "0198c0de-0000-7000-8000-000000000000";
 pub struct World {
     pub coordinator: Coordinator,
     pub state: AppState,
-    pub front: Front,
+    pub api_service: ApiService,
 }
 
-pub struct Answer {
+pub struct TestResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Value,
 }
 
-impl Answer {
+impl TestResponse {
     pub fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
@@ -94,31 +94,31 @@ impl World {
         };
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let state = AppState::new(coordinator.clone(), shards, access, info, metrics);
-        World { coordinator, front: Front::new(state.clone()), state }
+        World { coordinator, api_service: ApiService::new(state.clone()), state }
     }
 
     pub async fn respond(&self, request: Request) -> Response {
-        self.front.answer(request).await
+        self.api_service.answer(request).await
     }
 
-    pub async fn answer(&self, request: Request) -> Answer {
+    pub async fn answer(&self, request: Request) -> TestResponse {
         let response = self.respond(request).await;
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a whole body").to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Answer { status: parts.status, headers: parts.headers, body }
+        TestResponse { status: parts.status, headers: parts.headers, body }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> TestResponse {
         self.answer(request("GET", path, "")).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> TestResponse {
         self.answer(request("POST", path, body.to_string())).await
     }
 
-    pub async fn send(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub async fn send(&self, method: &str, path: &str, body: Value) -> TestResponse {
         self.answer(request(method, path, body.to_string())).await
     }
 
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Reports one event of a run; `more` has its kind and fields.
-    pub async fn report(&self, worker: &str, run: &Value, more: Value) -> Answer {
+    pub async fn report(&self, worker: &str, run: &Value, more: Value) -> TestResponse {
         let mut event = json!({"jobId": run["jobId"], "executionId": run["executionId"]});
         let fields = event.as_object_mut().expect("an object");
         fields.extend(more.as_object().expect("an object").clone());

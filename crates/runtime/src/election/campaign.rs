@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::election_health::ElectionHealth;
 use super::mark::Mark;
 use super::tenure::overstays;
 use super::term::{Leadership, Term};
-use super::vitals::Vitals;
 use crate::outage::Outages;
 
 /// How far apart candidates try for a place that was just left.
@@ -38,7 +38,7 @@ pub struct Campaign {
     pub vacancy: Arc<Notify>,
     /// Whether this node could do a leader's work. One that cannot does not campaign, and resigns.
     pub fit: watch::Receiver<bool>,
-    pub vitals: Arc<Vitals>,
+    pub election_health: Arc<ElectionHealth>,
     pub outages: Arc<Outages>,
 }
 
@@ -54,21 +54,21 @@ impl Campaign {
                 self.stand_back(&mut fit, &stop).await;
                 continue;
             }
-            if let Some(pause) = self.vitals.shut_for() {
+            if let Some(pause) = self.election_health.shut_for() {
                 self.wait(pause, &stop).await;
                 continue;
             }
             let anchor = Mark::now();
             let answer = self.win(anchor).await;
             let is_answered = matches!(answer, Ok(_) | Err(Error::Conflict(_)));
-            self.vitals.beaten(anchor.elapsed(), is_answered);
+            self.election_health.record_heartbeat(anchor.elapsed(), is_answered);
             if is_answered {
                 self.outages.succeeded("leases");
             }
             let pause = match answer {
                 Ok(term) => {
-                    self.vitals.election_took(anchor.elapsed());
-                    self.show(Some(self.candidate.clone()), &term, anchor);
+                    self.election_health.election_took(anchor.elapsed());
+                    self.publish_leader(Some(self.candidate.clone()), &term, anchor);
                     info!(epoch = term.fence().epoch().0, "term began: this node leads");
                     let duties = tokio::spawn(lead(term.clone()));
                     self.hold(&term, anchor, &stop).await;
@@ -76,7 +76,7 @@ impl Campaign {
                     if let Err(error) = duties.await {
                         warn!(%error, "leader task panicked");
                     }
-                    self.show(None, &term, Mark::now());
+                    self.publish_leader(None, &term, Mark::now());
                     self.resign(&term).await;
                     info!(epoch = term.fence().epoch().0, "term ended: this node no longer leads");
                     // A term that ended by itself is not worth fighting for at once.
@@ -114,9 +114,9 @@ impl Campaign {
 
     async fn win(&self, anchor: Mark) -> Result<Term> {
         let floor = self.store.sealed().await?;
-        self.vitals.stood();
+        self.election_health.record_candidacy();
         // What a store forgets with its process is no more than hearsay to the next.
-        let known = if self.store.is_lasting() { Floor::Sealed(floor) } else { Floor::Heard(floor) };
+        let known = if self.store.is_lasting() { Floor::Sealed(floor) } else { Floor::Received(floor) };
         let lease = match self.leases.elect(self.namespace, self.candidate.as_str(), self.ttl, known).await {
             Ok(lease) => lease,
             Err(error @ Error::Unknown { .. }) => {
@@ -179,7 +179,7 @@ impl Campaign {
             let renewal = self.leases.renew(self.namespace, self.candidate.as_str(), epoch, self.ttl);
             let answer = tokio::time::timeout_at(deadline, renewal).await;
             let is_answered = matches!(answer, Ok(Ok(_) | Err(Error::Fenced { .. })));
-            self.vitals.beaten(started.elapsed(), is_answered);
+            self.election_health.record_heartbeat(started.elapsed(), is_answered);
             if is_answered {
                 self.outages.succeeded("leases");
             }
@@ -187,7 +187,7 @@ impl Campaign {
                 Ok(Ok(_)) => {
                     anchor = started;
                     term.prolong(self.certain_until(anchor));
-                    self.show(Some(self.candidate.clone()), term, anchor);
+                    self.publish_leader(Some(self.candidate.clone()), term, anchor);
                     next = started.after(self.renew_interval);
                 }
                 Ok(Err(Error::Fenced { .. })) => {
@@ -220,7 +220,7 @@ impl Campaign {
     async fn follow(&self) -> Duration {
         let asked = Mark::now();
         let read = self.leases.read(self.namespace).await;
-        self.vitals.asked(read.is_ok());
+        self.election_health.asked(read.is_ok());
         let seen = Some(asked.instant());
         match read {
             Ok(Some(lease)) => {
@@ -241,7 +241,7 @@ impl Campaign {
         }
     }
 
-    fn show(&self, leader: Option<NodeId>, term: &Term, anchor: Mark) {
+    fn publish_leader(&self, leader: Option<NodeId>, term: &Term, anchor: Mark) {
         let is_me = leader.is_some();
         let until = is_me.then(|| self.certain_until(anchor));
         let view = Leadership { leader, epoch: term.fence().epoch(), is_me, seen: Some(anchor.instant()), until };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use convoke_core::election::{BreakerStatus, Elector as Rules, Event, Happening, Metrics, Moment, Now, Settings};
+use convoke_core::election::{BreakerStatus, ElectionEvent, Elector as Rules, Event, Metrics, Moment, Now, Settings};
 use convoke_core::ids::check_name;
 use convoke_core::ports::{Clock, Leases};
 use convoke_core::{Epoch, Invalid, Result, duration};
@@ -85,15 +85,15 @@ impl Elector {
         settings.check()?;
         if leases.foreign().is_some_and(|is_foreign| is_foreign(&id)) {
             let message = format!("expected an id that is not of another system that shares the namespace, got {id:?}");
-            return Err(Invalid::senseless("id", message).into());
+            return Err(Invalid::unprocessable("id", message).into());
         }
         telemetry::describe();
         let (least, most) = (settings.startup_jitter_min, settings.startup_jitter_max);
         let origin = Mark::now();
         let now = Now { at: Moment::default(), wall: clock.now() };
         let first_beat = now.at + least + most.saturating_sub(least).mul_f64(rand::random());
-        let glance_interval = leases.glance_interval();
-        let rules = Rules::new(&id, settings, glance_interval, now, first_beat).sharing_with(leases.foreign());
+        let lease_check_interval = leases.lease_check_interval();
+        let rules = Rules::new(&id, settings, lease_check_interval, now, first_beat).sharing_with(leases.foreign());
         let shared = Arc::new(Shared {
             rules: Mutex::new(rules),
             namespace,
@@ -109,7 +109,7 @@ impl Elector {
         let tasks = TaskTracker::new();
         // Made here: a runtime that shuts down drops a task that it has not begun.
         let left = shared.left.clone().drop_guard();
-        tasks.spawn(heartbeat::beat(shared.clone(), left));
+        tasks.spawn(heartbeat::run_heartbeats(shared.clone(), left));
         Ok(Elector { handle: Arc::new(Handle { shared, tasks }), handed: AtomicU64::new(0) })
     }
 
@@ -353,17 +353,17 @@ impl Shared {
 }
 
 /// One line for a change of leader; everything else is for debugging.
-fn log(namespace: &str, what: &Happening) {
+fn log(namespace: &str, what: &ElectionEvent) {
     match what {
-        Happening::LeaderChanged { previous_leader, new_leader, epoch } => {
+        ElectionEvent::LeaderChanged { previous_leader, new_leader, epoch } => {
             let (previous_leader, new_leader) = (previous_leader.as_deref(), new_leader.as_deref());
             info!(namespace, previous_leader, new_leader, epoch = epoch.0, "leader changed");
         }
-        Happening::ContentionDetected(contention) => {
+        ElectionEvent::ContentionDetected(contention) => {
             let (duration, expected) = (duration::format(contention.duration), duration::format(contention.expected));
             warn!(namespace, duration, expected, ratio = contention.ratio, "heartbeats are slow: contention detected");
         }
-        Happening::BreakerOpen { failure_count } => {
+        ElectionEvent::BreakerOpen { failure_count } => {
             warn!(namespace, failures = failure_count, "circuit breaker opened: no elections until it closes");
         }
         what => debug!(namespace, event = what.name(), "election event"),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{Answer, Ask, Report, Round};
+use convoke_core::election::{Ask, Reply, Report, Round};
 use convoke_core::ports::leases::Floor;
 use convoke_core::{Error, Result, duration};
 use tokio_util::sync::DropGuard;
@@ -21,7 +21,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(2);
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs until it is told to stop. However it ends, also where it never begins, `_left` tells those who wait for that.
-pub(super) async fn beat(shared: Arc<Shared>, _left: DropGuard) {
+pub(super) async fn run_heartbeats(shared: Arc<Shared>, _left: DropGuard) {
     while !shared.stop.is_cancelled() {
         let (due, round) = shared.rules.lock().due(shared.moment());
         let term = shared.term.borrow().clone();
@@ -63,7 +63,7 @@ async fn converse(shared: &Shared, round: Round) {
         let asked = shared.moment();
         let answer = put(shared, &ask).await;
         let mut rules = shared.rules.lock();
-        next = rules.hear(answer, asked, shared.now());
+        next = rules.on_reply(answer, asked, shared.now());
         shared.publish(&mut rules);
         if shared.stop.is_cancelled() {
             next = next.filter(|next| is_owed(rules.me(), &ask, next));
@@ -71,12 +71,12 @@ async fn converse(shared: &Shared, round: Round) {
     }
     {
         let mut rules = shared.rules.lock();
-        if round == Round::Beat {
+        if round == Round::Heartbeat {
             rules.plan(started, shared.moment(), rand::random());
         }
-        telemetry::show(&shared.namespace, &rules);
+        telemetry::publish_gauges(&shared.namespace, &rules);
     }
-    if round == Round::Beat {
+    if round == Round::Heartbeat {
         publish(shared).await;
     }
 }
@@ -111,7 +111,7 @@ fn is_owed(me: &str, before: &Ask, next: &Ask) -> bool {
 }
 
 /// Puts one question, for as long as there is patience.
-async fn put(shared: &Shared, ask: &Ask) -> Answer {
+async fn put(shared: &Shared, ask: &Ask) -> Reply {
     let patience = shared.rules.lock().patience(ask, shared.moment());
     let leaving = async {
         shared.stop.cancelled().await;
@@ -122,43 +122,43 @@ async fn put(shared: &Shared, ask: &Ask) -> Answer {
     };
     tokio::select! {
         answer = answer(shared, ask) => answer,
-        () = leaving => Answer::Failed,
+        () = leaving => Reply::Failed,
         () = tokio::time::sleep(patience) => {
             let message = format!("no response within {}", duration::format(patience));
             shared.outages.failed(ask.name(), &Error::unavailable("leases", message));
-            Answer::Failed
+            Reply::Failed
         }
     }
 }
 
-async fn answer(shared: &Shared, ask: &Ask) -> Answer {
+async fn answer(shared: &Shared, ask: &Ask) -> Reply {
     let answer = match try_answer(shared, ask).await {
         Ok(answer) => answer,
-        Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Answer::Refused,
-        Err(Error::Fenced { .. }) if matches!(ask, Ask::Renew { .. }) => Answer::Refused,
+        Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Reply::Refused,
+        Err(Error::Fenced { .. }) if matches!(ask, Ask::Renew { .. }) => Reply::Refused,
         Err(error) => {
             shared.outages.failed(ask.name(), &error);
-            return Answer::Failed;
+            return Reply::Failed;
         }
     };
     shared.outages.succeeded("leases");
     answer
 }
 
-async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Answer> {
+async fn try_answer(shared: &Shared, ask: &Ask) -> Result<Reply> {
     let (me, lease, member) = {
         let rules = shared.rules.lock();
         (rules.me().to_owned(), rules.settings().lease_timeout, rules.enrolment())
     };
     let (leases, namespace) = (&shared.leases, shared.namespace.as_str());
     Ok(match ask {
-        Ask::Read => Answer::Read(leases.read(namespace).await?),
-        Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Answer::Done)?,
-        Ask::Roster => Answer::Roster(leases.roster(namespace).await?),
-        Ask::Elect { floor } => Answer::Granted(leases.elect(namespace, &me, lease, Floor::Heard(*floor)).await?),
-        Ask::Renew { epoch } => Answer::Granted(leases.renew(namespace, &me, *epoch, lease).await?),
-        Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Answer::Done)?,
-        Ask::Resign { holder, epoch } => leases.resign(namespace, holder, *epoch).await.map(|()| Answer::Done)?,
+        Ask::Read => Reply::Read(leases.read(namespace).await?),
+        Ask::Enroll => leases.enroll(namespace, &me, member).await.map(|()| Reply::Done)?,
+        Ask::Roster => Reply::Roster(leases.roster(namespace).await?),
+        Ask::Elect { floor } => Reply::Granted(leases.elect(namespace, &me, lease, Floor::Received(*floor)).await?),
+        Ask::Renew { epoch } => Reply::Granted(leases.renew(namespace, &me, *epoch, lease).await?),
+        Ask::Withdraw => leases.withdraw(namespace, &me).await.map(|()| Reply::Done)?,
+        Ask::Resign { holder, epoch } => leases.resign(namespace, holder, *epoch).await.map(|()| Reply::Done)?,
     })
 }
 
@@ -173,12 +173,12 @@ async fn leave(shared: &Shared) {
         let mut rules = shared.rules.lock();
         let asks = rules.step_down(shared.now());
         shared.publish(&mut rules);
-        telemetry::show(&shared.namespace, &rules);
+        telemetry::publish_gauges(&shared.namespace, &rules);
         (asks, rules.settings().lease_timeout.min(FAREWELL_MAX))
     };
     let farewells = asks.iter().map(|ask| tokio::time::timeout(patience, answer(shared, ask)));
     for farewell in futures_util::future::join_all(farewells).await {
-        if farewell != Ok(Answer::Done) {
+        if farewell != Ok(Reply::Done) {
             debug!(namespace = shared.namespace, "resigning or withdrawing failed: lease and enrolment expire");
         }
     }

@@ -6,6 +6,7 @@
 
 mod campaign;
 mod duty;
+mod election_health;
 mod elector;
 mod heartbeat;
 mod mark;
@@ -13,12 +14,11 @@ mod subscriber;
 pub(crate) mod telemetry;
 mod tenure;
 mod term;
-mod vitals;
 
 pub use campaign::Campaign;
-pub use duty::{Duty, Tell};
+pub use duty::{Duty, EventSink};
+pub use election_health::ElectionHealth;
 pub use elector::{Candidacy, Elector, Events, WeakElector};
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;
 pub use term::{Leadership, Term};
-pub use vitals::Vitals;

@@ -15,9 +15,9 @@ use tracing::{error, info};
 use super::elector::Shared;
 use super::tenure::Tenure;
 
-type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
-type OnTerm = Box<dyn Fn(Tenure) -> Doing + Send + Sync>;
-type OnEpoch = Box<dyn Fn(Epoch) -> Doing + Send + Sync>;
+type TermTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+type OnTerm = Box<dyn Fn(Tenure) -> TermTask + Send + Sync>;
+type OnEpoch = Box<dyn Fn(Epoch) -> TermTask + Send + Sync>;
 
 pub struct Subscriber {
     name: String,

@@ -16,8 +16,8 @@ pub fn describe() {
     describe_gauge!("convoke_circuit_breaker_state", "0 closed, 1 half-open, 2 open: no heartbeats go out");
 }
 
-pub(super) fn show(namespace: &str, rules: &Rules) {
-    pulse(namespace, rules.metrics().heartbeat_latency_ms, rules.breaker().state);
+pub(super) fn publish_gauges(namespace: &str, rules: &Rules) {
+    stats(namespace, rules.metrics().heartbeat_latency_ms, rules.breaker().state);
 }
 
 pub(crate) fn leads(namespace: &str, is_me: bool, epoch: Epoch) {
@@ -25,7 +25,7 @@ pub(crate) fn leads(namespace: &str, is_me: bool, epoch: Epoch) {
     gauge!("convoke_epoch", "namespace" => namespace.to_owned()).set(epoch.0 as f64);
 }
 
-pub(crate) fn pulse(namespace: &str, latency: Percentiles, breaker: BreakerState) {
+pub(crate) fn stats(namespace: &str, latency: Percentiles, breaker: BreakerState) {
     for (quantile, ms) in [("0.5", latency.p50), ("0.95", latency.p95), ("0.99", latency.p99)] {
         gauge!("convoke_election_heartbeat_seconds", "namespace" => namespace.to_owned(), "quantile" => quantile)
             .set(ms / 1_000.0);

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 pub use keys::{Key, Kind};
-pub use shared::keep_up;
+pub use shared::maintain_connection;
 
 use self::shared::{Found, Shared};
 use super::node::Node;
@@ -41,29 +41,29 @@ use super::telemetry;
 use crate::outage::Outages;
 
 /// What the entries of one kind may weigh together.
-const SHELF_BYTES_MAX: u64 = 32 << 20;
+const KIND_CACHE_BYTES_MAX: u64 = 32 << 20;
 /// An entry heavier than this is read anew each time, rather than crowding out all others.
 const ENTRY_BYTES_MAX: usize = 8 << 20;
 /// What an entry weighs beside its value: its key and the cache's own books.
 const ENTRY_BYTES: usize = 256;
 const LIFETIME_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Keys that wait to be told. With more it is cheaper for the others to forget everything.
-const UNTOLD_KEYS_MAX: usize = 10_000;
+const UNPUBLISHED_KEYS_MAX: usize = 10_000;
 const MESSAGE_KEYS_MAX: usize = 1_000;
 
 pub struct Cache {
     prefix: String,
-    shelves: [Shelf; 3],
+    kind_caches: [KindCache; 3],
     shared: Option<Shared>,
     /// Keys that the other nodes are not yet told of.
-    untold: Mutex<BTreeSet<String>>,
+    unpublished: Mutex<BTreeSet<String>>,
     /// Rung when there is something to tell.
     pub ring: Notify,
     /// Rung when somebody looks at workers, so that their heartbeats are listened to.
     pub workers_looked_at: Notify,
 }
 
-struct Shelf {
+struct KindCache {
     kind: Kind,
     lifetime: Duration,
     entries: moka::sync::Cache<String, Entry>,
@@ -71,7 +71,7 @@ struct Shelf {
     generation: Mutex<u64>,
     /// Entries of an older one are void.
     era: AtomicU64,
-    hears: AtomicBool,
+    is_subscribed: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -91,12 +91,12 @@ pub struct Keep {
 impl Cache {
     pub fn new(prefix: &str, settings: &CacheSettings, shared: Option<(Arc<dyn SharedCache>, Arc<Outages>)>) -> Self {
         let lifetimes = [settings.job_ttl, settings.worker_ttl, settings.node_ttl];
-        let shelf = |kind: Kind| Shelf::new(kind, lifetimes[kind as usize]);
+        let kind_cache = |kind: Kind| KindCache::new(kind, lifetimes[kind as usize]);
         Cache {
             prefix: prefix.to_owned(),
-            shelves: Kind::ALL.map(shelf),
+            kind_caches: Kind::ALL.map(kind_cache),
             shared: shared.map(|(port, outages)| Shared::new(port, outages, Key::Nodes.text(prefix))),
-            untold: Mutex::default(),
+            unpublished: Mutex::default(),
             ring: Notify::new(),
             workers_looked_at: Notify::new(),
         }
@@ -109,20 +109,22 @@ impl Cache {
         load: impl Future<Output = Result<T>>,
         keep: impl FnOnce(&T) -> Option<Keep>,
     ) -> Result<Arc<T>> {
-        let Some(shelf) = key.kind().map(|kind| self.shelf(kind)).filter(|shelf| !shelf.lifetime.is_zero()) else {
+        let Some(kind_cache) =
+            key.kind().map(|kind| self.kind_cache(kind)).filter(|kind_cache| !kind_cache.lifetime.is_zero())
+        else {
             return load.await.map(Arc::new);
         };
-        if shelf.kind == Kind::Worker {
+        if kind_cache.kind == Kind::Worker {
             self.workers_looked_at.notify_one();
         }
         let text = key.text(&self.prefix);
-        let found = shelf.get::<T>(&text);
-        telemetry::cache_asked(shelf.kind, found.is_some());
+        let found = kind_cache.get::<T>(&text);
+        telemetry::cache_asked(kind_cache.kind, found.is_some());
         if let Some(value) = found {
             return Ok(value);
         }
-        let generation = *shelf.generation.lock();
-        let shared = self.shared.as_ref().filter(|_| shelf.hears.load(Ordering::SeqCst));
+        let generation = *kind_cache.generation.lock();
+        let shared = self.shared.as_ref().filter(|_| kind_cache.is_subscribed.load(Ordering::SeqCst));
         let found = match shared {
             Some(shared) => shared.get::<T>(&text).await,
             None => Found::Nothing(None),
@@ -133,11 +135,11 @@ impl Cache {
         };
         let value = Arc::new(value);
         if let Some(keep) = keep(&value).filter(|keep| keep.bytes <= ENTRY_BYTES_MAX) {
-            let lifetime = keep.lifetime.min(left).min(shelf.lifetime);
+            let lifetime = keep.lifetime.min(left).min(kind_cache.lifetime);
             if let (Some(shared), Some(permit)) = (shared, permit) {
                 shared.put(&text, &*value, lifetime, permit).await;
             }
-            shelf.put(text, value.clone(), Keep { lifetime, ..keep }, generation);
+            kind_cache.put(text, value.clone(), Keep { lifetime, ..keep }, generation);
         }
         Ok(value)
     }
@@ -148,7 +150,7 @@ impl Cache {
     }
 
     fn lifetime_max(&self) -> Duration {
-        self.shelves.iter().map(|shelf| shelf.lifetime).max().unwrap_or_default()
+        self.kind_caches.iter().map(|kind_cache| kind_cache.lifetime).max().unwrap_or_default()
     }
 
     /// A finished job is not what it was: it runs again, or is gone.
@@ -162,7 +164,7 @@ impl Cache {
     }
 
     /// A worker was heard.
-    pub fn worker_beaten(&self, id: &WorkerId) {
+    pub fn worker_heartbeat_received(&self, id: &WorkerId) {
         self.forget(&[Key::Worker(id), Key::Workers]);
     }
 
@@ -172,12 +174,12 @@ impl Cache {
     }
 
     /// A node was heard: it has written down how it is, or is about to and will say so.
-    pub fn node_beaten(&self, id: &NodeId) {
+    pub fn node_heartbeat_received(&self, id: &NodeId) {
         self.forget(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
     }
 
     /// Forgets what another node says has changed.
-    pub fn heard(&self, outdated: &Outdated) {
+    pub fn apply_outdated(&self, outdated: &Outdated) {
         let is_all = |text: &String| keys::kinds_of(&self.prefix, text).len() == Kind::ALL.len();
         if let Some(shared) = &self.shared {
             // The node that changed them may not have reached the shared cache.
@@ -190,45 +192,45 @@ impl Cache {
         for text in &outdated.keys {
             for kind in keys::kinds_of(&self.prefix, text) {
                 match text.ends_with(":*") {
-                    true => self.shelf(*kind).void(),
-                    false => self.shelf(*kind).forget(text),
+                    true => self.kind_cache(*kind).void(),
+                    false => self.kind_cache(*kind).forget(text),
                 }
             }
         }
     }
 
     /// From now on this node hears of all changes of `kinds`.
-    pub fn hears(&self, kinds: &[Kind]) {
+    pub fn mark_subscribed(&self, kinds: &[Kind]) {
         for kind in kinds {
-            self.shelf(*kind).hears.store(true, Ordering::SeqCst);
+            self.kind_cache(*kind).is_subscribed.store(true, Ordering::SeqCst);
         }
     }
 
     /// Changes of `kinds` may go unheard from now on, or did.
     pub fn deaf(&self, kinds: &[Kind]) {
         for kind in kinds {
-            self.shelf(*kind).hears.store(false, Ordering::SeqCst);
-            self.shelf(*kind).void();
+            self.kind_cache(*kind).is_subscribed.store(false, Ordering::SeqCst);
+            self.kind_cache(*kind).void();
         }
     }
 
     /// Some changes of `kinds` went unheard.
     pub fn missed(&self, kinds: &[Kind]) {
-        kinds.iter().for_each(|kind| self.shelf(*kind).void());
+        kinds.iter().for_each(|kind| self.kind_cache(*kind).void());
     }
 
     pub fn lifetime(&self, kind: Kind) -> Duration {
-        self.shelf(kind).lifetime
+        self.kind_cache(kind).lifetime
     }
 
-    fn shelf(&self, kind: Kind) -> &Shelf {
-        &self.shelves[kind as usize]
+    fn kind_cache(&self, kind: Kind) -> &KindCache {
+        &self.kind_caches[kind as usize]
     }
 
     fn forget(&self, keys: &[Key<'_>]) {
         for key in keys {
             if let Some(kind) = key.kind() {
-                self.shelf(kind).forget(&key.text(&self.prefix));
+                self.kind_cache(kind).forget(&key.text(&self.prefix));
             }
         }
     }
@@ -238,29 +240,29 @@ impl Cache {
         if let Some(shared) = &self.shared {
             shared.outdate(keys.iter().map(|key| key.text(&self.prefix)), self.lifetime_max());
         }
-        let mut untold = self.untold.lock();
-        if untold.len() >= UNTOLD_KEYS_MAX {
-            *untold = BTreeSet::from([Key::Everything.text(&self.prefix)]);
+        let mut unpublished = self.unpublished.lock();
+        if unpublished.len() >= UNPUBLISHED_KEYS_MAX {
+            *unpublished = BTreeSet::from([Key::Everything.text(&self.prefix)]);
         } else {
-            untold.extend(keys.iter().map(|key| key.text(&self.prefix)));
+            unpublished.extend(keys.iter().map(|key| key.text(&self.prefix)));
         }
-        drop(untold);
+        drop(unpublished);
         self.ring.notify_one();
     }
 }
 
-impl Shelf {
+impl KindCache {
     fn new(kind: Kind, lifetime: Duration) -> Self {
         let entries = moka::sync::Cache::builder()
-            .max_capacity(SHELF_BYTES_MAX)
+            .max_capacity(KIND_CACHE_BYTES_MAX)
             .weigher(|_, entry: &Entry| entry.bytes)
             // Beyond its time an entry is void in any case; this gives its memory back.
             .time_to_live(lifetime.clamp(Duration::from_millis(1), LIFETIME_MAX))
             .build();
-        let (generation, era, hears) = (Mutex::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let (generation, era, is_subscribed) = (Mutex::new(0), AtomicU64::new(0), AtomicBool::new(false));
         // However long it is meant to be: a sum of instants must not overflow.
         let lifetime = lifetime.min(LIFETIME_MAX);
-        Shelf { kind, lifetime, entries, generation, era, hears }
+        KindCache { kind, lifetime, entries, generation, era, is_subscribed }
     }
 
     fn get<T: Send + Sync + 'static>(&self, key: &str) -> Option<Arc<T>> {
@@ -273,7 +275,7 @@ impl Shelf {
         let until = Instant::now() + keep.lifetime.min(self.lifetime);
         let bytes = u32::try_from(keep.bytes + ENTRY_BYTES).unwrap_or(u32::MAX);
         let generation = self.generation.lock();
-        if *generation == read_in && self.hears.load(Ordering::SeqCst) {
+        if *generation == read_in && self.is_subscribed.load(Ordering::SeqCst) {
             self.entries.insert(key, Entry { value, bytes, era: self.era.load(Ordering::SeqCst), until });
         }
     }
@@ -293,8 +295,8 @@ impl Shelf {
 }
 
 /// Tells the other nodes what has changed since the last time.
-pub async fn tell(node: &Node) {
-    let keys: Vec<String> = std::mem::take(&mut *node.cache.untold.lock()).into_iter().collect();
+pub async fn publish_outdated(node: &Node) {
+    let keys: Vec<String> = std::mem::take(&mut *node.cache.unpublished.lock()).into_iter().collect();
     for keys in keys.chunks(MESSAGE_KEYS_MAX) {
         let message = wire::encode(&Outdated { v: V1, keys: keys.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.cache(), message).await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::election::{self, BreakerStatus, Metrics, Moment};
-use convoke_core::jobs::event::{Event, Happening, NodeChange};
+use convoke_core::jobs::event::{ClusterEvent, Event, NodeChange};
 use convoke_core::jobs::wire::{Cancel, CoordinatorHeartbeat, HandoffReason, NodeRole, NodeState, V1};
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::ports::{Clock, Store};
@@ -18,8 +18,8 @@ use super::health::{self, Check};
 use super::node::{Node, Ports};
 use super::reach::BackendState;
 use super::settings::Settings;
-use super::{cache, events_forward, follower, gateway, hints, leader, neighbours, telemetry};
-use crate::election::{Campaign, Duty, Leadership, Vitals};
+use super::{cache, events_forward, follower, gateway, hints, leader, node_hints, telemetry};
+use crate::election::{Campaign, Duty, ElectionHealth, Leadership};
 
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
@@ -66,8 +66,8 @@ impl Coordinator {
         let (view, leadership) = watch::channel(Leadership::default());
         let node = Arc::new(Node::new(id, ports, settings, leadership).await?);
         refuse_to_split(&node).await?;
-        beat(&node).await?;
-        let owned = follower::read_back(&node).await?;
+        send_heartbeat(&node).await?;
+        let owned = follower::recover_owned_runs(&node).await?;
         if owned > 0 {
             info!(runs = owned, "recovered runs owned before the restart");
         }
@@ -81,7 +81,9 @@ impl Coordinator {
         };
         let coordinator = Coordinator { inner: Arc::new(inner) };
         coordinator.spawn_duties(view, duties.into());
-        coordinator.node().tell(Happening::Node { change: NodeChange::Joined, node_id: coordinator.node_id().clone() });
+        coordinator
+            .node()
+            .publish_event(ClusterEvent::Node { change: NodeChange::Joined, node_id: coordinator.node_id().clone() });
         Ok(coordinator)
     }
 
@@ -91,19 +93,19 @@ impl Coordinator {
         competing.spawn(follower::consume_enqueues(node.clone(), leave.clone()));
         competing.spawn(follower::consume_handoffs(node.clone(), leave.clone()));
         competing.spawn(follower::balance_load(node.clone(), leave.clone()));
-        tasks.spawn(follower::hear_peers(node.clone(), stop.clone()));
+        tasks.spawn(follower::receive_peer_heartbeats(node.clone(), stop.clone()));
         tasks.spawn(follower::audit_claims(node.clone(), stop.clone()));
-        tasks.spawn(follower::settle_claims(node.clone(), stop.clone()));
+        tasks.spawn(follower::maintain_claims(node.clone(), stop.clone()));
         tasks.spawn(follower::record_channel_events(node.clone(), stop.clone()));
         tasks.spawn(gateway::watch_sessions(node.clone(), stop.clone()));
-        tasks.spawn(hear_cancellations(node.clone(), stop.clone()));
+        tasks.spawn(receive_cancellations(node.clone(), stop.clone()));
         let (fitness, fit) = watch::channel(true);
         tasks.spawn(heartbeats(node.clone(), fitness, stop.clone()));
         tasks.spawn(watch_leadership(node.clone(), stop.clone()));
-        tasks.spawn(neighbours::hear(node.clone(), stop.clone()));
-        tasks.spawn(neighbours::hear_workers(node.clone(), stop.clone()));
-        tasks.spawn(neighbours::speak(node.clone(), stop.clone()));
-        tasks.spawn(cache::keep_up(node.clone(), stop.clone()));
+        tasks.spawn(node_hints::receive_hints(node.clone(), stop.clone()));
+        tasks.spawn(node_hints::receive_worker_heartbeats(node.clone(), stop.clone()));
+        tasks.spawn(node_hints::publish_hints(node.clone(), stop.clone()));
+        tasks.spawn(cache::maintain_connection(node.clone(), stop.clone()));
         tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
@@ -117,7 +119,7 @@ impl Coordinator {
             view,
             vacancy: node.peers.vacancy.clone(),
             fit,
-            vitals: node.vitals.get_or_init(|| vitals(node)).clone(),
+            election_health: node.election_health.get_or_init(|| election_health(node)).clone(),
             outages: node.outages.clone(),
         };
         let (leading, resign) = (node.clone(), resign.clone());
@@ -148,7 +150,7 @@ impl Coordinator {
 
     /// How its election goes.
     pub fn election(&self) -> Option<(Metrics, BreakerStatus)> {
-        self.node().vitals.get().map(|vitals| (vitals.metrics(), vitals.breaker()))
+        self.node().election_health.get().map(|election_health| (election_health.metrics(), election_health.breaker()))
     }
 
     /// Returns why the node takes no work now; `None` if it is ready. It is ready once it has known a leader, until it
@@ -211,14 +213,14 @@ impl Coordinator {
         let mut leadership = node.leadership.clone();
         // Fails only where the campaign is over already.
         let _ = leadership.wait_for(|view| !view.is_me).await;
-        if let Err(error) = beat(node).await {
+        if let Err(error) = send_heartbeat(node).await {
             node.outages.failed("heartbeat", &error);
         }
         if follower::prospects(node).await == follower::Prospects::None {
             return true;
         }
-        follower::write_down(node, Duration::ZERO).await;
-        follower::give_away(node, node.claims.all(), HandoffReason::Shutdown).await
+        follower::persist_claims(node, Duration::ZERO).await;
+        follower::offer_runs(node, node.claims.all(), HandoffReason::Shutdown).await
     }
 
     /// Ends everything that the node does, without waiting: it hands nothing over and stays in the registry, as after a crash.
@@ -243,32 +245,32 @@ impl Coordinator {
         tokio::join!(tasks.wait(), competing.wait());
         gateway::leave_queues(node).await;
         // What it still owns, if nobody took it, is to be seen.
-        if let Err(error) = beat(node).await {
+        if let Err(error) = send_heartbeat(node).await {
             debug!(%error, "last heartbeat failed");
         }
         if let Err(error) = node.store().retire_node(None, &node.id, NodeState::Left, node.now()).await {
             debug!(%error, "leaving the registry failed: this node will be declared dead");
         }
         node.cache.node_changed(&node.id);
-        node.tell(Happening::Node { change: NodeChange::Left, node_id: node.id.clone() });
-        neighbours::farewell(node).await;
+        node.publish_event(ClusterEvent::Node { change: NodeChange::Left, node_id: node.id.clone() });
+        node_hints::publish_departure(node).await;
     }
 }
 
 /// The pulse of the node's own election. A breaker that opened does not keep it out for longer than a renewal: an outage that
 /// is over must not cost more than a failover does.
-fn vitals(node: &Arc<Node>) -> Arc<Vitals> {
+fn election_health(node: &Arc<Node>) -> Arc<ElectionHealth> {
     let mut settings = node.settings.election.clone();
     settings.heartbeat_interval = node.settings.cluster.renew_interval;
     let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
     *reset_timeout = node.settings.cluster.renew_interval.min(*reset_timeout);
     let telling = Arc::downgrade(node);
-    let tell = Arc::new(move |what| {
+    let publish_event = Arc::new(move |what| {
         if let Some(node) = telling.upgrade() {
-            node.tell(what);
+            node.publish_event(what);
         }
     });
-    Arc::new(Vitals::new(NAMESPACE, &settings, node.ports.clock.clone(), tell))
+    Arc::new(ElectionHealth::new(NAMESPACE, &settings, node.ports.clock.clone(), publish_event))
 }
 
 /// Refuses a bus that ends with the process on a store that other nodes use: it could not reach them, their workers' messages
@@ -303,7 +305,7 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
                  this process cannot reach it",
                 alive.node_id,
             );
-            return Err(Invalid::senseless("bus.url", message).into());
+            return Err(Invalid::unprocessable("bus.url", message).into());
         }
     }
     Ok(())
@@ -323,7 +325,7 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
             () = node.draining.cancelled(), if !node.draining.is_cancelled() => {}
             () = tokio::time::sleep(pause) => {}
         }
-        failures = match beat(&node).await {
+        failures = match send_heartbeat(&node).await {
             Ok(()) => 0,
             Err(error) => {
                 node.outages.failed("heartbeat", &error);
@@ -334,31 +336,31 @@ async fn heartbeats(node: Arc<Node>, fitness: watch::Sender<bool>, stop: Cancell
         let is_fit = failures < 2;
         fitness.send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
         match follower::read_registry(&node).await {
-            Ok(nodes) => call_roll(&node, &nodes, &mut roster),
+            Ok(nodes) => publish_members(&node, &nodes, &mut roster),
             Err(error) => node.outages.failed("node registry", &error),
         }
     }
 }
 
 /// Tells watchers who is there, where that has changed.
-fn call_roll(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
+fn publish_members(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
     let timeout = node.settings.cluster.dead_node_timeout;
     let live =
         nodes.iter().filter(|other| !other.state.is_gone() && node.peers.unchanged_for(&other.node_id) <= timeout);
     let workers: Vec<String> = live.map(|other| other.node_id.to_string()).collect();
-    let turnover = roster.hear(&workers, Moment::default(), timeout);
+    let turnover = roster.update(&workers, Moment::default(), timeout);
     if !turnover.is_none() {
-        if let Some(vitals) = node.vitals.get() {
-            vitals.members_changed(turnover);
+        if let Some(election_health) = node.election_health.get() {
+            election_health.members_changed(turnover);
         }
-        let what = election::Happening::WorkersUpdated { workers };
-        node.tell(Happening::Election { namespace: NAMESPACE.to_owned(), what });
+        let what = election::ElectionEvent::WorkersUpdated { workers };
+        node.publish_event(ClusterEvent::Election { namespace: NAMESPACE.to_owned(), what });
     }
 }
 
 /// Says that this node is there, and how much it has to do. By the bus first: a node that nobody can reach by it can record
 /// nothing that workers say there, and is better taken for dead.
-async fn beat(node: &Node) -> Result<()> {
+async fn send_heartbeat(node: &Node) -> Result<()> {
     let now = node.now();
     let leadership = node.leadership.borrow().clone();
     let role = if leadership.is_me { NodeRole::Leader } else { NodeRole::Follower };
@@ -376,7 +378,7 @@ async fn beat(node: &Node) -> Result<()> {
     };
     let body = node.settings.bus.format().encode(&message);
     let published = node.bus().publish(&node.channels.coordinator_heartbeat(), body).await;
-    node.bus_reach.note(published, node.now())?;
+    node.bus_reach.record_result(published, node.now())?;
     node.outages.succeeded("bus");
     let record = NodeRecord {
         node_id: node.id.clone(),
@@ -388,7 +390,7 @@ async fn beat(node: &Node) -> Result<()> {
         last_heartbeat_at: now,
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    node.store_reach.note(node.store().beat_node(record).await, node.now())?;
+    node.store_reach.record_result(node.store().record_node_heartbeat(record).await, node.now())?;
     node.outages.succeeded("store");
     node.cache.node_changed(&node.id);
     Ok(())
@@ -415,13 +417,13 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
                 epoch = epoch.0,
                 "leader changed"
             );
-            node.tell(Happening::LeaderChanged { namespace, previous_leader, new_leader, epoch });
-            if let Some(vitals) = node.vitals.get().filter(|_| view.leader.is_some()) {
-                vitals.leader_changed();
+            node.publish_event(ClusterEvent::LeaderChanged { namespace, previous_leader, new_leader, epoch });
+            if let Some(election_health) = node.election_health.get().filter(|_| view.leader.is_some()) {
+                election_health.leader_changed();
             }
             last_leader = view.leader.clone().or(last_leader);
             shown = view.leader;
-            if let Err(error) = beat(&node).await {
+            if let Err(error) = send_heartbeat(&node).await {
                 node.outages.failed("heartbeat", &error);
             }
         }
@@ -429,7 +431,7 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
 }
 
 /// Passes cancellations on to the workers of this node.
-async fn hear_cancellations(node: Arc<Node>, stop: CancellationToken) {
+async fn receive_cancellations(node: Arc<Node>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let Ok(mut topic) = node.bus().subscribe(&[node.channels.cancel()]).await else {
             tokio::time::sleep(Duration::from_millis(250)).await;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use convoke_core::NodeId;
-use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::wire::{self, Events, V1};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -92,17 +92,17 @@ impl Forwarding {
         } else if watchers.len() < WATCHERS_MAX || watchers.contains_key(node) {
             watchers.insert(node.clone(), until);
         }
-        self.settle(!watchers.is_empty());
+        self.set_wanted(!watchers.is_empty());
     }
 
     /// Forgets nodes that have not said again that somebody watches there.
     pub fn expire(&self, now: Instant) {
         let mut watchers = self.watchers.lock();
         watchers.retain(|_, until| *until > now);
-        self.settle(!watchers.is_empty());
+        self.set_wanted(!watchers.is_empty());
     }
 
-    fn settle(&self, wanted: bool) {
+    fn set_wanted(&self, wanted: bool) {
         let was_wanted = self.is_wanted.swap(wanted, Ordering::Relaxed);
         if !was_wanted && self.started.elapsed() >= GRACE {
             // What was kept for nobody is no news any more.
@@ -162,17 +162,17 @@ async fn send(node: &Node) -> bool {
 }
 
 /// Shows the watchers of this node what happened on another.
-pub fn show(node: &Node, message: Events) {
+pub fn publish_remote_events(node: &Node, message: Events) {
     if message.node_id == node.id {
         return;
     }
     let from = Some(message.node_id);
     for event in message.events {
-        node.show(Event { node: from.clone(), ..event });
+        node.publish_remote_event(Event { node: from.clone(), ..event });
     }
     if message.missed > 0 {
-        let lagged = Happening::Lagged { missed: message.missed };
-        node.show(Event { node: from, ..Event::new(node.now(), lagged) });
+        let lagged = ClusterEvent::Lagged { missed: message.missed };
+        node.publish_remote_event(Event { node: from, ..Event::new(node.now(), lagged) });
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn event() -> Arc<Event> {
-        let what = Happening::Node { change: NodeChange::Joined, node_id: name("n") };
+        let what = ClusterEvent::Node { change: NodeChange::Joined, node_id: name("n") };
         Arc::new(Event::new(jiff::Timestamp::UNIX_EPOCH, what))
     }
 

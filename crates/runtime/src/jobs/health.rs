@@ -65,13 +65,13 @@ pub async fn backends(node: &Arc<Node>) -> Arc<[Check]> {
 
 async fn probe(node: &Node) -> Vec<Check> {
     let (store, bus) = tokio::join!(in_time("store", node.ports.store.ping()), in_time("bus", node.ports.bus.ping()));
-    let store = node.store_reach.note(store, node.now());
-    let bus = node.bus_reach.note(bus, node.now());
-    let store = match node.trouble.recent() {
+    let store = node.store_reach.record_result(store, node.now());
+    let bus = node.bus_reach.record_result(bus, node.now());
+    let store = match node.store_failures.recent() {
         Some(what) => store.and(Err(Error::unavailable("store", what))),
         None => store,
     };
-    let leases = match node.vitals.get().and_then(|vitals| vitals.leases_respond()) {
+    let leases = match node.election_health.get().and_then(|election_health| election_health.leases_respond()) {
         Some(true) => Ok(()),
         Some(false) => Err(Error::unavailable("leases", "the last request of the election failed")),
         None => Err(Error::unavailable("leases", "the election has not begun yet")),

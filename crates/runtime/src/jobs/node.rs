@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::jobs::event::{Event, Happening, NodeChange};
+use convoke_core::jobs::event::{ClusterEvent, Event, NodeChange};
 use convoke_core::jobs::rejections::Rejections;
 use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, SharedCache, Store};
@@ -25,11 +25,11 @@ use super::gateway::{Pace, Sessions};
 use super::health::Health;
 use super::hints::Hints;
 use super::leader::{BusWorkers, GroupReaders};
-use super::neighbours::Neighbours;
+use super::node_hints::NodeHints;
 use super::reach::Backend;
 use super::settings::Settings;
 use super::waiting::Waiters;
-use crate::election::{Leadership, Vitals};
+use crate::election::{ElectionHealth, Leadership};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
 
@@ -70,11 +70,11 @@ pub struct Node {
     pub waiters: Waiters,
     pub cache: Cache,
     pub forwarding: Forwarding,
-    pub neighbours: Neighbours,
+    pub node_hints: NodeHints,
     pub leadership: watch::Receiver<Leadership>,
     /// How the election goes, once it campaigns.
-    pub vitals: OnceLock<Arc<Vitals>>,
-    pub trouble: Trouble,
+    pub election_health: OnceLock<Arc<ElectionHealth>>,
+    pub store_failures: StoreFailures,
     pub outages: Arc<Outages>,
     /// Lines about single jobs.
     pub job_lines: LineRate,
@@ -97,13 +97,13 @@ pub struct Node {
 /// Whether the store lately refused what clients and workers asked for. A full disk may still take the small write by which
 /// a store is tried.
 #[derive(Default)]
-pub struct Trouble(Mutex<Option<(Instant, String)>>);
+pub struct StoreFailures(Mutex<Option<(Instant, String)>>);
 
-impl Trouble {
+impl StoreFailures {
     /// How long a failure counts where nothing was tried since.
     const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 
-    pub fn note<T>(&self, answer: Result<T>) -> Result<T> {
+    pub fn record_result<T>(&self, answer: Result<T>) -> Result<T> {
         match &answer {
             Ok(_) => *self.0.lock() = None,
             Err(error) if error.is_transient() && !error.is_locked() => {
@@ -157,10 +157,10 @@ impl Node {
             ),
             outages,
             forwarding: Forwarding::default(),
-            neighbours: Neighbours::default(),
+            node_hints: NodeHints::default(),
             leadership,
-            vitals: OnceLock::new(),
-            trouble: Trouble::default(),
+            election_health: OnceLock::new(),
+            store_failures: StoreFailures::default(),
             store_reach: Backend::new("Store", now),
             bus_reach: Backend::new("Bus", now),
             health: Health::default(),
@@ -232,7 +232,7 @@ impl Node {
     pub fn begin_draining(&self) {
         if self.draining_since.set(self.now()).is_ok() {
             self.draining.cancel();
-            self.tell(Happening::Node { change: NodeChange::Draining, node_id: self.id.clone() });
+            self.publish_event(ClusterEvent::Node { change: NodeChange::Draining, node_id: self.id.clone() });
             self.cache.node_changed(&self.id);
         }
     }
@@ -247,7 +247,7 @@ impl Node {
     }
 
     /// Tells whoever watches, here or on another node, what happened here.
-    pub fn tell(&self, what: Happening) {
+    pub fn publish_event(&self, what: ClusterEvent) {
         let (here, elsewhere) = (self.is_watched_here(), self.forwarding.may_be_wanted());
         if !here && !elsewhere {
             return;
@@ -262,7 +262,7 @@ impl Node {
     }
 
     /// Shows those who watch here what happened elsewhere.
-    pub fn show(&self, event: Event) {
+    pub fn publish_remote_event(&self, event: Event) {
         self.send(Arc::new(event));
     }
 
@@ -275,7 +275,7 @@ impl Node {
         let is_first = !self.is_watched_here();
         let receiver = self.events.subscribe();
         if is_first {
-            self.neighbours.say_all();
+            self.node_hints.announce_all();
         }
         receiver
     }

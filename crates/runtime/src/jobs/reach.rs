@@ -39,7 +39,7 @@ impl Backend {
     }
 
     /// Notes how a request went, and returns its result. A backend that rejects a request is there.
-    pub fn note<T>(&self, result: Result<T>, now: Timestamp) -> Result<T> {
+    pub fn record_result<T>(&self, result: Result<T>, now: Timestamp) -> Result<T> {
         let error = result.as_ref().err().filter(|error| error.is_transient());
         let mut observed = self.observed.lock();
         match error {
@@ -81,15 +81,15 @@ mod tests {
     #[test]
     fn two_failures_in_a_row_are_an_outage_and_one_success_ends_it() {
         let backend = Backend::new("Bus", at(0));
-        let fails = |second| backend.note::<()>(Err(Error::unavailable("bus", "reset")), at(second)).is_err();
-        assert!(fails(1) && backend.note(Ok(()), at(2)).is_ok() && fails(3));
+        let fails = |second| backend.record_result::<()>(Err(Error::unavailable("bus", "reset")), at(second)).is_err();
+        assert!(fails(1) && backend.record_result(Ok(()), at(2)).is_ok() && fails(3));
         assert!(backend.is_reachable());
         assert!(fails(4) && fails(5));
         let state = backend.state();
         assert_eq!((state.is_reachable, state.since), (false, at(4)));
         assert!(state.detail.is_some_and(|detail| detail.contains("reset")));
         let rejected: Result<()> = Err(Error::Conflict("taken".into()));
-        assert!(backend.note(rejected, at(6)).is_err());
+        assert!(backend.record_result(rejected, at(6)).is_err());
         assert_eq!(backend.state(), BackendState { component: "Bus", is_reachable: true, since: at(6), detail: None });
     }
 }

@@ -4,7 +4,7 @@
 //! announced, refusals are counted.
 
 use convoke_core::election::Fence;
-use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::limits::CANCELLATIONS_KEPT;
@@ -23,34 +23,40 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
     if reports.is_empty() {
         return Ok(Vec::new());
     }
-    let told = reports.iter().map(Told::of).collect();
+    let summaries = reports.iter().map(ReportSummary::of).collect();
     let recorded = telemetry::timed("record", node.store().record(reports)).await;
-    let recorded =
-        node.trouble.note(recorded).inspect_err(|error| node.outages.request_failed("run reports", error))?;
-    settle(node, told, &recorded).await;
+    let recorded = node
+        .store_failures
+        .record_result(recorded)
+        .inspect_err(|error| node.outages.request_failed("run reports", error))?;
+    publish_effects(node, summaries, &recorded).await;
     Ok(recorded)
 }
 
 /// What the leader says of runs that no longer speak. Their workers, should they live, are told to stop.
-pub async fn judge(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+pub async fn end_as_leader(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
     if reports.is_empty() {
         return Ok(Vec::new());
     }
-    let told: Vec<Told> = reports.iter().map(Told::of).collect();
+    let summaries: Vec<ReportSummary> = reports.iter().map(ReportSummary::of).collect();
     let reasons: Vec<Option<String>> =
         reports.iter().map(|report| report.end.as_ref().map(|end| reason(&end.outcome))).collect();
-    let recorded = telemetry::timed("judge", node.store().judge(fence, reports)).await?;
-    for ((told, reason), recorded) in told.iter().zip(reasons).zip(&recorded) {
+    let recorded = telemetry::timed("judge", node.store().end_as_leader(fence, reports)).await?;
+    for ((summaries, reason), recorded) in summaries.iter().zip(reasons).zip(&recorded) {
         if matches!(recorded, Recorded::Applied(_)) {
-            tell_worker(node, Cancel { v: V1, job_id: told.job, execution_id: told.execution, reason }).await;
+            publish_cancellation(
+                node,
+                Cancel { v: V1, job_id: summaries.job, execution_id: summaries.execution, reason },
+            )
+            .await;
         }
     }
-    settle(node, told, &recorded).await;
+    publish_effects(node, summaries, &recorded).await;
     Ok(recorded)
 }
 
 /// Asks the worker that has a run to stop it. A hint: its reports are refused in any case.
-pub async fn tell_worker(node: &Node, cancel: Cancel) {
+pub async fn publish_cancellation(node: &Node, cancel: Cancel) {
     // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
     node.sessions.cancel(cancel.execution_id);
     // On the topic, and on a queue of its name for workers that know queues only.
@@ -68,7 +74,7 @@ fn reason(outcome: &Outcome) -> String {
 }
 
 /// What must be remembered of a report while the store has it.
-struct Told {
+struct ReportSummary {
     job: JobId,
     execution: convoke_core::ExecutionId,
     ends: bool,
@@ -80,9 +86,9 @@ struct Told {
     failure: Option<(&'static str, String)>,
 }
 
-impl Told {
+impl ReportSummary {
     fn of(report: &RunReport) -> Self {
-        Told {
+        ReportSummary {
             job: report.job,
             execution: report.execution,
             ends: report.end.is_some(),
@@ -108,12 +114,12 @@ fn failure(outcome: &Outcome) -> Option<(&'static str, String)> {
 }
 
 /// Logs one line for an attempt that failed, or for the dead letter that its job became.
-fn log_failure(node: &Node, told: &Told, change: &Change) {
-    let Some((outcome, error)) = &told.failure else { return };
+fn log_failure(node: &Node, summaries: &ReportSummary, change: &Change) {
+    let Some((outcome, error)) = &summaries.failure else { return };
     if !node.job_lines.admits() {
         return;
     }
-    let (job, queue, attempt) = (told.job, &change.queue, change.attempt);
+    let (job, queue, attempt) = (summaries.job, &change.queue, change.attempt);
     match change.retry_at {
         Some(retry_at) => {
             warn!(%job, "type" = %change.job_type, %queue, attempt, outcome, error, %retry_at, "job attempt failed");
@@ -124,26 +130,26 @@ fn log_failure(node: &Node, told: &Told, change: &Change) {
     }
 }
 
-async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
+async fn publish_effects(node: &Node, summaries: Vec<ReportSummary>, recorded: &[Recorded]) {
     let mut tally = telemetry::Tally::default();
-    let mut over = Vec::with_capacity(told.len());
-    for (told, recorded) in told.iter().zip(recorded) {
+    let mut over = Vec::with_capacity(summaries.len());
+    for (summaries, recorded) in summaries.iter().zip(recorded) {
         match recorded {
             Recorded::Applied(change) => {
-                announce(node, told, change, &mut tally);
-                if told.ends {
-                    over.push((told.job, told.execution));
+                announce(node, summaries, change, &mut tally);
+                if summaries.ends {
+                    over.push((summaries.job, summaries.execution));
                 }
             }
-            Recorded::Duplicate => over.push((told.job, told.execution)),
+            Recorded::Duplicate => over.push((summaries.job, summaries.execution)),
             // The run goes on, but it is another's to tell of.
             Recorded::NotOwner => {
-                tally.not_owner += u64::from(!told.is_claim);
-                over.push((told.job, told.execution));
+                tally.not_owner += u64::from(!summaries.is_claim);
+                over.push((summaries.job, summaries.execution));
             }
             Recorded::Stale => {
-                tally.stale += u64::from(!told.is_claim);
-                over.push((told.job, told.execution));
+                tally.stale += u64::from(!summaries.is_claim);
+                over.push((summaries.job, summaries.execution));
             }
         }
     }
@@ -151,20 +157,20 @@ async fn settle(node: &Node, told: Vec<Told>, recorded: &[Recorded]) {
     forget(node, &over).await;
 }
 
-fn announce(node: &Node, told: &Told, change: &Change, tally: &mut telemetry::Tally) {
-    log_failure(node, told, change);
-    if let Some(ended_at) = told.ended_at {
+fn announce(node: &Node, summaries: &ReportSummary, change: &Change, tally: &mut telemetry::Tally) {
+    log_failure(node, summaries, change);
+    if let Some(ended_at) = summaries.ended_at {
         tally.ended(change, ended_at);
         if let Some(at) = change.retry_at {
             if change.status == Status::Pending { node.hints.ready(&change.queue) } else { node.hints.due(at) }
         } else {
-            node.waiters.wake(told.job);
+            node.waiters.wake(summaries.job);
         }
     }
-    if (told.ends || told.starts) && node.is_watched() {
-        node.tell(Happening::Job {
+    if (summaries.ends || summaries.starts) && node.is_watched() {
+        node.publish_event(ClusterEvent::Job {
             status: change.status,
-            job_id: told.job,
+            job_id: summaries.job,
             job_type: change.job_type.clone(),
             queue: change.queue.clone(),
             attempt: change.attempt,
@@ -179,5 +185,5 @@ pub async fn forget(node: &Node, over: &[(JobId, convoke_core::ExecutionId)]) {
         node.hints.slots(worker);
     }
     let runs = over.iter().map(|(job, execution)| RunRef { job_id: *job, execution_id: *execution });
-    follower::let_go(node, runs).await;
+    follower::drop_claims(node, runs).await;
 }

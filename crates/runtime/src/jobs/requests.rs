@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::jobs::event::{Happening, ScheduleChange};
+use convoke_core::jobs::event::{ClusterEvent, ScheduleChange};
 use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
 use convoke_core::jobs::wire::{Cancel, V1};
@@ -236,7 +236,7 @@ impl Coordinator {
 
     fn announce_schedule(&self, change: ScheduleChange, name: &ScheduleName) {
         self.node().hints.schedules();
-        self.node().tell(Happening::Schedule { change, schedule: name.clone() });
+        self.node().publish_event(ClusterEvent::Schedule { change, schedule: name.clone() });
     }
 
     /// Runs a schedule's job now, beside its ticks. False if this very instant has its job already, be it a tick's or another
@@ -250,7 +250,7 @@ impl Coordinator {
         if let Some(Enqueued { id, created: false }) = insert(node, vec![job]).await?.first() {
             return Ok((self.job(*id, None).await?, false));
         }
-        node.tell(Happening::ScheduleFired { schedule: schedule.name, tick: now, job_id: Some(stored.id) });
+        node.publish_event(ClusterEvent::ScheduleFired { schedule: schedule.name, tick: now, job_id: Some(stored.id) });
         Ok((stored, true))
     }
 
@@ -258,7 +258,7 @@ impl Coordinator {
         if !self.store().remove_schedule(name).await? {
             return Err(Error::not_found("schedule", name));
         }
-        self.node().tell(Happening::Schedule { change: ScheduleChange::Removed, schedule: name.clone() });
+        self.node().publish_event(ClusterEvent::Schedule { change: ScheduleChange::Removed, schedule: name.clone() });
         Ok(())
     }
 
@@ -318,20 +318,23 @@ impl ClientLink for Coordinator {
 
 /// Tells the worker of a cancelled run to stop, before its slot is freed.
 async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason: Option<String>) {
-    recorder::tell_worker(node, Cancel { v: V1, job_id, execution_id, reason }).await;
+    recorder::publish_cancellation(node, Cancel { v: V1, job_id, execution_id, reason }).await;
     recorder::forget(node, &[(job_id, execution_id)]).await;
 }
 
 /// Commits new jobs, then hints that they are there.
 pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-    let told: Vec<Told> = jobs.iter().map(Told::of).collect();
+    let summaries: Vec<NewJobSummary> = jobs.iter().map(NewJobSummary::of).collect();
     let answers = telemetry::timed("insert", node.client_store.insert(jobs)).await;
-    let answers = node.trouble.note(answers).inspect_err(|error| node.outages.request_failed("enqueue", error))?;
+    let answers = node
+        .store_failures
+        .record_result(answers)
+        .inspect_err(|error| node.outages.request_failed("enqueue", error))?;
     let mut tally: HashMap<(Status, &QueueName, &JobType), u64> = HashMap::new();
-    for (told, _) in told.iter().zip(&answers).filter(|(_, answer)| answer.created) {
-        *tally.entry((told.status, &told.queue, &told.job_type)).or_default() += 1;
+    for (summaries, _) in summaries.iter().zip(&answers).filter(|(_, answer)| answer.created) {
+        *tally.entry((summaries.status, &summaries.queue, &summaries.job_type)).or_default() += 1;
         if node.is_watched() {
-            node.tell(told.happening());
+            node.publish_event(summaries.cluster_event());
         }
     }
     for ((status, queue, job_type), count) in tally {
@@ -340,14 +343,19 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
             node.hints.ready(queue);
         }
     }
-    if let Some(due_at) = told.iter().filter(|told| told.status == Status::Scheduled).map(|told| told.due_at).min() {
+    if let Some(due_at) = summaries
+        .iter()
+        .filter(|summaries| summaries.status == Status::Scheduled)
+        .map(|summaries| summaries.due_at)
+        .min()
+    {
         node.hints.due(due_at);
     }
     Ok(answers)
 }
 
 /// What must be remembered of a new job while the store has it.
-struct Told {
+struct NewJobSummary {
     id: JobId,
     status: Status,
     queue: QueueName,
@@ -355,21 +363,21 @@ struct Told {
     due_at: jiff::Timestamp,
 }
 
-impl Told {
+impl NewJobSummary {
     fn of(job: &NewJob) -> Self {
         let (queue, job_type) = (job.definition.queue.clone(), job.definition.job_type.clone());
-        Told { id: job.id, status: job.status(), queue, job_type, due_at: job.due_at() }
+        NewJobSummary { id: job.id, status: job.status(), queue, job_type, due_at: job.due_at() }
     }
 
-    fn happening(&self) -> Happening {
+    fn cluster_event(&self) -> ClusterEvent {
         let (queue, job_type) = (self.queue.clone(), self.job_type.clone());
-        Happening::Job { status: self.status, job_id: self.id, job_type, queue, attempt: 0 }
+        ClusterEvent::Job { status: self.status, job_id: self.id, job_type, queue, attempt: 0 }
     }
 }
 
 fn announce(node: &Node, job: &Job) {
     if node.is_watched() {
-        node.tell(Happening::Job {
+        node.publish_event(ClusterEvent::Job {
             status: job.status,
             job_id: job.id,
             job_type: job.definition.job_type.clone(),

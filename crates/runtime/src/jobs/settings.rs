@@ -145,7 +145,7 @@ impl WorkerSettings {
     fn check(&self) -> Result<(), Invalid> {
         duration::check_positive([("worker.heartbeat_interval", self.heartbeat_interval)])?;
         if self.stale_after <= self.heartbeat_interval {
-            return Err(Invalid::senseless("worker.stale_after", "expected more than worker.heartbeat_interval"));
+            return Err(Invalid::unprocessable("worker.stale_after", "expected more than worker.heartbeat_interval"));
         }
         Ok(())
     }

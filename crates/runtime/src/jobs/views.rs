@@ -210,7 +210,7 @@ impl Coordinator {
 
     /// The term that a node spoke of last.
     pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
-        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().neighbours.epoch_of(id) }
+        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().node_hints.epoch_of(id) }
     }
 
     /// The first runs whose events a node records, as far as that is written down.

@@ -36,14 +36,14 @@ pub struct Waiters {
     here: Mutex<HashMap<JobId, (usize, Arc<Notify>)>>,
     /// What other nodes wait for, and until when that holds unless they say it again.
     elsewhere: Mutex<HashMap<JobId, Instant>>,
-    untold: Mutex<Untold>,
+    unpublished: Mutex<Unpublished>,
     /// Rung when there is something to tell the other nodes.
     pub ring: Notify,
 }
 
 /// What the other nodes are not yet told of.
 #[derive(Default)]
-struct Untold {
+struct Unpublished {
     awaited: HashSet<JobId>,
     ended: Vec<JobId>,
 }
@@ -65,7 +65,7 @@ impl Waiters {
         self.wake_here(job);
         if self.elsewhere.lock().remove(&job).is_some() {
             self.count.fetch_sub(1, Ordering::SeqCst);
-            self.untold.lock().ended.push(job);
+            self.unpublished.lock().ended.push(job);
             self.ring.notify_one();
         }
     }
@@ -103,7 +103,7 @@ impl Waiters {
 
     /// What this node waits for and has not said.
     pub fn take_unannounced(&self) -> Vec<JobId> {
-        let awaited = std::mem::take(&mut self.untold.lock().awaited);
+        let awaited = std::mem::take(&mut self.unpublished.lock().awaited);
         let here = self.here.lock();
         awaited.into_iter().filter(|job| here.contains_key(job)).collect()
     }
@@ -128,7 +128,7 @@ impl Waiting<'_> {
 
     /// Tells the other nodes that somebody waits.
     pub fn announce(&self) {
-        self.waiters.untold.lock().awaited.insert(self.job);
+        self.waiters.unpublished.lock().awaited.insert(self.job);
         self.waiters.ring.notify_one();
     }
 }
@@ -147,8 +147,8 @@ impl Drop for Waiting<'_> {
 }
 
 /// Tells the other nodes which of the jobs they wait for have ended.
-pub async fn tell_ended(node: &Node) {
-    let ended = std::mem::take(&mut node.waiters.untold.lock().ended);
+pub async fn publish_ended(node: &Node) {
+    let ended = std::mem::take(&mut node.waiters.unpublished.lock().ended);
     for jobs in ended.chunks(MESSAGE_JOBS_MAX) {
         let message = wire::encode(&Ended { v: V1, jobs: jobs.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.ended(), message).await {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn ended(waiters: &Waiters) -> Vec<JobId> {
-        std::mem::take(&mut waiters.untold.lock().ended)
+        std::mem::take(&mut waiters.unpublished.lock().ended)
     }
 
     #[tokio::test]
@@ -180,8 +180,8 @@ mod tests {
             woken.as_mut().enable();
         }
         waiters.wake(job(1));
-        let heard: Vec<bool> = woken.into_iter().map(|woken| woken.now_or_never().is_some()).collect();
-        assert_eq!(heard, [true, true, false]);
+        let received: Vec<bool> = woken.into_iter().map(|woken| woken.now_or_never().is_some()).collect();
+        assert_eq!(received, [true, true, false]);
         assert_eq!(ended(&waiters), [], "nobody elsewhere asked");
     }
 

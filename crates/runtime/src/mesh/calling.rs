@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::deadlines::End;
-use super::outbox::{Letter, Sort};
+use super::outbox::{OutgoingMessage, Sort};
 use super::serving;
-use super::station::Station;
+use super::session::MeshSession;
 use super::telemetry::Meters;
 use super::tracing_scope::next_step;
 
@@ -32,7 +32,7 @@ pub struct CallOptions {
 
 /// Answers what `read` makes of the reply's JSON text. One that it cannot read counts as such, not as well.
 pub(super) async fn call<T>(
-    station: &Arc<Station>,
+    session: &Arc<MeshSession>,
     to: InstanceId,
     request_type: &str,
     data: &Json,
@@ -40,16 +40,16 @@ pub(super) async fn call<T>(
     read: impl FnOnce(String) -> serde_json::Result<T>,
 ) -> Result<T, MeshError> {
     check_type(request_type)?;
-    if station.id() == InstanceId::NOBODY && !station.stopping.is_cancelled() {
+    if session.id() == InstanceId::NOBODY && !session.stopping.is_cancelled() {
         let source = Error::unavailable("mesh", "this instance is joining it anew");
         return Err(unavailable(to, request_type, source));
     }
     let started = Instant::now();
-    let counted = Counted::new(&station.meters);
-    let reply = if to == station.id() {
-        call_ourselves(station, request_type, data, options).await
+    let counted = Counted::new(&session.meters);
+    let reply = if to == session.id() {
+        call_ourselves(session, request_type, data, options).await
     } else {
-        call_other(station, to, request_type, data, options).await
+        call_other(session, to, request_type, data, options).await
     };
     let answer = reply.and_then(|text| {
         read(text).map_err(|error| MeshError::BadReply {
@@ -59,7 +59,7 @@ pub(super) async fn call<T>(
         })
     });
     drop(counted);
-    station.meters.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
+    session.meters.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
     answer
 }
 
@@ -73,23 +73,23 @@ pub fn check_type(request_type: &str) -> Result<(), Invalid> {
 }
 
 async fn call_other(
-    station: &Arc<Station>,
+    session: &Arc<MeshSession>,
     to: InstanceId,
     request_type: &str,
     data: &Json,
     options: CallOptions,
 ) -> Result<String, MeshError> {
     check_size(data)?;
-    let timeout = options.timeout.unwrap_or(station.settings.request_timeout);
+    let timeout = options.timeout.unwrap_or(session.settings.request_timeout);
     let stopped = || MeshError::of(Fault::Stopped, to, request_type);
-    let (call, mut end) = station.pending.open(timeout).ok_or_else(stopped)?;
+    let (call, mut end) = session.pending.open(timeout).ok_or_else(stopped)?;
     let heading =
-        Heading { sender: station.id(), kind: request_type, timeout, epoch: options.epoch, trace: next_step() };
+        Heading { sender: session.id(), kind: request_type, timeout, epoch: options.epoch, trace: next_step() };
     let message = encode_request(call.id, &heading, data.as_raw());
-    let letter = Letter { to, message: message.into(), sort: Sort::Request(call.id) };
+    let outgoing = OutgoingMessage { to, message: message.into(), sort: Sort::Request(call.id) };
     let end = tokio::select! {
         biased;
-        is_taken = station.outbox.put(letter) => if is_taken { end.await } else { return Err(stopped()) },
+        is_taken = session.outbox.put(outgoing) => if is_taken { end.await } else { return Err(stopped()) },
         end = &mut end => end,
     };
     match end {
@@ -105,24 +105,24 @@ async fn call_other(
 }
 
 async fn call_ourselves(
-    station: &Arc<Station>,
+    session: &Arc<MeshSession>,
     request_type: &str,
     data: &Json,
     options: CallOptions,
 ) -> Result<String, MeshError> {
     check_size(data)?;
     let context = Context {
-        caller: station.id(),
-        timeout: options.timeout.unwrap_or(station.settings.request_timeout),
+        caller: session.id(),
+        timeout: options.timeout.unwrap_or(session.settings.request_timeout),
         received: Instant::now(),
         epoch: options.epoch,
         trace: next_step(),
-        station: station.clone(),
+        session: session.clone(),
     };
-    let answer = serving::serve_local(station, request_type, data.as_str().to_owned(), context).await;
+    let answer = serving::serve_local(session, request_type, data.as_str().to_owned(), context).await;
     match answer {
         Ok(data) => Ok(data.as_str().to_owned()),
-        Err(fault) => Err(MeshError::of(fault, station.id(), request_type)),
+        Err(fault) => Err(MeshError::of(fault, session.id(), request_type)),
     }
 }
 

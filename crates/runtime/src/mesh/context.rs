@@ -7,7 +7,7 @@ use convoke_core::Epoch;
 use convoke_core::mesh::{InstanceId, TraceParent};
 use tokio::time::Instant;
 
-use super::station::Station;
+use super::session::MeshSession;
 
 #[derive(Clone)]
 pub struct Context {
@@ -16,7 +16,7 @@ pub struct Context {
     pub(super) received: Instant,
     pub(super) epoch: Option<Epoch>,
     pub(super) trace: Option<TraceParent>,
-    pub(super) station: Arc<Station>,
+    pub(super) session: Arc<MeshSession>,
 }
 
 impl Context {
@@ -48,11 +48,11 @@ impl Context {
     /// Waits until the instance is asked to stop. A handler that answers another instance then has a grace period, and is
     /// dropped after it; one that answers our own call is dropped at once.
     pub async fn cancelled(&self) {
-        self.station.stopping.cancelled().await;
+        self.session.stopping.cancelled().await;
     }
 
     /// Whether the instance was asked to stop.
     pub fn is_cancelled(&self) -> bool {
-        self.station.stopping.is_cancelled()
+        self.session.stopping.is_cancelled()
     }
 }

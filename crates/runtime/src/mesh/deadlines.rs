@@ -72,9 +72,9 @@ impl Pending {
     }
 
     /// Keeps what is for calls that are still waited for, or for none.
-    pub(super) fn retain<T>(&self, letters: &mut Vec<T>, call: impl Fn(&T) -> Option<RequestId>) {
+    pub(super) fn retain<T>(&self, outgoing_messages: &mut Vec<T>, call: impl Fn(&T) -> Option<RequestId>) {
         let table = self.table.lock();
-        letters.retain(|letter| call(letter).is_none_or(|id| table.calls.is_open(id)));
+        outgoing_messages.retain(|outgoing| call(outgoing).is_none_or(|id| table.calls.is_open(id)));
     }
 
     pub(super) fn len(&self) -> usize {

@@ -14,8 +14,8 @@ use super::context::Context;
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Json, Fault>> + Send>>;
 pub type BroadcastFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type Answer = dyn Fn(Context, String) -> HandlerFuture + Send + Sync;
-pub(super) type Ear = dyn Fn(InstanceId, String) -> BroadcastFuture + Send + Sync;
+type RequestHandler = dyn Fn(Context, String) -> HandlerFuture + Send + Sync;
+pub(super) type BroadcastHandler = dyn Fn(InstanceId, String) -> BroadcastFuture + Send + Sync;
 
 /// What a handler asks of its callers.
 #[derive(Debug, Clone, Default)]
@@ -27,13 +27,13 @@ pub struct Demand {
 pub(super) struct Handler {
     pub request_type: Arc<str>,
     pub demand: Demand,
-    pub answer: Box<Answer>,
+    pub answer: Box<RequestHandler>,
 }
 
 #[derive(Default)]
 pub struct Handlers {
     by_type: RwLock<Registry<Arc<Handler>>>,
-    ears: RwLock<Registry<Arc<Ear>>>,
+    broadcast_handlers: RwLock<Registry<Arc<BroadcastHandler>>>,
 }
 
 impl Handlers {
@@ -47,18 +47,18 @@ impl Handlers {
     }
 
     /// Hears broadcasts of a type, from whom and with what data.
-    pub fn on_broadcast<F>(&self, broadcast_type: &str, ear: F)
+    pub fn on_broadcast<F>(&self, broadcast_type: &str, broadcast_handler: F)
     where
         F: Fn(InstanceId, String) -> BroadcastFuture + Send + Sync + 'static,
     {
-        self.ears.write().set(broadcast_type, Arc::new(ear));
+        self.broadcast_handlers.write().set(broadcast_type, Arc::new(broadcast_handler));
     }
 
     pub(super) fn find(&self, request_type: &str) -> Option<Arc<Handler>> {
         self.by_type.read().find(request_type)
     }
 
-    pub(super) fn find_ear(&self, broadcast_type: &str) -> Option<Arc<Ear>> {
-        self.ears.read().find(broadcast_type)
+    pub(super) fn find_broadcast_handler(&self, broadcast_type: &str) -> Option<Arc<BroadcastHandler>> {
+        self.broadcast_handlers.read().find(broadcast_type)
     }
 }

@@ -11,26 +11,26 @@ use tracing::debug;
 
 use super::deadlines::End;
 use super::serving;
-use super::station::Station;
+use super::session::MeshSession;
 
-pub(super) struct Inbox(pub Arc<Station>);
+pub(super) struct Inbox(pub Arc<MeshSession>);
 
 impl MeshInbox for Inbox {
-    fn hear(&self, message: Bytes) {
-        let station = &self.0;
+    fn on_message(&self, message: Bytes) {
+        let session = &self.0;
         match Envelope::parse(&message) {
             Ok(Envelope::Reply { id, outcome }) => {
-                let is_ours = |id| station.pending.end(id, End::Reply(outcome.map(str::to_owned)));
-                station.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+                let is_ours = |id| session.pending.end(id, End::Reply(outcome.map(str::to_owned)));
+                session.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
             }
             Ok(Envelope::Heartbeat { id }) => {
-                let is_ours = |id| station.pending.heartbeat(id);
-                station.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
+                let is_ours = |id| session.pending.heartbeat(id);
+                session.count_stray(RequestId::parse(&id).is_some_and(is_ours), &id);
             }
-            Ok(Envelope::Request(request)) => serving::serve(station, request),
-            Ok(Envelope::Broadcast { sender, kind, data }) => self.hear_broadcast(sender, &kind, data),
+            Ok(Envelope::Request(request)) => serving::serve(session, request),
+            Ok(Envelope::Broadcast { sender, kind, data }) => self.on_broadcast_message(sender, &kind, data),
             Err(error) => {
-                station.count_malformed();
+                session.count_malformed();
                 debug!(%error, bytes = message.len(), "mesh message could not be read");
             }
         }
@@ -42,15 +42,15 @@ impl MeshInbox for Inbox {
 }
 
 impl Inbox {
-    fn hear_broadcast(&self, sender: InstanceId, kind: &str, data: &str) {
+    fn on_broadcast_message(&self, sender: InstanceId, kind: &str, data: &str) {
         // Our own was heard when it was sent.
         if sender != self.0.id() {
-            serving::tell(&self.0, sender, kind, data);
+            serving::dispatch_broadcast(&self.0, sender, kind, data);
         }
     }
 }
 
-impl Station {
+impl MeshSession {
     fn count_stray(&self, is_ours: bool, id: &str) {
         if !is_ours {
             self.meters.stray();

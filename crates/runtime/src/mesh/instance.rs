@@ -17,9 +17,9 @@ use tracing::debug;
 use super::calling::{self, CallOptions, unavailable};
 use super::handlers::Handlers;
 use super::membership::{self, OnGone};
-use super::outbox::Letter;
+use super::outbox::OutgoingMessage;
+use super::session::MeshSession;
 use super::settings::Settings;
-use super::station::Station;
 use super::{lease, outbox, serving, telemetry};
 
 /// Clones are the same instance.
@@ -73,16 +73,16 @@ impl Instance {
     pub async fn start(&self) -> Result<InstanceId, MeshError> {
         let _turn = self.0.turn.lock().await;
         if let Some(running) = &*self.0.running.read() {
-            return Err(MeshError::AlreadyRunning { instance: running.station.id() });
+            return Err(MeshError::AlreadyRunning { instance: running.session.id() });
         }
         let settings = self.0.settings.read().clone();
         settings.check()?;
         telemetry::describe();
         let (link, hostname) = (self.0.link.clone(), self.0.hostname.clone());
-        let (station, letters) = Station::new(link, settings, hostname, self.0.handlers.clone());
-        station.join().await.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
-        let id = station.id();
-        *self.0.running.write() = Some(Running::new(station, letters, self.0.on_gone.clone()));
+        let (session, outgoing_messages) = MeshSession::new(link, settings, hostname, self.0.handlers.clone());
+        session.join().await.map_err(|source| unavailable(InstanceId::NOBODY, "start", source))?;
+        let id = session.id();
+        *self.0.running.write() = Some(Running::new(session, outgoing_messages, self.0.on_gone.clone()));
         Ok(id)
     }
 
@@ -102,27 +102,27 @@ impl Instance {
 
     /// Nobody's, where it does not run.
     pub fn id(&self) -> InstanceId {
-        self.0.running.read().as_ref().map_or(InstanceId::NOBODY, |running| running.station.id())
+        self.0.running.read().as_ref().map_or(InstanceId::NOBODY, |running| running.session.id())
     }
 
     /// Whether we are the one who sweeps.
     pub fn is_leader(&self) -> bool {
-        self.0.running.read().as_ref().is_some_and(|running| running.station.lease.is_held())
+        self.0.running.read().as_ref().is_some_and(|running| running.session.lease.is_held())
     }
 
     /// Calls of ours that wait for their end.
     pub fn calls_open(&self) -> usize {
-        self.0.running.read().as_ref().map_or(0, |running| running.station.pending.len())
+        self.0.running.read().as_ref().map_or(0, |running| running.session.pending.len())
     }
 
     /// Handlers that run here.
     pub fn handlers_running(&self) -> usize {
-        self.0.running.read().as_ref().map_or(0, |running| running.station.running())
+        self.0.running.read().as_ref().map_or(0, |running| running.session.running())
     }
 
     /// Messages that could not be read, since the start.
     pub fn messages_malformed(&self) -> u64 {
-        self.0.running.read().as_ref().map_or(0, |running| running.station.malformed())
+        self.0.running.read().as_ref().map_or(0, |running| running.session.malformed())
     }
 
     /// Live instances, by number. Needs no start.
@@ -143,34 +143,34 @@ impl Instance {
         options: CallOptions,
         read: impl FnOnce(String) -> serde_json::Result<T>,
     ) -> Result<T, MeshError> {
-        let station = self.station(to, request_type)?;
-        calling::call(&station, to, request_type, data, options, read).await
+        let session = self.session(to, request_type)?;
+        calling::call(&session, to, request_type, data, options, read).await
     }
 
     /// Tells everybody, ourselves first unless `skip_self`. Answers how many others listen.
     pub async fn broadcast(&self, kind: &str, data: &Json, skip_self: bool) -> Result<u64, MeshError> {
-        let station = self.station(InstanceId::NOBODY, kind)?;
+        let session = self.session(InstanceId::NOBODY, kind)?;
         calling::check_type(kind)?;
         calling::check_size(data)?;
         if !skip_self {
-            serving::tell(&station, station.id(), kind, data.as_str());
+            serving::dispatch_broadcast(&session, session.id(), kind, data.as_str());
         }
-        let message = envelope::encode_broadcast(station.id(), kind, data.as_raw());
-        let heard = station.link.broadcast(message.into()).await;
-        let heard = heard.map_err(|source| unavailable(InstanceId::NOBODY, kind, source))?;
-        Ok(heard.saturating_sub(1))
+        let message = envelope::encode_broadcast(session.id(), kind, data.as_raw());
+        let received = session.link.broadcast(message.into()).await;
+        let received = received.map_err(|source| unavailable(InstanceId::NOBODY, kind, source))?;
+        Ok(received.saturating_sub(1))
     }
 
-    fn station(&self, to: InstanceId, what: &str) -> Result<Arc<Station>, MeshError> {
+    fn session(&self, to: InstanceId, what: &str) -> Result<Arc<MeshSession>, MeshError> {
         let running = self.0.running.read();
-        let station = running.as_ref().map(|running| running.station.clone());
-        station.ok_or_else(|| MeshError::of(Fault::Stopped, to, what))
+        let session = running.as_ref().map(|running| running.session.clone());
+        session.ok_or_else(|| MeshError::of(Fault::Stopped, to, what))
     }
 }
 
 /// What must go when an instance stops, or is dropped.
 struct Running {
-    station: Arc<Station>,
+    session: Arc<MeshSession>,
     /// Those that act in the registry.
     duties: JoinSet<()>,
     /// Those that calls and replies need.
@@ -178,48 +178,52 @@ struct Running {
 }
 
 impl Running {
-    fn new(station: Arc<Station>, letters: mpsc::Receiver<Letter>, on_gone: Arc<OnGone>) -> Self {
+    fn new(
+        session: Arc<MeshSession>,
+        outgoing_messages: mpsc::Receiver<OutgoingMessage>,
+        on_gone: Arc<OnGone>,
+    ) -> Self {
         let (mut duties, mut plumbing) = (JoinSet::new(), JoinSet::new());
-        let (beating, standing, pending) = (station.clone(), station.clone(), station.pending.clone());
+        let (beating, standing, pending) = (session.clone(), session.clone(), session.pending.clone());
         duties.spawn(async move { membership::keep(&beating, &on_gone).await });
-        duties.spawn(async move { lease::stand(&standing).await });
+        duties.spawn(async move { lease::compete_for_lease(&standing).await });
         plumbing.spawn(async move { pending.watch().await });
-        plumbing.spawn(outbox::send_all(station.link.clone(), station.pending.clone(), letters));
-        Running { station, duties, _plumbing: plumbing }
+        plumbing.spawn(outbox::send_all(session.link.clone(), session.pending.clone(), outgoing_messages));
+        Running { session, duties, _plumbing: plumbing }
     }
 
     async fn stop(mut self) {
-        let station = self.station.clone();
-        station.pending.close();
-        station.stopping.cancel();
+        let session = self.session.clone();
+        session.pending.close();
+        session.stopping.cancel();
         // Nobody beats behind our back once we have left.
         self.duties.shutdown().await;
-        station.lease.lost();
+        session.lease.lost();
         // Even where it does not seem to be ours: we may have been about to be given it.
-        if let Err(error) = station.link.resign(&station.lease.holder).await {
+        if let Err(error) = session.link.resign(&session.lease.holder).await {
             debug!(%error, "resigning failed: the lock expires");
         }
-        if let Some(seat) = station.seat()
-            && let Err(error) = seat.leave().await
+        if let Some(membership) = session.membership()
+            && let Err(error) = membership.leave().await
         {
             debug!(%error, "leaving failed: the leader removes this instance");
         }
-        station.give_up_seat();
-        station.tasks.close();
-        if tokio::time::timeout(station.settings.stop_grace, station.tasks.wait()).await.is_err() {
-            station.abandoned.cancel();
-            station.tasks.wait().await;
+        session.leave_registry();
+        session.tasks.close();
+        if tokio::time::timeout(session.settings.stop_grace, session.tasks.wait()).await.is_err() {
+            session.abandoned.cancel();
+            session.tasks.wait().await;
         }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.station.pending.close();
-        self.station.stopping.cancel();
-        self.station.abandoned.cancel();
-        self.station.lease.lost();
-        self.station.give_up_seat();
-        self.station.meters.left();
+        self.session.pending.close();
+        self.session.stopping.cancel();
+        self.session.abandoned.cancel();
+        self.session.lease.lost();
+        self.session.leave_registry();
+        self.session.meters.left();
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::info;
 use uuid::Uuid;
 
-use super::station::Station;
+use super::session::MeshSession;
 use super::telemetry::Meters;
 
 /// The part of a lock's time that the holder does not count on.
@@ -50,37 +50,37 @@ pub(super) fn believed(ttl: Duration) -> Duration {
 }
 
 /// Takes the lock when it is free and keeps it, for ever.
-pub(super) async fn stand(station: &Station) {
-    let settings = &station.settings;
+pub(super) async fn compete_for_lease(session: &MeshSession) {
+    let settings = &session.settings;
     loop {
         let asked = Instant::now();
-        match station.link.lead(&station.lease.holder, settings.leader_ttl).await {
+        match session.link.lead(&session.lease.holder, settings.leader_ttl).await {
             Ok(true) => {
-                station.lease.held(asked, settings.leader_ttl);
-                info!(instance = station.id().0, "this instance leads its mesh");
-                keep(station).await;
-                station.lease.lost();
-                info!(instance = station.id().0, "this instance no longer leads its mesh");
+                session.lease.held(asked, settings.leader_ttl);
+                info!(instance = session.id().0, "this instance leads its mesh");
+                keep(session).await;
+                session.lease.lost();
+                info!(instance = session.id().0, "this instance no longer leads its mesh");
             }
             Ok(false) => {}
-            Err(error) => station.outages.failed("election", &error),
+            Err(error) => session.outages.failed("election", &error),
         }
         tokio::time::sleep(settings.leader_retry_delay).await;
     }
 }
 
 /// Until it is lost.
-async fn keep(station: &Station) {
-    let settings = &station.settings;
+async fn keep(session: &MeshSession) {
+    let settings = &session.settings;
     loop {
         tokio::time::sleep(settings.leader_renew_interval).await;
         let asked = Instant::now();
-        match station.link.renew(&station.lease.holder, settings.leader_ttl).await {
-            Ok(true) => station.lease.held(asked, settings.leader_ttl),
+        match session.link.renew(&session.lease.holder, settings.leader_ttl).await {
+            Ok(true) => session.lease.held(asked, settings.leader_ttl),
             Ok(false) => return,
             Err(error) => {
-                station.outages.failed("lock renewal", &error);
-                if !station.lease.is_held() {
+                session.outages.failed("lock renewal", &error);
+                if !session.lease.is_held() {
                     return;
                 }
             }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::serving::panic_message;
-use super::station::Station;
+use super::session::MeshSession;
 use super::telemetry;
 
 /// A beat that failed is tried again after this part of the interval, so that a short outage does not cost the place.
@@ -30,31 +30,31 @@ pub(super) type GoneFn = dyn Fn(InstanceId) -> Pin<Box<dyn Future<Output = ()> +
 pub(super) type OnGone = RwLock<Option<Arc<GoneFn>>>;
 
 /// Beats and sweeps, for ever. We have just been registered.
-pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
-    let (interval, ttl) = (station.settings.heartbeat_interval, station.settings.node_ttl);
+pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
+    let (interval, ttl) = (session.settings.heartbeat_interval, session.settings.node_ttl);
     let mut next = Instant::now() + interval;
     // While the registry could not be reached, nobody could beat: those who live have until then to be heard of again.
-    let (mut heard, mut settled) = (Instant::now(), Instant::now() + ttl);
+    let (mut received, mut settled) = (Instant::now(), Instant::now() + ttl);
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
-            () = station.missed.notified() => {}
+            () = session.missed.notified() => {}
         }
         let started = Instant::now();
-        match beat(station).await {
+        match heartbeat(session).await {
             Ok(live) => {
-                station.outages.succeeded("mesh");
-                station.meters.nodes(live);
-                if started - heard > interval * 3 / 2 {
+                session.outages.succeeded("mesh");
+                session.meters.nodes(live);
+                if started - received > interval * 3 / 2 {
                     settled = started + ttl;
                 }
-                (heard, next) = (started, started + interval);
-                if station.lease.is_held() && started >= settled {
-                    sweep(station, on_gone).await;
+                (received, next) = (started, started + interval);
+                if session.lease.is_held() && started >= settled {
+                    sweep(session, on_gone).await;
                 }
             }
             Err(error) => {
-                station.outages.failed("heartbeat", &error);
+                session.outages.failed("heartbeat", &error);
                 next = Instant::now() + (interval / RETRY_PART).min(RETRY_MAX);
             }
         }
@@ -62,47 +62,47 @@ pub(super) async fn keep(station: &Arc<Station>, on_gone: &OnGone) {
 }
 
 /// How many live. Joins anew where our number is another's by now.
-async fn beat(station: &Arc<Station>) -> Result<u64> {
-    if let Some(seat) = station.seat() {
-        match seat.beat(station.settings.node_ttl).await {
+async fn heartbeat(session: &Arc<MeshSession>) -> Result<u64> {
+    if let Some(membership) = session.membership() {
+        match membership.heartbeat(session.settings.node_ttl).await {
             Err(Error::Fenced { .. }) => {
                 warn!(
-                    instance = seat.id().0,
+                    instance = membership.id().0,
                     "the mesh lost its data and gave this instance's number to another: joining anew"
                 );
-                station.give_up_seat();
+                session.leave_registry();
             }
             other => return other,
         }
     }
-    station.join().await?;
-    info!(instance = station.id().0, "joined the mesh under a new number");
-    let seat = station.seat().ok_or_else(|| Error::unavailable("mesh", "it was stopped meanwhile"))?;
-    seat.beat(station.settings.node_ttl).await
+    session.join().await?;
+    info!(instance = session.id().0, "joined the mesh under a new number");
+    let membership = session.membership().ok_or_else(|| Error::unavailable("mesh", "it was stopped meanwhile"))?;
+    membership.heartbeat(session.settings.node_ttl).await
 }
 
-async fn sweep(station: &Station, on_gone: &OnGone) {
-    match station.link.sweep(&station.lease.holder, station.settings.node_ttl).await {
+async fn sweep(session: &MeshSession, on_gone: &OnGone) {
+    match session.link.sweep(&session.lease.holder, session.settings.node_ttl).await {
         Ok(gone) => {
             telemetry::gone(gone.len());
             for id in gone {
-                info!(instance = station.id().0, gone = id.0, "instance is gone from the mesh");
-                tell_gone(station, on_gone, id);
+                info!(instance = session.id().0, gone = id.0, "instance is gone from the mesh");
+                call_on_gone(session, on_gone, id);
             }
         }
-        Err(Error::Fenced { .. }) => station.lease.lost(),
+        Err(Error::Fenced { .. }) => session.lease.lost(),
         Err(error @ Error::Unknown { .. }) => {
             warn!(%error, "removing dead instances may have failed: on_gone may not be called for them")
         }
-        Err(error) => station.outages.failed("removing dead instances", &error),
+        Err(error) => session.outages.failed("removing dead instances", &error),
     }
 }
 
 /// In a task of its own: one that takes long or panics keeps nobody else from being told of.
-fn tell_gone(station: &Station, on_gone: &OnGone, id: InstanceId) {
+fn call_on_gone(session: &MeshSession, on_gone: &OnGone, id: InstanceId) {
     let Some(callback) = on_gone.read().clone() else { return };
-    let abandoned = station.abandoned.clone();
-    station.tasks.spawn(async move {
+    let abandoned = session.abandoned.clone();
+    session.tasks.spawn(async move {
         let telling = AssertUnwindSafe(async move { callback(id).await }).catch_unwind();
         if let Some(Err(panic)) = abandoned.run_until_cancelled(telling).await {
             warn!(gone = id.0, panic = panic_message(&*panic), "on_gone handler panicked");

@@ -19,8 +19,8 @@ mod lease;
 mod membership;
 mod outbox;
 mod serving;
+mod session;
 mod settings;
-mod station;
 pub mod telemetry;
 mod tracing_scope;
 

@@ -23,13 +23,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::deadlines::{End, Pending};
-use super::station::Permit;
+use super::session::Permit;
 use super::telemetry;
 
-const LETTERS_MAX: usize = 4_096;
+const OUTGOING_MAX: usize = 4_096;
 /// A batch is closed when it has this many letters or bytes. Many small ones beat one of everything: the link and whoever
 /// is called work on the first while the next is made, where one great batch has them all wait for each other.
-const BATCH_LETTERS_MAX: usize = 16;
+const BATCH_MESSAGES_MAX: usize = 16;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Batches whose answers are waited for.
 const BATCHES_MAX: usize = 64;
@@ -40,7 +40,7 @@ const RECONNECTION: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-pub(super) struct Letter {
+pub(super) struct OutgoingMessage {
     pub to: InstanceId,
     pub message: Bytes,
     pub sort: Sort,
@@ -66,7 +66,7 @@ pub(super) struct Reply {
 impl Reply {
     /// To a caller who waits for so long.
     pub(super) fn new(permit: Permit, timeout: Duration) -> Self {
-        let (written, _token) = (Instant::now(), permit.station.tasks.token());
+        let (written, _token) = (Instant::now(), permit.session.tasks.token());
         Reply { permit, _token, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
     }
 
@@ -77,40 +77,44 @@ impl Reply {
             Err(error) if error.is_transient() => self.given_up,
             Err(_) => return false,
         };
-        Instant::now() + self.pause < until && !self.permit.station.abandoned.is_cancelled()
+        Instant::now() + self.pause < until && !self.permit.session.abandoned.is_cancelled()
     }
 }
 
-pub(super) struct Outbox(mpsc::Sender<Letter>);
+pub(super) struct Outbox(mpsc::Sender<OutgoingMessage>);
 
 impl Outbox {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Letter>) {
-        let (sender, letters) = mpsc::channel(LETTERS_MAX);
-        (Outbox(sender), letters)
+    pub(super) fn new() -> (Self, mpsc::Receiver<OutgoingMessage>) {
+        let (sender, outgoing_messages) = mpsc::channel(OUTGOING_MAX);
+        (Outbox(sender), outgoing_messages)
     }
 
     /// Waits for room. False where the instance has stopped.
-    pub(super) async fn put(&self, letter: Letter) -> bool {
-        self.0.send(letter).await.is_ok()
+    pub(super) async fn put(&self, outgoing: OutgoingMessage) -> bool {
+        self.0.send(outgoing).await.is_ok()
     }
 
     /// Drops it where there is no room.
-    pub(super) fn try_put(&self, letter: Letter) {
-        if let Err(error) = self.0.try_send(letter) {
+    pub(super) fn try_put(&self, outgoing: OutgoingMessage) {
+        if let Err(error) = self.0.try_send(outgoing) {
             count_dropped(&error.into_inner().sort);
         }
     }
 }
 
 /// Sends what is put, for ever.
-pub(super) async fn send_all(link: Arc<dyn MeshLink>, pending: Arc<Pending>, mut letters: mpsc::Receiver<Letter>) {
+pub(super) async fn send_all(
+    link: Arc<dyn MeshLink>,
+    pending: Arc<Pending>,
+    mut outgoing_messages: mpsc::Receiver<OutgoingMessage>,
+) {
     let mut under_way = FuturesUnordered::new();
     loop {
         tokio::select! {
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
-            first = letters.recv(), if under_way.len() < BATCHES_MAX => {
+            first = outgoing_messages.recv(), if under_way.len() < BATCHES_MAX => {
                 let Some(first) = first else { return };
-                under_way.push(send_batch(&*link, &pending, gather(first, &mut letters)));
+                under_way.push(send_batch(&*link, &pending, gather(first, &mut outgoing_messages)));
                 // It is handed to the link, and then whoever writes for the link has its turn, before the next is made.
                 under_way.next().now_or_never();
                 tokio::task::yield_now().await;
@@ -119,56 +123,56 @@ pub(super) async fn send_all(link: Arc<dyn MeshLink>, pending: Arc<Pending>, mut
     }
 }
 
-fn gather(first: Letter, letters: &mut mpsc::Receiver<Letter>) -> Vec<Letter> {
+fn gather(first: OutgoingMessage, outgoing_messages: &mut mpsc::Receiver<OutgoingMessage>) -> Vec<OutgoingMessage> {
     let mut bytes = first.message.len();
     let mut batch = vec![first];
-    while batch.len() < BATCH_LETTERS_MAX
+    while batch.len() < BATCH_MESSAGES_MAX
         && bytes < BATCH_BYTES_MAX
-        && let Ok(letter) = letters.try_recv()
+        && let Ok(outgoing) = outgoing_messages.try_recv()
     {
-        bytes += letter.message.len();
-        batch.push(letter);
+        bytes += outgoing.message.len();
+        batch.push(outgoing);
     }
     batch
 }
 
-async fn send_batch(link: &dyn MeshLink, pending: &Pending, mut batch: Vec<Letter>) {
-    pending.retain(&mut batch, |letter| match letter.sort {
+async fn send_batch(link: &dyn MeshLink, pending: &Pending, mut batch: Vec<OutgoingMessage>) {
+    pending.retain(&mut batch, |outgoing| match outgoing.sort {
         Sort::Request(id) => Some(id),
         _ => None,
     });
     if batch.is_empty() {
         return;
     }
-    let messages: Vec<_> = batch.iter().map(|letter| (letter.to, letter.message.clone())).collect();
+    let messages: Vec<_> = batch.iter().map(|outgoing| (outgoing.to, outgoing.message.clone())).collect();
     let answers = link.send(&messages).await;
-    for (letter, answer) in batch.into_iter().zip(answers) {
-        settle(pending, letter, answer);
+    for (outgoing, answer) in batch.into_iter().zip(answers) {
+        finish_send(pending, outgoing, answer);
     }
 }
 
-fn settle(pending: &Pending, letter: Letter, answer: Result<u64>) {
-    match (answer, letter.sort) {
+fn finish_send(pending: &Pending, outgoing: OutgoingMessage, answer: Result<u64>) {
+    match (answer, outgoing.sort) {
         (Ok(1..), _) => {}
         (Ok(0), Sort::Request(id)) => drop(pending.end(id, End::NoNode)),
         // It may be under way: its reply or its deadline will tell.
         (Err(Error::Unknown { .. }), Sort::Request(_)) => {}
         (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
-        (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(letter.to, letter.message, reply),
+        (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(outgoing.to, outgoing.message, reply),
         (answer, sort) => {
             let error = answer.err().map(|error| error.to_string());
-            debug!(to = letter.to.0, error, "message not delivered");
+            debug!(to = outgoing.to.0, error, "message not delivered");
             count_dropped(&sort);
         }
     }
 }
 
 fn try_again(to: InstanceId, message: Bytes, mut reply: Reply) {
-    let station = reply.permit.station.clone();
-    station.clone().tasks.spawn(async move {
+    let session = reply.permit.session.clone();
+    session.clone().tasks.spawn(async move {
         tokio::time::sleep(reply.pause).await;
         reply.pause = (reply.pause * 2).min(RETRY_MAX);
-        station.outbox.put(Letter { to, message, sort: Sort::Reply(reply) }).await;
+        session.outbox.put(OutgoingMessage { to, message, sort: Sort::Reply(reply) }).await;
     });
 }
 

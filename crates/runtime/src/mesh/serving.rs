@@ -18,8 +18,8 @@ use tracing::warn;
 
 use super::context::Context;
 use super::handlers::Handler;
-use super::outbox::{Letter, Reply, Sort};
-use super::station::{Permit, Station};
+use super::outbox::{OutgoingMessage, Reply, Sort};
+use super::session::{MeshSession, Permit};
 use super::telemetry;
 use super::tracing_scope::in_trace;
 
@@ -29,54 +29,54 @@ const HEARTBEAT_PART: f64 = 0.75;
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
 /// A request that was heard: starts its handler, or refuses it.
-pub(super) fn serve(station: &Arc<Station>, request: Request<'_>) {
-    let timeout = request.timeout.unwrap_or(station.settings.request_timeout);
+pub(super) fn serve(session: &Arc<MeshSession>, request: Request<'_>) {
+    let timeout = request.timeout.unwrap_or(session.settings.request_timeout);
     let context = Context {
         caller: request.sender,
         timeout,
         received: Instant::now(),
         epoch: request.epoch,
         trace: request.trace,
-        station: station.clone(),
+        session: session.clone(),
     };
-    let (handler, permit) = match admit(station, &request.kind, request.data, &context) {
+    let (handler, permit) = match admit(session, &request.kind, request.data, &context) {
         Ok(admitted) => admitted,
-        Err(fault) => return station.refuse(request.sender, &request.id, &request.kind, &fault),
+        Err(fault) => return session.refuse(request.sender, &request.id, &request.kind, &fault),
     };
-    let work = Work { station: station.clone(), id: request.id.into_owned(), caller: request.sender, timeout, permit };
+    let work = Work { session: session.clone(), id: request.id.into_owned(), caller: request.sender, timeout, permit };
     let data = request.data.to_owned();
-    station.tasks.spawn(work.run(handler, context, data));
+    session.tasks.spawn(work.run(handler, context, data));
 }
 
 /// A call of our own to ourselves: the same handler, limits and guard, without the link.
 pub(super) async fn serve_local(
-    station: &Arc<Station>,
+    session: &Arc<MeshSession>,
     request_type: &str,
     data: String,
     context: Context,
 ) -> Result<Json, Fault> {
-    let (handler, _permit) = admit(station, request_type, &data, &context)?;
+    let (handler, _permit) = admit(session, request_type, &data, &context)?;
     tokio::select! {
         biased;
         outcome = guarded(handler, context, data) => checked(outcome),
-        () = station.stopping.cancelled() => Err(Fault::Stopped),
+        () = session.stopping.cancelled() => Err(Fault::Stopped),
     }
 }
 
 /// A broadcast: runs what hears its type, if anything does.
-pub(super) fn tell(station: &Arc<Station>, sender: InstanceId, kind: &str, data: &str) {
-    let Some(ear) = station.handlers.find_ear(kind) else { return };
-    if data.len() > DATA_BYTES_MAX || station.stopping.is_cancelled() {
+pub(super) fn dispatch_broadcast(session: &Arc<MeshSession>, sender: InstanceId, kind: &str, data: &str) {
+    let Some(broadcast_handler) = session.handlers.find_broadcast_handler(kind) else { return };
+    if data.len() > DATA_BYTES_MAX || session.stopping.is_cancelled() {
         return telemetry::dropped("broadcast");
     }
-    let Some(permit) = station.permit() else {
+    let Some(permit) = session.permit() else {
         warn!(kind, sender = sender.0, "broadcast dropped: too many handlers run already");
         return telemetry::dropped("broadcast");
     };
-    let (data, abandoned, kind) = (data.to_owned(), station.abandoned.clone(), kind.to_owned());
-    station.tasks.spawn(async move {
+    let (data, abandoned, kind) = (data.to_owned(), session.abandoned.clone(), kind.to_owned());
+    session.tasks.spawn(async move {
         let _permit = permit;
-        let hearing = AssertUnwindSafe(async move { ear(sender, data).await }).catch_unwind();
+        let hearing = AssertUnwindSafe(async move { broadcast_handler(sender, data).await }).catch_unwind();
         if let Some(Err(panic)) = abandoned.run_until_cancelled(hearing).await {
             warn!(kind, panic = panic_message(&*panic), "broadcast handler panicked");
         }
@@ -85,15 +85,15 @@ pub(super) fn tell(station: &Arc<Station>, sender: InstanceId, kind: &str, data:
 
 /// Whether a request may run here and now.
 fn admit(
-    station: &Arc<Station>,
+    session: &Arc<MeshSession>,
     request_type: &str,
     data: &str,
     context: &Context,
 ) -> Result<(Arc<Handler>, Permit), Fault> {
-    if station.stopping.is_cancelled() {
+    if session.stopping.is_cancelled() {
         return Err(Fault::Stopped);
     }
-    let handler = station.handlers.find(request_type).ok_or(Fault::NoHandler)?;
+    let handler = session.handlers.find(request_type).ok_or(Fault::NoHandler)?;
     if data.len() > DATA_BYTES_MAX {
         return Err(Fault::TooLarge);
     }
@@ -103,13 +103,13 @@ fn admit(
         telemetry::fenced();
         return Err(Fault::StaleEpoch(lowest));
     }
-    let permit = station.permit().ok_or(Fault::Busy)?;
+    let permit = session.permit().ok_or(Fault::Busy)?;
     Ok((handler, permit))
 }
 
 /// A handler at work for a caller elsewhere.
 struct Work {
-    station: Arc<Station>,
+    session: Arc<MeshSession>,
     id: String,
     caller: InstanceId,
     timeout: Duration,
@@ -123,14 +123,14 @@ impl Work {
             biased;
             outcome = guarded(handler.clone(), context, data) => checked(outcome),
             () = self.send_heartbeats() => Err(Fault::Stopped),
-            () = self.station.abandoned.cancelled() => Err(Fault::Stopped),
+            () = self.session.abandoned.cancelled() => Err(Fault::Stopped),
         };
         let message = match outcome {
             Ok(data) => encode_reply(&self.id, data.as_raw()),
             Err(fault) => encode_refusal(&self.id, &fault.to_error(&handler.request_type)),
         };
         let sort = Sort::Reply(Reply::new(self.permit, self.timeout));
-        self.station.outbox.put(Letter { to: self.caller, message: message.into(), sort }).await;
+        self.session.outbox.put(OutgoingMessage { to: self.caller, message: message.into(), sort }).await;
     }
 
     /// For as long as it is polled. One that is lost is made up for by the next; the reply does not wait for it.
@@ -142,8 +142,8 @@ impl Work {
             // From beat to beat, so that a slow link does not stretch them beyond what the caller waits.
             next = (next + interval).max(Instant::now());
             tokio::time::sleep_until(next).await;
-            let letter = Letter { to: self.caller, message: heartbeat.clone(), sort: Sort::Heartbeat };
-            self.station.outbox.put(letter).await;
+            let outgoing = OutgoingMessage { to: self.caller, message: heartbeat.clone(), sort: Sort::Heartbeat };
+            self.session.outbox.put(outgoing).await;
         }
     }
 }

@@ -57,12 +57,12 @@ impl Settings {
         if self.heartbeat_interval >= self.node_ttl {
             let (beat, ttl) = (duration::format(self.heartbeat_interval), duration::format(self.node_ttl));
             let message = format!("expected more than mesh.heartbeat_interval ({beat}), got {ttl:?}");
-            return Err(Invalid::senseless("mesh.node_ttl", message));
+            return Err(Invalid::unprocessable("mesh.node_ttl", message));
         }
         if self.leader_renew_interval >= believed(self.leader_ttl) {
             let (renewal, ttl) = (duration::format(self.leader_renew_interval), duration::format(self.leader_ttl));
             let than = "expected nine tenths of it to be more than mesh.leader_renew_interval";
-            return Err(Invalid::senseless("mesh.leader_ttl", format!("{than} ({renewal}), got {ttl:?}")));
+            return Err(Invalid::unprocessable("mesh.leader_ttl", format!("{than} ({renewal}), got {ttl:?}")));
         }
         if self.handlers_max == 0 {
             return Err(Invalid::new("mesh.handlers_max", "expected 1 or more, got 0"));

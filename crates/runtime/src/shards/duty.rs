@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::ports::router::{Received, Router, RouterBinding};
 use convoke_core::ports::{Clock, Store};
 use convoke_core::shards::Version;
 use convoke_core::shards::coordinator::{Coordinator, Output, Settings, ShardEvent, Start};
-use convoke_core::shards::wire::{self, Answer};
+use convoke_core::shards::wire::{self, CoordinatorMessage};
 use convoke_core::{Epoch, Error};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::roster::RosterWriter;
 use super::telemetry::{self, Tally};
 use super::view::{Running, ShardsState, ShardsView};
-use crate::election::{Duty, Tell, Term};
+use crate::election::{Duty, EventSink, Term};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
 
@@ -80,7 +80,7 @@ impl ShardsDuty {
                     if is_first || !matches!(error, Error::Conflict(_)) {
                         self.outages.failed("shard socket", &error);
                     }
-                    self.view.show(ShardsState::Refused(error.to_string()));
+                    self.view.set_state(ShardsState::Refused(error.to_string()));
                 }
             }
             if !term.sleep(pause).await {
@@ -106,7 +106,7 @@ impl ShardsDuty {
                 }
                 Err(error) => {
                     self.outages.failed("shard roster", &error);
-                    self.view.show(ShardsState::Refused(error.to_string()));
+                    self.view.set_state(ShardsState::Refused(error.to_string()));
                 }
             }
             if !term.sleep(BROKEN_PAUSE).await {
@@ -151,7 +151,7 @@ impl ShardsDuty {
 
 #[async_trait]
 impl Duty for ShardsDuty {
-    async fn lead(&self, term: Term, tell: Tell) {
+    async fn lead(&self, term: Term, publish_event: EventSink) {
         let mut tally = Tally::default();
         if let Some(router) = self.bind(&term).await
             && let Some(start) = self.start(&term).await
@@ -160,9 +160,11 @@ impl Duty for ShardsDuty {
             info!(address, epoch = term.fence().epoch().0, "shard coordinator is listening");
             // Also after a failure of the socket the books are kept: workers find them as they left them.
             self.view.begin(self.coordinator(start, term.fence().epoch()));
-            self.view.show(ShardsState::Listening(address));
+            self.view.set_state(ShardsState::Listening(address));
             let writer = RosterWriter::new(self.roster.clone(), &self.outages, &term);
-            Sitting { duty: self, term: &term, tell: &tell, tally: &mut tally, writer }.run(router).await;
+            BoundTerm { duty: self, term: &term, publish_event: &publish_event, tally: &mut tally, writer }
+                .run(router)
+                .await;
         }
         self.view.end();
         tally.clear();
@@ -170,15 +172,15 @@ impl Duty for ShardsDuty {
 }
 
 /// One term at the socket.
-struct Sitting<'a> {
+struct BoundTerm<'a> {
     duty: &'a ShardsDuty,
     term: &'a Term,
-    tell: &'a Tell,
+    publish_event: &'a EventSink,
     tally: &'a mut Tally,
     writer: RosterWriter<'a>,
 }
 
-impl Sitting<'_> {
+impl BoundTerm<'_> {
     async fn run(mut self, mut router: Box<dyn Router>) {
         while !self.term.is_over() {
             let writer = &mut self.writer;
@@ -233,8 +235,8 @@ impl Sitting<'_> {
             let is_last = received.len() == 0;
             for event in output.events {
                 self.duty.log(&event);
-                if let Some(happening) = happening(event) {
-                    (self.tell)(happening);
+                if let Some(cluster_event) = cluster_event(event) {
+                    (self.publish_event)(cluster_event);
                 }
             }
             if !output.sends.is_empty() {
@@ -261,11 +263,11 @@ fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, outp
         match wire::message(&frames) {
             Ok(message) => {
                 tally.message(message.kind());
-                running.coordinator.hear(&from, message, now, output);
+                running.coordinator.on_message(&from, message, now, output);
             }
             Err(refusal) => {
                 tally.error(&refusal.code);
-                output.sends.push((from, Answer::Error(refusal).encode()));
+                output.sends.push((from, CoordinatorMessage::Error(refusal).encode()));
             }
         }
         bytes += output.sends[counted..].iter().map(|(_, text)| text.len()).sum::<usize>();
@@ -284,11 +286,11 @@ fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, outp
 }
 
 /// What watchers are told. That a worker was replaced is logged and counted: for them its id goes on.
-fn happening(event: ShardEvent) -> Option<Happening> {
-    let worker = |change, service, worker_id| Happening::ShardWorker { change, service, worker_id };
+fn cluster_event(event: ShardEvent) -> Option<ClusterEvent> {
+    let worker = |change, service, worker_id| ClusterEvent::ShardWorker { change, service, worker_id };
     Some(match event {
         ShardEvent::Rebalanced { service, version, moved } => {
-            Happening::ShardsRebalanced { service, version, moved: moved as u64 }
+            ClusterEvent::ShardsRebalanced { service, version, moved: moved as u64 }
         }
         ShardEvent::Joined { service, worker: id } => worker(WorkerChange::Joined, service, id),
         ShardEvent::Left { service, worker: id } => worker(WorkerChange::Left, service, id),

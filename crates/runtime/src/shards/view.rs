@@ -123,7 +123,7 @@ impl ShardsView {
         self.inner.clock.now()
     }
 
-    pub(super) fn show(&self, state: ShardsState) {
+    pub(super) fn set_state(&self, state: ShardsState) {
         self.inner.state.send_if_modified(|shown| std::mem::replace(shown, state.clone()) != state);
     }
 
@@ -133,7 +133,7 @@ impl ShardsView {
 
     pub(super) fn end(&self) {
         *self.inner.running.lock() = None;
-        self.show(ShardsState::Standby);
+        self.set_state(ShardsState::Standby);
     }
 
     /// Does something with the coordinator that runs. Holds up those who look: it must be short.

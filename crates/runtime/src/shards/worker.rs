@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::limits::SHARDS_MAX;
 use convoke_core::ports::router::{Dealer, DealerConnecting};
-use convoke_core::shards::wire::{self, Answer, Message};
+use convoke_core::shards::wire::{self, CoordinatorMessage, Message};
 use convoke_core::shards::worker::{Profile, Worker};
 use convoke_core::shards::{Shard, Version};
 use convoke_core::{Invalid, Result, ServiceName, WorkerId};
@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// Lets the rules speak, and sees to it that it is sent.
-    pub(super) fn say(&self, state: &mut State, act: impl FnOnce(&mut Worker, &mut Vec<Message>)) {
+    pub(super) fn run_rules(&self, state: &mut State, act: impl FnOnce(&mut Worker, &mut Vec<Message>)) {
         let State { worker, outbox, .. } = state;
         act(worker, outbox);
         if !outbox.is_empty() {
@@ -289,7 +289,7 @@ impl Connection {
             }
             tokio::select! {
                 received = dealer.receive() => match received {
-                    Ok(frames) => self.hear(&frames),
+                    Ok(frames) => self.on_frames(&frames),
                     Err(error) => {
                         debug!(%error, "connection to the shard coordinator failed");
                         tokio::time::sleep(AGAIN).await;
@@ -302,17 +302,17 @@ impl Connection {
         }
     }
 
-    fn hear(&self, frames: &[Bytes]) {
+    fn on_frames(&self, frames: &[Bytes]) {
         let Some(answer) = wire::answer(frames) else {
             debug!("message of the shard coordinator could not be read");
             return;
         };
-        if let Answer::Error(refusal) = &answer {
+        if let CoordinatorMessage::Error(refusal) = &answer {
             warn!(code = %refusal.code, error = refusal.message, "rejected by the shard coordinator");
         }
         self.shared.with(|state, now| {
             let State { worker, outbox, .. } = state;
-            worker.hear(answer, now, outbox);
+            worker.on_message(answer, now, outbox);
         });
     }
 

@@ -123,8 +123,8 @@ impl RunStore for CountingStore {
         self.inner.record(reports).await
     }
 
-    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        self.inner.judge(fence, reports).await
+    async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+        self.inner.end_as_leader(fence, reports).await
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
@@ -212,8 +212,8 @@ impl ScheduleStore for CountingStore {
 
 #[async_trait]
 impl WorkerStore for CountingStore {
-    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
-        self.inner.beat_workers(workers).await
+    async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()> {
+        self.inner.record_worker_heartbeats(workers).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>> {
@@ -247,8 +247,8 @@ impl RosterStore for CountingStore {
 
 #[async_trait]
 impl NodeStore for CountingStore {
-    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
-        self.inner.beat_node(node).await
+    async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()> {
+        self.inner.record_node_heartbeat(node).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {

@@ -2,7 +2,7 @@
 
 use convoke_adapters::memory::MemoryStore;
 use convoke_core::NodeId;
-use convoke_runtime::election::{Campaign, Leadership, Vitals};
+use convoke_runtime::election::{Campaign, ElectionHealth, Leadership};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +23,12 @@ async fn an_election_whose_answer_was_lost_is_given_back_and_not_waited_out() {
         view: watch::Sender::new(Leadership::default()),
         vacancy: Arc::new(Notify::new()),
         fit,
-        vitals: Arc::new(Vitals::new(namespace, &Settings::default(), Arc::new(SystemClock), Arc::new(|_| {}))),
+        election_health: Arc::new(ElectionHealth::new(
+            namespace,
+            &Settings::default(),
+            Arc::new(SystemClock),
+            Arc::new(|_| {}),
+        )),
         outages: Arc::default(),
     };
     faulty.lose_next("elect");

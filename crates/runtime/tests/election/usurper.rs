@@ -10,7 +10,7 @@ const LEASE: Duration = Duration::from_secs(15);
 /// term of one who was given a low one. Gives what is there when it has left.
 async fn left_by_one_that_leaves_at(verb: &'static str) -> (Arc<Faulty>, Option<(String, Epoch)>) {
     let (before, after) = (memory(), memory());
-    before.elect("production", "former", LEASE, Floor::Heard(Epoch(6))).await.expect("elected");
+    before.elect("production", "former", LEASE, Floor::Received(Epoch(6))).await.expect("elected");
     let faulty = Arc::new(Faulty::over(before));
     let leases: Arc<dyn Leases> = faulty.clone();
     let a = elector(&leases, "a");

@@ -31,7 +31,7 @@ pub struct Engines {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     pub nodes: u8,
-    /// Workers speak the bus instead of a gateway
+    /// Workers use the bus instead of a gateway
     #[arg(long, requires = "bus")]
     pub bus_workers: bool,
 }

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Said = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
+type OutputLines = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
 
 /// Where it says that it is ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,15 +44,15 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("{what} cannot be started"))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.with_context(|| format!("{what} has no process id"))?;
-        let said: Option<Box<dyn AsyncRead + Send + Unpin>> = match output {
+        let output: Option<Box<dyn AsyncRead + Send + Unpin>> = match output {
             Output::Standard => child.stdout.take().map(|it| Box::new(it) as _),
             Output::Error => child.stderr.take().map(|it| Box::new(it) as _),
         };
-        let mut said = BufReader::new(said.with_context(|| format!("{what} has no output"))?).lines();
-        let first = tokio::time::timeout(READY_TIMEOUT, first(&mut said, ready)).await;
+        let mut output = BufReader::new(output.with_context(|| format!("{what} has no output"))?).lines();
+        let first = tokio::time::timeout(READY_TIMEOUT, first(&mut output, ready)).await;
         let found = first.with_context(|| format!("{what} did not get ready"))??;
         let Some(found) = found else { bail!("{what} ended before it was ready") };
-        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+        tokio::spawn(async move { while let Ok(Some(_)) = output.next_line().await {} });
         Ok((Process { what, child, pid }, found))
     }
 
@@ -88,8 +88,8 @@ pub fn ourselves() -> Result<Command> {
     Ok(command)
 }
 
-async fn first<T>(said: &mut Said, mut ready: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
-    while let Some(line) = said.next_line().await? {
+async fn first<T>(output: &mut OutputLines, mut ready: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
+    while let Some(line) = output.next_line().await? {
         if let Some(found) = ready(&line) {
             return Ok(Some(found));
         }

@@ -60,7 +60,7 @@ pub async fn run(args: ShardsArgs) -> Result<()> {
     for round in 1..=args.rounds() {
         report.phase(&format!("heartbeats, round {round}"));
         echoes.push(echoed(&args).await?);
-        beats.push(beaten(&args).await?);
+        beats.push(heartbeat_rate(&args).await?);
     }
     let (echo, beat) = (median(&mut echoes), median(&mut beats));
     report.add("echoPerSecond", "bare ROUTER, echoes", echo, "/s");
@@ -99,32 +99,32 @@ async fn echo(mut router: Box<dyn Router>) {
 }
 
 /// What the coordinator does, in this process like the other.
-async fn beaten(args: &ShardsArgs) -> Result<f64> {
-    let seat = Seat::take().await?;
-    let rate = load::beats_per_second(&seat.address, args.workers, args.in_flight, args.span()).await;
-    seat.leave().await;
+async fn heartbeat_rate(args: &ShardsArgs) -> Result<f64> {
+    let coordinator = BenchCoordinator::take().await?;
+    let rate = load::beats_per_second(&coordinator.address, args.workers, args.in_flight, args.span()).await;
+    coordinator.leave().await;
     rate
 }
 
 /// A coordinator of shards that leads for as long as it is asked to.
-struct Seat {
+struct BenchCoordinator {
     address: String,
     term: Term,
     leading: tokio::task::JoinHandle<()>,
 }
 
-impl Seat {
-    async fn take() -> Result<Seat> {
+impl BenchCoordinator {
+    async fn take() -> Result<BenchCoordinator> {
         let ports = connect::backends(connect::Addresses::default()).await?;
         let term = Term::new(ports.store.seal(Epoch(1)).await?, tokio::time::Instant::now() + TERM);
         let binding = connect::shard_router("tcp://127.0.0.1:0", ZmqSecurity::Open)?;
         let duty = Arc::new(ShardsDuty::new(binding, Settings::default(), false, ports.clock));
         let mut state = duty.view().watch();
-        let (leads, told) = (term.clone(), Arc::new(|_| {}));
-        let leading = tokio::spawn(async move { duty.lead(leads, told).await });
+        let (leads, reported) = (term.clone(), Arc::new(|_| {}));
+        let leading = tokio::spawn(async move { duty.lead(leads, reported).await });
         let listening = state.wait_for(|state| *state != ShardsState::Standby).await?.clone();
         match listening {
-            ShardsState::Listening(address) => Ok(Seat { address, term, leading }),
+            ShardsState::Listening(address) => Ok(BenchCoordinator { address, term, leading }),
             refused => bail!("the coordinator does not listen: {refused:?}"),
         }
     }

@@ -128,7 +128,7 @@ async fn list_all(remote: &Remote, args: ListArgs) -> Result<()> {
         row
     })?;
     table(&["job", "type", "queue", "attempts", "age", "error"], rows)?;
-    found.tell_more();
+    found.print_next_cursor();
     Ok(())
 }
 

@@ -4,9 +4,9 @@
 //! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
 //! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
 
+mod inspect;
 mod leader_loop;
 mod lease_deadline;
-mod look;
 mod port;
 mod signals;
 
@@ -28,9 +28,9 @@ use super::remote::{Usage, usage};
 use super::supervise::{ChildTree, Ending};
 use crate::config::{self, Surroundings};
 use crate::logs;
+use inspect::View;
 use leader_loop::{LeaderCommand, Outcome, run_term};
 use lease_deadline::BEAT_PART;
-use look::View;
 use port::Port;
 use signals::Signals;
 
@@ -64,7 +64,7 @@ pub struct ElectArgs {
     /// Stop when the first term ends
     #[arg(long)]
     once: bool,
-    /// From SIGTERM to SIGKILL where we are told to stop; where the lead is lost, a fifth of --ttl at most
+    /// From SIGTERM to SIGKILL when asked to stop; when the lead is lost, a fifth of --ttl at most
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     grace: Duration,
     /// Before the names of keys, where the leases are a Redis
@@ -162,7 +162,7 @@ pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
         return Err(Usage(message.into()).into());
     }
     if let Some(view) = view {
-        return look::run(view, &args).await;
+        return inspect::run(view, &args).await;
     }
     // Chosen here, so that every line of the log names it.
     let id = args.id.get_or_insert_with(convoke::fresh_id);
@@ -291,7 +291,7 @@ fn is_request(signal: i32) -> bool {
     [Signal::TERM, Signal::INT, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
 }
 
-/// Prints what changes, until told to stop or, with `once`, until the first term of our own has ended.
+/// Prints what changes, until asked to stop or, with `once`, until the first term of our own has ended.
 async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<()> {
     let mut events = elector.events();
     let show = async {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::output::{line, printable, text};
-use super::remote::{Answer, Outage, Remote, RemoteArgs, Usage};
+use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, Usage};
 use super::template::TemplateArgs;
 
 /// Between two looks at the queue of a job that does not start.
@@ -99,7 +99,7 @@ pub async fn run(args: EnqueueArgs, verbose: u8) -> Result<ExitCode> {
     report_end(&remote, &ended)
 }
 
-fn report_end(remote: &Remote, ended: &Answer) -> Result<ExitCode> {
+fn report_end(remote: &Remote, ended: &RemoteResponse) -> Result<ExitCode> {
     let job = ended.value()?;
     let completed = text(&job, "status") == Status::Completed.as_str();
     if remote.json {
@@ -117,7 +117,7 @@ fn report_end(remote: &Remote, ended: &Answer) -> Result<ExitCode> {
 }
 
 /// Waits until the job has ended, and returns it.
-async fn wait(remote: &Remote, id: &str) -> Result<Answer> {
+async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
     let mut shown = Shown::new();
     let mut outage = Outage::default();
     let mut queue_looked_at: Option<Instant> = None;
@@ -145,7 +145,7 @@ async fn wait(remote: &Remote, id: &str) -> Result<Answer> {
                 }
             }
             Err(error) if outage.is_bearable(&error) => {
-                shown.say(&error.to_string());
+                shown.print_progress(&error.to_string());
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             Err(error) => return Err(error.into()),
@@ -200,10 +200,10 @@ impl Shown {
         if let Some(bar) = &self.bar {
             bar.set_position(percent.unwrap_or(0));
         }
-        self.say(&now);
+        self.print_progress(&now);
     }
 
-    fn say(&mut self, now: &str) {
+    fn print_progress(&mut self, now: &str) {
         if now == self.last {
             return;
         }

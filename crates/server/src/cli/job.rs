@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::output::{age, fields, line, list, printable, table, text};
 use super::pages::Listing;
-use super::remote::{Answer, Outage, Remote, RemoteArgs, query};
+use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, query};
 use super::template::SHOWN;
 
 /// Between two attempts to reach a server that went away.
@@ -35,7 +35,7 @@ enum Verb {
     Show { id: JobId },
     /// Show a job's attempts
     History { id: JobId },
-    /// Cancel a job; one that runs is told to stop
+    /// Cancel a job; one that runs is asked to stop
     Cancel {
         id: JobId,
         /// Why, for whoever looks at it later
@@ -109,7 +109,7 @@ pub async fn run(args: JobArgs, verbose: u8) -> Result<()> {
     }
 }
 
-fn changed(remote: &Remote, answer: &Answer) -> Result<()> {
+fn changed(remote: &Remote, answer: &RemoteResponse) -> Result<()> {
     if remote.json {
         return Ok(line(answer.text())?);
     }
@@ -143,7 +143,7 @@ async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
         vec![id, job_type, queue, status, text(job, "priority"), attempts, age(job, "createdAt")]
     })?;
     table(&["id", "type", "queue", "status", "priority", "attempt", "age"], rows)?;
-    found.tell_more();
+    found.print_next_cursor();
     Ok(())
 }
 

@@ -81,7 +81,7 @@ Examples:
   convoke mesh broadcast my-app clearCache @keys.json --json"
     )]
     Broadcast(BroadcastArgs),
-    /// Join, and run a command for each request until told to stop
+    /// Join, and run a command for each request until asked to stop
     Serve(serve::ServeArgs),
 }
 

@@ -43,7 +43,7 @@ pub use supervise::exec_under_guard;
 #[command(name = "convoke", version, args_conflicts_with_subcommands = true)]
 #[command(after_help = "Without a command, `convoke` is `convoke serve`. `convoke COMMAND --help` says more.")]
 pub struct Cli {
-    /// Say more: what is asked of the server, or debug logs
+    /// Log more: requests to the server, or debug logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     #[command(flatten)]

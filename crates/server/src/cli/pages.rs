@@ -74,7 +74,7 @@ impl Found {
     }
 
     /// Says how to go on, where there is more.
-    pub fn tell_more(&self) {
+    pub fn print_next_cursor(&self) {
         if let Some(cursor) = &self.next_cursor {
             eprintln!("there are more: --cursor {cursor}");
         }

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::output::{fields, line, list, table, text};
-use super::remote::{Answer, CallError, Remote, RemoteArgs};
+use super::remote::{CallError, Remote, RemoteArgs, RemoteResponse};
 
 #[derive(Debug, Args)]
 pub struct QueueArgs {
@@ -155,7 +155,7 @@ fn limits(queue: &Value) -> String {
     limits.join(", ")
 }
 
-fn show(remote: &Remote, answer: &Answer) -> Result<()> {
+fn show(remote: &Remote, answer: &RemoteResponse) -> Result<()> {
     if remote.json {
         return Ok(line(answer.text())?);
     }

@@ -72,9 +72,9 @@ pub struct Remote {
 }
 
 /// An answer as it was sent.
-pub struct Answer(Bytes);
+pub struct RemoteResponse(Bytes);
 
-impl Answer {
+impl RemoteResponse {
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
@@ -125,24 +125,24 @@ impl Remote {
         Ok(Remote { http, server: args.server.clone(), verbose: verbose > 0, json: args.json })
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<RemoteResponse> {
         Ok(self.call(Method::GET, path, None).await?)
     }
 
-    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer> {
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<RemoteResponse> {
         self.send(Method::POST, path, body).await
     }
 
-    pub async fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Answer> {
+    pub async fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<RemoteResponse> {
         let body = serde_json::to_vec(body).context("the request cannot be written as JSON")?;
         Ok(self.call(method, path, Some(body.into())).await?)
     }
 
-    pub async fn delete(&self, path: &str) -> Result<Answer> {
+    pub async fn delete(&self, path: &str) -> Result<RemoteResponse> {
         Ok(self.call(Method::DELETE, path, None).await?)
     }
 
-    pub async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Answer, CallError> {
+    pub async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<RemoteResponse, CallError> {
         let (started, shown) = (Instant::now(), method.clone());
         // Longer than any wait that a command asks the server for.
         let limit = Duration::from_secs(60);
@@ -162,7 +162,7 @@ impl Remote {
             eprintln!("{shown} {}{path}: {outcome} in {} ms", self.server, started.elapsed().as_millis());
         }
         let (status, body) = answered.map_err(|error| self.unreachable(error))?;
-        if status.is_success() { Ok(Answer(body)) } else { Err(self.refused(status, &body)) }
+        if status.is_success() { Ok(RemoteResponse(body)) } else { Err(self.refused(status, &body)) }
     }
 
     pub async fn events(&self, path: &str) -> Result<convoke::EventStream, CallError> {

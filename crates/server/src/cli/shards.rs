@@ -56,7 +56,7 @@ struct JoinArgs {
     /// Where the shard coordinator listens; several with commas between
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:5555")]
     coordinator: String,
-    /// Be asked to let go of a shard before another gets it
+    /// Release a shard on request before another worker gets it
     #[arg(long)]
     handoff: bool,
     /// How often to beat [default: a third of the coordinator's timeout]

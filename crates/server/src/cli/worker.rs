@@ -72,7 +72,7 @@ struct RunArgs {
     /// Id of this worker [default: host name + random]
     #[arg(long)]
     id: Option<WorkerId>,
-    /// How long runs may take to finish when the worker is told to stop
+    /// How long runs may take to finish when the worker is asked to stop
     #[arg(long, value_parser = duration::parse, default_value = "25s", value_name = "DURATION")]
     shutdown_grace: Duration,
 }

@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn a_line_of_json_is_one_object_with_numbers_as_numbers() {
         let line = logged(Json { service: "jobs".into(), identity: identity() }, || {
-            tracing::info!(count = 3, ratio = 0.5, is_late = true, service = "mine", "said \"so\"\nand more");
+            tracing::info!(count = 3, ratio = 0.5, is_late = true, service = "mine", "wrote \"so\"\nand more");
         });
         assert_eq!(line.lines().count(), 1, "{line}");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!((&line["service"], &line["node"], &line["level"]), (&"jobs".into(), &"n1".into(), &"INFO".into()));
-        assert_eq!(line["message"], "said \"so\"\nand more");
+        assert_eq!(line["message"], "wrote \"so\"\nand more");
         assert_eq!((&line["count"], &line["ratio"], &line["is_late"]), (&3.into(), &0.5.into(), &true.into()));
     }
 }

@@ -17,7 +17,7 @@ async fn nothing_is_lost() {
     let jobs: Vec<Value> =
         ids.iter().map(|id| json!({ "id": id, "type": "plain", "queue": WAITING, "maxRetries": 20 })).collect();
     stage.fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    ids.iter().for_each(|id| stage.fleet.ledger.acknowledged(id, "plain", WAITING));
+    ids.iter().for_each(|id| stage.fleet.observations.acknowledged(id, "plain", WAITING));
 
     let all: Vec<usize> = stage.fleet.up().collect();
     for index in &all {
@@ -29,6 +29,6 @@ async fn nothing_is_lost() {
     stage.traffic.flows(60).await;
     let mut plan = traffic::plan("latecomer");
     plan.queues = vec![WAITING.into()];
-    stage.fleet.employ(0, plan).await;
+    stage.fleet.start_worker(0, plan).await;
     stage.close().await;
 }

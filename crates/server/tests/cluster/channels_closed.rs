@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use convoke_testkit::invariants::b1_channels;
-use convoke_testkit::process::{Fleet, Handling, PATIENCE, Plan, eventually, settle};
+use convoke_testkit::process::{Fleet, Handling, PATIENCE, Plan, eventually, wait_for_value};
 use serde_json::json;
 
 const JOBS: usize = 10_000;
@@ -16,8 +16,8 @@ const BATCH: usize = 1_000;
 async fn no_key_is_left_of_ten_thousand_jobs() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
     let worker = fleet.bus_worker("bus", "bus", 500).await;
-    worker.speak_late();
-    worker.let_go();
+    worker.publish_late();
+    worker.release_all();
     let began = Instant::now();
     let jobs = vec![json!({ "type": "plain", "queue": "bus" }); BATCH];
     for _ in 0..JOBS / BATCH {
@@ -30,12 +30,12 @@ async fn no_key_is_left_of_ten_thousand_jobs() {
         assert!(began.elapsed() < PATIENCE, "{} of {JOBS} completed", worker.completed());
     }
     assert!(seen > 0, "there was nothing to close");
-    settle("completed jobs", json!(JOBS), || async {
+    wait_for_value("completed jobs", json!(JOBS), || async {
         fleet.any().read("/v1/queues/bus").await["counts"]["completed"].clone()
     })
     .await;
     let ended = began.elapsed();
-    settle("keys of jobs on the bus", 0, keys).await;
+    wait_for_value("keys of jobs on the bus", 0, keys).await;
     println!("{JOBS} jobs ended after {ended:?}, {seen} keys at most, none after {:?}", began.elapsed());
 }
 
@@ -44,7 +44,7 @@ async fn no_key_is_left_of_ten_thousand_jobs() {
 async fn a_channel_that_a_late_word_opened_again_is_closed_too() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
     let worker = fleet.bus_worker("bus", "bus", 1).await;
-    worker.let_go();
+    worker.release_all();
     let job = fleet.any().post("/v1/jobs", json!({ "type": "plain", "queue": "bus" })).await.expect("an answer");
     let id = job.expect(201)["id"].as_str().expect("an id").to_owned();
     let job = eventually("that its channels are closed", || async {
@@ -52,8 +52,8 @@ async fn a_channel_that_a_late_word_opened_again_is_closed_too() {
         (job["channelsCleaned"] == true).then_some(job)
     })
     .await;
-    worker.speak_of(job["executionId"].as_str().expect("a run"), &id).await;
-    settle("keys of jobs on the bus", 0, || keys(&fleet)).await;
+    worker.publish_status_of(job["executionId"].as_str().expect("a run"), &id).await;
+    wait_for_value("keys of jobs on the bus", 0, || keys(&fleet)).await;
     let job = fleet.any().read(&format!("/v1/jobs/{id}")).await;
     assert_eq!((&job["status"], &job["attempt"]), (&json!("completed"), &json!(1)), "what is over stays as it is");
 }
@@ -77,10 +77,10 @@ async fn no_channel_is_left_of_queues_that_nobody_serves_and_they_work_again_whe
         let gone = json!({ "workerId": format!("visitor-{node}") });
         fleet.member(node).http().post("/v1/worker/leave", gone).await.expect("an answer").expect(200);
     }
-    settle("channels of queues", 0, channels).await;
+    wait_for_value("channels of queues", 0, channels).await;
     for node in 0..2 {
         fleet
-            .employ(
+            .start_worker(
                 node,
                 Plan::new(&format!("w{node}"), "made-up-7", |_| Handling::Complete(json!(null))).concurrency(1),
             )
@@ -88,7 +88,7 @@ async fn no_channel_is_left_of_queues_that_nobody_serves_and_they_work_again_whe
     }
     let jobs = vec![json!({ "type": "plain", "queue": "made-up-7" }); 50];
     fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    settle("completed jobs", json!(50), || async {
+    wait_for_value("completed jobs", json!(50), || async {
         fleet.any().read("/v1/queues/made-up-7").await["counts"]["completed"].clone()
     })
     .await;

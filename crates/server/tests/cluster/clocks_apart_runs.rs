@@ -1,6 +1,6 @@
 //! Runs with a timeout on machines whose wall clocks are minutes apart.
 
-use convoke_testkit::process::{Fleet, settle};
+use convoke_testkit::process::{Fleet, wait_for_value};
 use serde_json::{Value, json};
 
 /// The leader is ahead of the node that owns, or behind it. Which of them owns a run of a bus worker is open, so there are many.
@@ -23,14 +23,14 @@ async fn a_run_has_its_whole_timeout_and_no_more() {
         };
         let worker = fleet.bus_worker("in-time", "in-time", JOBS).await;
         enqueue("in-time", "60s").await;
-        settle("runs in time", json!(JOBS), || counts("in-time", "running")).await;
+        wait_for_value("runs in time", json!(JOBS), || counts("in-time", "running")).await;
         let late = fleet.bus_worker("late", "late", JOBS).await;
         enqueue("late", "1s").await;
         // By then the leader has looked at the others again and again.
-        settle("runs that took too long", json!(JOBS), || counts("late", "timedOut")).await;
+        wait_for_value("runs that took too long", json!(JOBS), || counts("late", "timedOut")).await;
         assert_eq!(counts("in-time", "running").await, json!(JOBS));
-        worker.let_go();
-        settle("runs in time", json!(JOBS), || counts("in-time", "completed")).await;
+        worker.release_all();
+        wait_for_value("runs in time", json!(JOBS), || counts("in-time", "completed")).await;
         drop(late);
     }
 }

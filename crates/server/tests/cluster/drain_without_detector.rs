@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use convoke_testkit::process::{Fleet, Handling, Plan, eventually, settle};
+use convoke_testkit::process::{Fleet, Handling, Plan, eventually, wait_for_value};
 use serde_json::{Value, json};
 
 const BY_BUS: usize = 60;
@@ -20,7 +20,7 @@ async fn every_run_has_a_live_owner_before_the_node_is_gone_and_none_runs_twice(
     let go_on = Arc::new(AtomicBool::new(false));
     let waits = go_on.clone();
     let plan = Plan::new("gate", "gate", move |_| Handling::CompleteOnce(waits.clone(), Value::Null));
-    fleet.employ(leaving, plan.concurrency(100)).await;
+    fleet.start_worker(leaving, plan.concurrency(100)).await;
     let worker = fleet.bus_worker("bus", "bus", 100).await;
     enqueue(&fleet, "bus", BY_BUS).await;
     enqueue(&fleet, "gate", BY_GATEWAY).await;
@@ -42,8 +42,8 @@ async fn every_run_has_a_live_owner_before_the_node_is_gone_and_none_runs_twice(
     }
 
     go_on.store(true, Ordering::Relaxed);
-    worker.let_go();
-    settle("jobs by how they stand", vec![(json!("completed"), json!(1)); BY_BUS + BY_GATEWAY], || async {
+    worker.release_all();
+    wait_for_value("jobs by how they stand", vec![(json!("completed"), json!(1)); BY_BUS + BY_GATEWAY], || async {
         let jobs = fleet.any().all("/v1/jobs", "jobs").await;
         jobs.into_iter().map(|job| (job["status"].clone(), job["attempt"].clone())).collect()
     })

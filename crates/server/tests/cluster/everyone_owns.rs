@@ -28,7 +28,7 @@ async fn each_node_owns_runs_and_followers_record_while_the_leader_is_stopped() 
     let leader = fleet.leader().await;
     let id = fleet.member(leader).id.clone();
     fleet.pause(leader);
-    worker.let_go();
+    worker.release_all();
     let of_followers: Vec<&String> =
         rows.iter().filter(|(_, row)| row.owned_by() != Some(id.as_str())).map(|(job, _)| job).collect();
     assert!(!of_followers.is_empty());

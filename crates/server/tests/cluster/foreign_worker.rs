@@ -1,6 +1,6 @@
 //! A worker that nobody here wrote, and that does no more than Redis asks of a consumer, is served as any other.
 
-use convoke_testkit::process::{Fleet, eventually, settle};
+use convoke_testkit::process::{Fleet, eventually, wait_for_value};
 use serde_json::json;
 
 const JOBS: usize = 50;
@@ -19,7 +19,7 @@ async fn who_only_acknowledges_is_given_every_job() {
 async fn what_somebody_acknowledges_and_leaves_where_it_is_goes_in_time() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
     let channel = acknowledge_all(&fleet).await;
-    settle("entries on the channel", 0, || async { fleet.ask_bus::<usize>(&["XLEN", &channel]).await }).await;
+    wait_for_value("entries on the channel", 0, || async { fleet.ask_bus::<usize>(&["XLEN", &channel]).await }).await;
 }
 
 /// Somebody has put something else where a queue's channel should be.
@@ -30,7 +30,7 @@ async fn a_channel_that_is_none_holds_up_no_other_queue() {
     fleet.ask_bus::<()>(&["SET", &channel, "no stream"]).await;
     let idle = fleet.bus_worker("idle", "wrong", 1).await;
     let worker = fleet.bus_worker("busy", "right", 2).await;
-    worker.let_go();
+    worker.release_all();
     let job = |queue: &str| json!({ "type": "plain", "queue": queue });
     let jobs = [vec![job("wrong")], vec![job("right"); JOBS]].concat();
     fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
@@ -38,7 +38,7 @@ async fn a_channel_that_is_none_holds_up_no_other_queue() {
     fleet.ask_bus::<()>(&["DEL", &channel]).await;
     drop(idle);
     let worker = fleet.bus_worker("next", "wrong", 1).await;
-    worker.let_go();
+    worker.release_all();
     completed(&fleet, "wrong", 1).await;
 }
 
@@ -52,8 +52,8 @@ async fn an_end_that_nobody_rang_for_comes_before_the_timeout_and_any_other_word
         let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
         let path = format!("/v1/jobs/{}", job["id"].as_str().expect("an id"));
         let status = || async { fleet.any().read(&path).await["status"].clone() };
-        settle("the job", json!("running"), status).await;
-        worker.say_quietly(word).await;
+        wait_for_value("the job", json!("running"), status).await;
+        worker.publish_status_quietly(word).await;
         eventually("an end", || async { (status().await != json!("running")).then_some(()) }).await;
         assert_eq!(status().await, json!(expected), "after {word}");
     }
@@ -70,10 +70,10 @@ async fn nonsense_is_counted_by_the_kind_of_its_channel() {
     for kind in ["worker.heartbeat", "job.bell", "job.enqueue"] {
         let label = format!("channel=\"{kind}\"");
         let counted = async || fleet.metric("convoke_bus_poison_total", &[&label]).await;
-        settle("messages that were set aside", 1.0, counted).await;
+        wait_for_value("messages that were set aside", 1.0, counted).await;
     }
     let shelf = format!("{}.poison", fleet.prefix());
-    settle("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
+    wait_for_value("what was set aside", 3, || async { fleet.ask_bus::<usize>(&["XLEN", &shelf]).await }).await;
 }
 
 /// It sends no heartbeats, announces nothing and writes its keys in PascalCase.
@@ -129,8 +129,8 @@ async fn a_producer_of_messages_that_cannot_be_read_is_logged_once_with_what_is_
         fleet.ask_bus::<()>(&["PUBLISH", &topic, &beat.replace("\"at\"", "\"since\"")]).await;
     }
     let counted = async || fleet.metric("convoke_bus_poison_total", &["channel=\"worker.heartbeat\""]).await;
-    settle("messages that were set aside", 20.0, counted).await;
-    let lines = fleet.member(0).said();
+    wait_for_value("messages that were set aside", 20.0, counted).await;
+    let lines = fleet.member(0).printed();
     let about: Vec<&String> = lines.iter().filter(|line| line.contains("message rejected")).collect();
     assert_eq!(about.len(), 1, "{about:?}");
     assert!(about[0].contains("hasty") && about[0].contains("missing field `queues`"), "{about:?}");
@@ -148,10 +148,10 @@ async fn nodes_that_write_as_orchestrix_does_and_nodes_that_do_not_take_runs_ove
         fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
         eventually("all runs", || async { (worker.held().len() == 10).then_some(()) }).await;
         assert!(fleet.terminate(index).await.success(), "it hands its runs over");
-        worker.let_go();
+        worker.release_all();
         completed(&fleet, &queue, 10).await;
         fleet.restart(index).await;
-        fleet.settled().await;
+        fleet.wait_until_active().await;
     }
     assert_eq!(fleet.metric("convoke_bus_poison_total", &[]).await, 0.0, "every message was read");
 }
@@ -160,7 +160,7 @@ async fn nodes_that_write_as_orchestrix_does_and_nodes_that_do_not_take_runs_ove
 async fn acknowledge_all(fleet: &Fleet) -> String {
     let worker = fleet.bus_worker("foreign", "plain", 2).await;
     worker.only_ack();
-    worker.let_go();
+    worker.release_all();
     let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
     fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     completed(fleet, "plain", JOBS).await;
@@ -169,6 +169,8 @@ async fn acknowledge_all(fleet: &Fleet) -> String {
 
 async fn completed(fleet: &Fleet, queue: &str, count: usize) {
     let path = format!("/v1/queues/{queue}");
-    settle("completed jobs", json!(count), || async { fleet.any().read(&path).await["counts"]["completed"].clone() })
-        .await;
+    wait_for_value("completed jobs", json!(count), || async {
+        fleet.any().read(&path).await["counts"]["completed"].clone()
+    })
+    .await;
 }

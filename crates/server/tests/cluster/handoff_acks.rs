@@ -27,7 +27,7 @@ impl Scene {
         let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1);
         let mut fleet = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().await;
         let chronicler = fleet.chronicler().await;
-        fleet.employ(0, Plan::new("holder", "held", |_| Handling::Hold)).await;
+        fleet.start_worker(0, Plan::new("holder", "held", |_| Handling::Hold)).await;
         for _ in 0..RUNS {
             fleet
                 .any()

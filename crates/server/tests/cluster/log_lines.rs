@@ -1,6 +1,6 @@
 //! What an operator reads in the logs of a cluster when a backend goes away or the leader dies, counted line by line.
 
-use convoke_testkit::process::{Fleet, eventually, settle};
+use convoke_testkit::process::{Fleet, eventually, wait_for_value};
 use serde_json::Value;
 
 /// A cluster whose logs are JSON.
@@ -10,7 +10,7 @@ async fn fleet() -> Fleet {
 
 /// The lines that a node has logged so far.
 fn logged(fleet: &Fleet, index: usize) -> Vec<Value> {
-    let said = fleet.member(index).said();
+    let said = fleet.member(index).printed();
     said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
@@ -67,7 +67,7 @@ async fn every_node_logs_a_change_of_leader() {
     let cluster = fleet.member(next).http().read("/v1/cluster").await;
     let epoch = cluster["epoch"].as_u64().expect("an epoch");
     for index in fleet.up() {
-        settle("lines that name both leaders and the epoch", 1, || async {
+        wait_for_value("lines that name both leaders and the epoch", 1, || async {
             let changes = with_message(&logged(&fleet, index), "leader changed");
             let is_it = |line: &&Value| {
                 line["previous_leader"] == name && line["new_leader"] == successor && line["epoch"] == epoch

@@ -34,7 +34,7 @@ async fn ten_thousand_runs_need_no_more_threads_and_connections_than_a_hundred()
     assert_eq!(many.postgres, few.postgres, "connections to the store");
     assert!(many.threads <= few.threads + SLACK, "threads: {few:?}, {many:?}");
     // And each of them is heard.
-    worker.let_go();
+    worker.release_all();
     eventually("the ends of all", || async {
         let queue = fleet.any().read("/v1/queues/bus").await;
         (queue["counts"]["completed"] == MANY).then_some(())

@@ -1,6 +1,6 @@
 //! A queue's rate limit is the queue's, not a leader's: it holds across the death of the one who counted.
 
-use convoke_testkit::process::{Fleet, Handling, Plan, eventually, settle};
+use convoke_testkit::process::{Fleet, Handling, Plan, eventually, wait_for_value};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn a_new_leader_grants_no_more_than_the_dead_one_left() {
     fleet.any().send("PATCH", "/v1/queues/slow", Some(limits)).await.expect("an answer").expect(200);
     let leader = fleet.leader().await;
     let home = fleet.follower().await;
-    fleet.employ(home, Plan::new("swift", "slow", |_| Handling::Complete(Value::Null)).concurrency(100)).await;
+    fleet.start_worker(home, Plan::new("swift", "slow", |_| Handling::Complete(Value::Null)).concurrency(100)).await;
     let jobs = vec![json!({ "type": "plain", "queue": "slow", "maxRetries": 5 }); JOBS];
     fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     let completed = async |fleet: &Fleet, home: usize| {
@@ -28,7 +28,7 @@ async fn a_new_leader_grants_no_more_than_the_dead_one_left() {
     fleet.kill(leader).await;
     assert_ne!(fleet.leader().await, leader);
     assert_eq!(completed(&fleet, home).await, LIMIT, "the window is not over, and nothing more was granted");
-    settle("completed jobs", JOBS, || completed(&fleet, home)).await;
+    wait_for_value("completed jobs", JOBS, || completed(&fleet, home)).await;
 
     let mut at = Vec::new();
     for job in fleet.any().all("/v1/jobs?queue=slow", "jobs").await {

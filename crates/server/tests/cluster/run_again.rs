@@ -1,6 +1,6 @@
 //! Jobs of bus workers that run again: each run is recorded by its owner, also if that owned the run before.
 
-use convoke_testkit::process::{BusWorker, Fleet, eventually, settle};
+use convoke_testkit::process::{BusWorker, Fleet, eventually, wait_for_value};
 use serde_json::{Value, json};
 
 /// Enough for some to have the same owner twice.
@@ -48,7 +48,7 @@ impl Jobs {
     /// Waits until every node has compared its claims with the store: none counts a run that has ended.
     async fn compared(&self) {
         let owned = async || self.fleet.metric("convoke_owned_jobs", &[]).await as usize;
-        settle("claims", JOBS, owned).await;
+        wait_for_value("claims", JOBS, owned).await;
     }
 
     async fn complete(&self, before: &[Value], after: &[Value]) {
@@ -56,7 +56,7 @@ impl Jobs {
         assert!(same > 0, "no job has the same owner again");
         let count =
             || async { self.fleet.any().read(&format!("/v1/queues/{QUEUE}")).await["counts"]["completed"].clone() };
-        settle("completed jobs", json!(JOBS), count).await;
+        wait_for_value("completed jobs", json!(JOBS), count).await;
     }
 }
 
@@ -74,7 +74,7 @@ async fn a_job_that_was_cancelled_through_the_other_node_and_retried_ends() {
     }
     let after = jobs.running(2).await;
     jobs.compared().await;
-    worker.let_go();
+    worker.release_all();
     jobs.complete(&before, &after).await;
 }
 
@@ -86,6 +86,6 @@ async fn a_job_whose_worker_was_killed_ends_on_another() {
     let worker = jobs.fleet.bus_worker("next", QUEUE, JOBS).await;
     let after = jobs.running(2).await;
     jobs.compared().await;
-    worker.let_go();
+    worker.release_all();
     jobs.complete(&before, &after).await;
 }

@@ -30,16 +30,16 @@ impl Stage {
         let mut fleet = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().await;
         let chronicler = fleet.chronicler().await;
         for number in 0..WORKERS {
-            fleet.employ(number, traffic::plan(&format!("worker-{number}"))).await;
+            fleet.start_worker(number, traffic::plan(&format!("worker-{number}"))).await;
         }
         let mut ticker = traffic::plan("ticker");
         ticker.queues = vec![TICKS.into()];
-        fleet.employ(0, ticker).await;
+        fleet.start_worker(0, ticker).await;
         let schedule = json!({ "type": "tick", "queue": TICKS, "every": format!("{EVERY_MS}ms"), "missed": "all",
                                "overlap": "allow", "maxRetries": 20 });
         let put = fleet.any().send("PUT", &format!("/v1/schedules/{SCHEDULE}"), Some(schedule)).await;
         assert!(put.expect("an answer").status < 300);
-        let traffic = Traffic::start(&fleet.homes(0), &fleet.ledger);
+        let traffic = Traffic::start(&fleet.homes(0), &fleet.observations);
         traffic.flows(60).await;
         Stage { fleet, traffic, chronicler }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use convoke_testkit::invariants::{Entries, Ledger};
-use convoke_testkit::process::{Answer, Handling, Http, Plan, Said};
+use convoke_testkit::invariants::{Entries, Observations};
+use convoke_testkit::process::{Handling, Http, HttpResponse, Plan, RunNote};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -69,8 +69,8 @@ pub fn plan(id: &str) -> Plan {
             "slow" => Handling::CompleteAfter(Duration::from_millis(60), json!({ "slow": true })),
             "flaky" if first => Handling::Fail("as planned".into()),
             "chatty" => {
-                let said = vec![Said::Log("half way".into()), Said::Progress(50)];
-                Handling::Say(said, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("said"))))
+                let said = vec![RunNote::Log("half way".into()), RunNote::Progress(50)];
+                Handling::Report(said, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("said"))))
             }
             "doomed" if first => Handling::Fail("as planned".into()),
             "doomed" => Handling::FailForGood("for good, as planned".into()),
@@ -82,7 +82,7 @@ pub fn plan(id: &str) -> Plan {
 }
 
 pub struct Traffic {
-    ledger: Ledger,
+    observations: Observations,
     stop: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -91,34 +91,36 @@ pub struct Traffic {
 #[derive(Clone)]
 struct Client {
     homes: Vec<Http>,
-    ledger: Ledger,
+    observations: Observations,
     open: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl Traffic {
     /// `homes` are the nodes' addresses; clients begin with different ones.
-    pub fn start(homes: &[Http], ledger: &Ledger) -> Traffic {
+    pub fn start(homes: &[Http], observations: &Observations) -> Traffic {
         let (stop, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut tasks = JoinSet::new();
         for number in 0..CLIENTS {
             let mut homes = homes.to_vec();
             let count = homes.len();
             homes.rotate_left(number % count);
-            let client = Client { homes, ledger: ledger.clone(), open: open.clone(), stop: stop.clone() };
+            let client = Client { homes, observations: observations.clone(), open: open.clone(), stop: stop.clone() };
             if number == 0 {
                 tasks.spawn(client.clone().watch());
             }
             tasks.spawn(client.enqueue(number));
         }
-        Traffic { ledger: ledger.clone(), stop, tasks }
+        Traffic { observations: observations.clone(), stop, tasks }
     }
 
     /// Waits until so many more jobs were enqueued and so many more completed: the cluster works, now.
     pub async fn flows(&self, more: usize) {
-        let before = self.ledger.entries();
+        let before = self.observations.entries();
         let (acknowledged, done) = (before.acknowledged.len(), completed(&before));
-        self.ledger.until(|now| now.acknowledged.len() >= acknowledged + more && completed(now) >= done + more).await;
+        self.observations
+            .until(|now| now.acknowledged.len() >= acknowledged + more && completed(now) >= done + more)
+            .await;
     }
 
     /// Enqueues what is left of the scenario's jobs, then no more.
@@ -136,7 +138,7 @@ fn completed(entries: &Entries) -> usize {
 
 impl Client {
     fn over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) && self.ledger.entries().acknowledged.len() >= JOBS_MIN
+        self.stop.load(Ordering::Relaxed) && self.observations.entries().acknowledged.len() >= JOBS_MIN
     }
 
     /// Looks how much is under way.
@@ -168,7 +170,7 @@ impl Client {
             let specs: Vec<Value> = jobs.iter().map(|(id, kind)| spec(id, kind)).collect();
             self.ask("POST", "/v1/jobs/batch", Some(json!({ "jobs": specs }))).await.expect(201);
             for (id, kind) in jobs {
-                self.ledger.acknowledged(&id, kind.name, QUEUE);
+                self.observations.acknowledged(&id, kind.name, QUEUE);
                 if kind.name == "unwanted" {
                     let client = self.clone();
                     cancelling.spawn(async move {
@@ -186,7 +188,7 @@ impl Client {
     }
 
     /// Asks one node after the other until one answers.
-    async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+    async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> HttpResponse {
         loop {
             for home in &self.homes {
                 let asked = tokio::time::timeout(ANSWER_WAIT, home.send(method, path, body.clone())).await;

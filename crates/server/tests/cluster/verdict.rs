@@ -6,7 +6,7 @@ use convoke_core::jobs::Schedule;
 use convoke_testkit::invariants::{
     Change, Entry, Seen, b1_channels, c1_ticks, history_holds, holds, j6_one_owner, jobs_hold,
 };
-use convoke_testkit::process::{Fleet, Http, eventually, settle};
+use convoke_testkit::process::{Fleet, Http, eventually, wait_for_value};
 use jiff::{SignedDuration, Timestamp};
 
 use super::stage::{SCHEDULE, Stage};
@@ -20,17 +20,17 @@ impl Stage {
     pub async fn close(self) {
         let Stage { fleet, traffic, chronicler } = self;
         traffic.flows(40).await;
-        fleet.settled().await;
+        fleet.wait_until_active().await;
         assert_owners_live(&fleet, &chronicler).await;
         traffic.end().await;
         let (schedule, until) = ticked(&fleet).await;
         let paused = format!("/v1/schedules/{SCHEDULE}/pause");
         let paused = fleet.any().post(&paused, serde_json::json!({})).await.expect("an answer");
         assert_eq!(paused.status, 200, "{}", paused.text());
-        settle("jobs that are not over", Vec::new(), || open_jobs(fleet.any())).await;
+        wait_for_value("jobs that are not over", Vec::new(), || open_jobs(fleet.any())).await;
 
         let seen = Seen::over(fleet.any()).await;
-        jobs_hold(&fleet.ledger, &seen);
+        jobs_hold(&fleet.observations, &seen);
         assert_ends(&fleet, &seen);
         // With `missed: all` no tick may be left out, whoever led.
         holds(&c1_ticks::check(&seen, &schedule, schedule.created_at, until));
@@ -38,7 +38,7 @@ impl Stage {
         let entries = chronicler.entries().await;
         history_holds(&entries);
         assert_led_by_the_last_to_seal(&fleet, &entries).await;
-        settle("keys of jobs on the bus", Vec::new(), || async {
+        wait_for_value("keys of jobs on the bus", Vec::new(), || async {
             let keys = fleet.bus_keys().await;
             let left = b1_channels::check(fleet.prefix(), keys.iter().map(String::as_str));
             left.into_iter().map(|broken| broken.what).collect()
@@ -52,7 +52,7 @@ impl Stage {
 /// Once healed, whatever is under way has an owner that runs. Work goes on meanwhile, so it is asked until it holds.
 async fn assert_owners_live(fleet: &Fleet, chronicler: &convoke_testkit::process::Chronicler) {
     let live: BTreeSet<String> = fleet.up().map(|index| fleet.member(index).id.clone()).collect();
-    settle("runs that nobody alive owns", Vec::new(), || async {
+    wait_for_value("runs that nobody alive owns", Vec::new(), || async {
         j6_one_owner::owners_live(&chronicler.rows().await, &live).into_iter().map(|it| it.what).collect::<Vec<_>>()
     })
     .await;
@@ -81,7 +81,7 @@ async fn open_jobs(http: &Http) -> Vec<String> {
 
 /// Every job that exists was acknowledged or made by the schedule, and ended as its kind must.
 fn assert_ends(fleet: &Fleet, seen: &Seen) {
-    let acknowledged = fleet.ledger.entries().acknowledged;
+    let acknowledged = fleet.observations.entries().acknowledged;
     let mut ends: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (id, job) in &seen.jobs {
         *ends.entry((&job.job_type, &job.status)).or_default() += 1;
@@ -119,7 +119,7 @@ async fn ticked(fleet: &Fleet) -> (Schedule, Timestamp) {
 /// The line that each run logged before it completed is there once, on whichever node it is asked for.
 async fn assert_logs(fleet: &Fleet, seen: &Seen) {
     let talkative = seen.jobs.iter().filter(|(_, job)| job.job_type == "chatty").take(LOGS_READ);
-    let reports = fleet.ledger.entries().reports;
+    let reports = fleet.observations.entries().reports;
     for (id, job) in talkative {
         let answer = fleet.any().read(&format!("/v1/jobs/{id}/logs")).await;
         let logs = answer["logs"].as_array().expect("logs");
@@ -146,7 +146,7 @@ async fn assert_led_by_the_last_to_seal(fleet: &Fleet, entries: &[Entry]) {
     });
     let (leader, epoch) = last.expect("somebody sealed");
     for index in fleet.up() {
-        settle("who leads", (Some(leader.clone()), Some(epoch)), || async {
+        wait_for_value("who leads", (Some(leader.clone()), Some(epoch)), || async {
             let cluster = fleet.member(index).cluster().await.unwrap_or_default();
             (cluster["leader"].as_str().map(str::to_owned), cluster["epoch"].as_u64())
         })

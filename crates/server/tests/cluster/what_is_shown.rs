@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use convoke_testkit::process::{Fleet, eventually, settle};
+use convoke_testkit::process::{Fleet, eventually, wait_for_value};
 use serde_json::Value;
 
 async fn fleet() -> Fleet {
@@ -60,7 +60,7 @@ async fn a_leader_that_was_killed_is_suspect_then_dead_and_never_one_of_two() {
     }
     assert!(shown.values().any(|states| states.iter().any(|state| state == "suspect")), "{shown:?}");
     fleet.restart(killed).await;
-    settle("the state of the node that came back", "active".to_owned(), || async {
+    wait_for_value("the state of the node that came back", "active".to_owned(), || async {
         let cluster = fleet.any().read("/v1/cluster").await;
         node(&cluster, &id)["state"].as_str().expect("a state").to_owned()
     })
@@ -103,7 +103,8 @@ async fn an_engine_that_is_away_is_named_first_and_without_a_leader_the_command_
         for id in ["node-1", "node-2", "node-3"] {
             assert!(shown.stdout.lines().any(|line| line.starts_with(&format!("{id} "))), "{}", shown.stdout);
         }
-        settle("GET /readyz", 503, || async { member.http().get("/readyz").await.map_or(0, |it| it.status) }).await;
+        wait_for_value("GET /readyz", 503, || async { member.http().get("/readyz").await.map_or(0, |it| it.status) })
+            .await;
         for index in fleet.up() {
             let member = fleet.member(index);
             if component == "store" { member.postgres.heal() } else { member.redis.heal() }
@@ -111,7 +112,7 @@ async fn an_engine_that_is_away_is_named_first_and_without_a_leader_the_command_
         fleet.leader().await;
         for index in fleet.up() {
             let http = fleet.member(index).http();
-            settle("GET /readyz", 200, || async { http.get("/readyz").await.map_or(0, |it| it.status) }).await;
+            wait_for_value("GET /readyz", 200, || async { http.get("/readyz").await.map_or(0, |it| it.status) }).await;
         }
         let shown = member.node().cli().run(["cluster", "status"]).await;
         assert!(shown.code == Some(0) && shown.stdout.starts_with("leader "), "{shown:?}");

@@ -13,10 +13,10 @@ async fn its_runs_are_lost_and_run_again_elsewhere() {
         (!running.is_empty()).then_some(running)
     })
     .await;
-    stage.fleet.bury(0);
+    stage.fleet.drop_worker(0);
     stage.traffic.flows(60).await;
     let lead = stage.fleet.leader().await;
-    stage.fleet.employ(lead, traffic::plan("successor")).await;
+    stage.fleet.start_worker(lead, traffic::plan("successor")).await;
     for job in held.values() {
         eventually("the end of what the dead worker had", || async {
             let job = stage.fleet.any().read(&format!("/v1/jobs/{job}")).await;

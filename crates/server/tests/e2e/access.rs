@@ -13,7 +13,7 @@ const TOKENS: &str = "read:r-secret,enqueue:e-secret,worker:w-secret,admin:a-sec
 async fn an_address_that_others_can_reach_needs_tokens() {
     let mut program = server().args(["--http", "0.0.0.0:0"]).spawn();
     let status = program.wait().await;
-    let said = program.said().join("\n");
+    let said = program.printed().join("\n");
     assert!(matches!(status.code(), Some(1 | 2)), "{status}: {said}");
     assert!(said.contains("http.tokens") && said.contains("--insecure"), "it should say what to set: {said}");
 }

@@ -62,7 +62,7 @@ async fn unharmed(node: &mut Node) {
     assert_eq!(node.http().get("/readyz").await.expect("an answer").status, 200);
     assert_eq!(node.all("/v1/jobs", "jobs").await, Vec::<Value>::new());
     assert!(!node.program().has_ended());
-    let said = node.program().said().join("\n");
+    let said = node.program().printed().join("\n");
     assert!(!said.contains("panicked"), "{said}");
 }
 

@@ -1,6 +1,6 @@
 //! The command line against a real server.
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{GatewayWorker, Handling, Plan, eventually};
 use serde_json::json;
 
@@ -245,7 +245,7 @@ async fn all_dead_letters_are_listed_where_all_are_wanted() {
     let jobs = vec![json!({ "type": "t", "queue": "q", "maxRetries": 0 }); 1_100];
     node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     let failing = Plan::new("w", "q", |_| Handling::Fail("no luck".into())).concurrency(200);
-    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), failing).await;
+    let _worker = GatewayWorker::start(node.http(), &Observations::default(), failing).await;
     eventually("all of them to have failed", || async {
         let queue = node.http().get("/v1/queues/q").await.ok()?.json();
         (queue["counts"]["failed"] == 1_100).then_some(())

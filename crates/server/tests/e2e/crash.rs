@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use convoke_testkit::invariants::{Entries, Ledger, Seen, jobs_hold};
-use convoke_testkit::process::{GatewayWorker, Handling, Http, Plan, settle};
+use convoke_testkit::invariants::{Entries, Observations, Seen, jobs_hold};
+use convoke_testkit::process::{GatewayWorker, Handling, Http, Plan, wait_for_value};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -21,9 +21,9 @@ const AHEAD_MAX: usize = 200;
 
 /// Enqueues jobs one after the other, or `batch` at once, until it is told to stop. An enqueue without an answer is sent
 /// again with the same ids, as a client must: so every job that exists was acknowledged in the end.
-async fn produce(http: Http, ledger: Ledger, batch: usize, stop: Arc<AtomicBool>) {
+async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
-        ledger.until(|entries| entries.acknowledged.len() < ended(entries) + AHEAD_MAX).await;
+        observations.until(|entries| entries.acknowledged.len() < ended(entries) + AHEAD_MAX).await;
         let ids: Vec<String> = (0..batch).map(|_| Uuid::now_v7().to_string()).collect();
         let jobs: Vec<_> =
             ids.iter().map(|id| json!({ "id": id, "type": "work", "queue": QUEUE, "maxRetries": 5 })).collect();
@@ -39,7 +39,7 @@ async fn produce(http: Http, ledger: Ledger, batch: usize, stop: Arc<AtomicBool>
             }
         }
         for id in ids {
-            ledger.acknowledged(&id, "work", QUEUE);
+            observations.acknowledged(&id, "work", QUEUE);
         }
     }
 }
@@ -64,13 +64,13 @@ fn plan(id: &str) -> Plan {
 /// Waits for a moment in the life of the server that is another one each time: counted in what it has done since it was
 /// started. Every other time that is the moment itself, so that what was acknowledged last has had no time to be made good
 /// afterwards; else a little more.
-async fn moment(ledger: &Ledger, round: usize, dice: &mut StdRng) {
-    let before = ledger.entries();
+async fn moment(observations: &Observations, round: usize, dice: &mut StdRng) {
+    let before = observations.entries();
     let more = dice.random_range(0..60);
     match (round / 2) % 4 {
-        0 => ledger.until(|now| now.acknowledged.len() > before.acknowledged.len() + more / 4).await,
-        1 => ledger.until(|now| now.runs.len() > before.runs.len() + more).await,
-        2 => ledger.until(|now| now.reports.len() > before.reports.len() + 2 * more).await,
+        0 => observations.until(|now| now.acknowledged.len() > before.acknowledged.len() + more / 4).await,
+        1 => observations.until(|now| now.runs.len() > before.runs.len() + more).await,
+        2 => observations.until(|now| now.reports.len() > before.reports.len() + 2 * more).await,
         _ => {}
     }
     if round % 2 == 1 {
@@ -81,18 +81,18 @@ async fn moment(ledger: &Ledger, round: usize, dice: &mut StdRng) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_and_again() {
     let mut node = server().start().await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let stop = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = [1, 1, 5, 40]
-        .map(|batch| tokio::spawn(produce(node.http().clone(), ledger.clone(), batch, stop.clone())))
+        .map(|batch| tokio::spawn(produce(node.http().clone(), observations.clone(), batch, stop.clone())))
         .into();
     let mut workers = Vec::new();
     for id in ["w-1", "w-2", "w-3"] {
-        workers.push(GatewayWorker::start(node.http(), &ledger, plan(id)).await);
+        workers.push(GatewayWorker::start(node.http(), &observations, plan(id)).await);
     }
     let mut dice = StdRng::seed_from_u64(SEED);
     for round in 0..KILLS {
-        moment(&ledger, round, &mut dice).await;
+        moment(&observations, round, &mut dice).await;
         node.kill().await;
         if round % 5 == 4 {
             // Also while it is starting: recovery itself must survive being killed.
@@ -102,18 +102,18 @@ async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_an
         }
         node.restart().await;
     }
-    let before = ledger.entries();
-    ledger.until(|now| ended(now) > ended(&before) + 50).await;
+    let before = observations.entries();
+    observations.until(|now| ended(now) > ended(&before) + 50).await;
     stop.store(true, Ordering::Relaxed);
     for producer in producers {
         producer.await.expect("a producer ends");
     }
-    settle("jobs that are not over", 0, || open_jobs(node.http())).await;
+    wait_for_value("jobs that are not over", 0, || open_jobs(node.http())).await;
     let seen = Seen::of(&node).await;
-    let entries = ledger.entries();
+    let entries = observations.entries();
     assert_eq!(seen.jobs.len(), entries.acknowledged.len(), "every job that exists was acknowledged");
     assert!(entries.acknowledged.len() > 10 * KILLS, "only {} jobs were under way", entries.acknowledged.len());
-    jobs_hold(&ledger, &seen);
+    jobs_hold(&observations, &seen);
 }
 
 async fn open_jobs(http: &Http) -> u64 {
@@ -126,12 +126,12 @@ async fn open_jobs(http: &Http) -> u64 {
 #[tokio::test]
 async fn counters_are_right_after_a_crash() {
     let mut node = server().start().await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     for _ in 0..30 {
         node.enqueued(json!({ "type": "work", "queue": QUEUE })).await;
     }
-    let worker = GatewayWorker::start(node.http(), &ledger, plan("w-1")).await;
-    ledger.until(|entries| ended(entries) >= 5).await;
+    let worker = GatewayWorker::start(node.http(), &observations, plan("w-1")).await;
+    observations.until(|entries| ended(entries) >= 5).await;
     node.kill().await;
     drop(worker);
     node.restart().await;

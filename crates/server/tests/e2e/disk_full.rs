@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
+use convoke_testkit::invariants::{Observations, Seen, jobs_hold};
 use convoke_testkit::process::{GatewayWorker, Handling, Node, NodeBuilder, Plan, Signal, eventually, skip_loudly};
 use serde_json::{Value, json};
 
@@ -85,12 +85,12 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     assert!(inside.join("convoke.db").exists(), "the store is on the small disk");
     let mut acknowledged = vec![node.enqueued(json!({ "type": "t", "queue": "q" })).await];
     // A run that ends while there is no room for its end.
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let running = node.enqueued(json!({ "type": "t", "queue": "slow" })).await;
     let full = Arc::new(AtomicBool::new(false));
     let ends = full.clone();
     let until_full = move |_: &Value| Handling::CompleteOnce(ends.clone(), json!("done"));
-    let _slow = GatewayWorker::start(node.http(), &ledger, Plan::new("slow", "slow", until_full)).await;
+    let _slow = GatewayWorker::start(node.http(), &observations, Plan::new("slow", "slow", until_full)).await;
     let execution = node.job_when(&running, &["running"]).await["executionId"].clone();
 
     let filler = fill(&inside);
@@ -129,7 +129,7 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     }
     let job = node.job_when(&running, &["completed"]).await;
     assert_eq!((&job["executionId"], &job["result"]), (&execution, &json!("done")), "the same run, told until heard");
-    jobs_hold(&ledger, &Seen::of(&node).await);
+    jobs_hold(&observations, &Seen::of(&node).await);
     let health = node.http().get("/health").await.expect("an answer").expect(200);
     assert_eq!(health["status"], "healthy");
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, Signal, eventually};
 use serde_json::{Value, json};
 
@@ -38,9 +38,9 @@ async fn a_server_alone_exits_at_once_with_0_and_keeps_what_it_has() {
 async fn a_run_survives_the_restart_of_its_server() {
     let mut node = server().set("worker.stale_after", "30s").start().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan::new("w", "q", |_| Handling::CompleteAfter(Duration::from_millis(800), json!("done")));
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     let execution = node.job_when(&id, &["running"]).await["executionId"].clone();
     node.signal(Signal::TERM);
     assert_eq!(node.program().wait().await.code(), Some(0));

@@ -25,7 +25,7 @@ async fn works(node: &Node, queue: &str, program: &str, args: &[&str]) {
     }
     worker.signal(Signal::TERM);
     let status = worker.wait().await;
-    assert_eq!(status.code(), Some(0), "{}", worker.said().join("\n"));
+    assert_eq!(status.code(), Some(0), "{}", worker.printed().join("\n"));
 }
 
 #[tokio::test]

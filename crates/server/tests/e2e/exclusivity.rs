@@ -17,7 +17,7 @@ async fn a_second_server_on_the_same_file_refuses_and_says_who_holds_it() {
     let mut second = node.settings().spawn();
     let status = second.wait().await;
     assert_eq!(status.code(), Some(1));
-    let said = second.said().join("\n");
+    let said = second.printed().join("\n");
     assert!(
         said.contains("convoke.db") && said.contains(&holder),
         "it should name the file and process {holder}: {said}"
@@ -62,7 +62,7 @@ async fn a_store_that_cannot_be_opened_is_named() {
 async fn refused(builder: NodeBuilder, named: &str, code: i32) {
     let mut program = builder.spawn();
     let status = program.wait().await;
-    let said = program.said().join("\n");
+    let said = program.printed().join("\n");
     assert_eq!(status.code(), Some(code), "{named}: {said}");
     assert!(said.contains(named) && said.contains("error: ") && !said.contains("panicked"), "{named}: {said}");
     assert!(!said.contains("is ready"), "{named}: {said}");

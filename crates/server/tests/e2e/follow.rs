@@ -15,9 +15,9 @@ async fn at_one_address() -> Node {
     server().set("worker.stale_after", "30s").args(["--http", &address]).start().await
 }
 
-async fn says(program: &mut Program, part: &str) {
+async fn wait_for_line(program: &mut Program, part: &str) {
     let said = program.line(part, |line| line.contains(part).then_some(())).await;
-    assert_eq!(said, Some(()), "{part}: {:?}", program.said());
+    assert_eq!(said, Some(()), "{part}: {:?}", program.printed());
 }
 
 #[tokio::test]
@@ -26,15 +26,15 @@ async fn logs_are_followed_across_a_restart_of_the_server() {
     let _worker = node.exec_worker("q", "echo the first; until [ -e go ]; do sleep 0.02; done; echo the second");
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let mut follow = node.start_process("convoke job logs -f", ["job", "logs", "-f", &id]);
-    says(&mut follow, "the first").await;
+    wait_for_line(&mut follow, "the first").await;
     node.kill().await;
-    says(&mut follow, "cannot be reached").await;
+    wait_for_line(&mut follow, "cannot be reached").await;
     node.restart().await;
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
-    assert_eq!(follow.wait().await.code(), Some(0), "{:?}", follow.said());
+    assert_eq!(follow.wait().await.code(), Some(0), "{:?}", follow.printed());
     for line in ["the first", "the second"] {
-        let count = follow.said().iter().filter(|said| said.contains(line)).count();
-        assert_eq!(count, 1, "{line}: {:?}", follow.said());
+        let count = follow.printed().iter().filter(|said| said.contains(line)).count();
+        assert_eq!(count, 1, "{line}: {:?}", follow.printed());
     }
 }
 
@@ -45,17 +45,17 @@ async fn events_are_followed_across_a_restart_of_the_server() {
     // Only events from when the stream is there on are sent, so jobs are enqueued until one is.
     let first = eventually("an event of a job", || async {
         let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-        events.said().iter().find_map(|line| serde_json::from_str::<Value>(line).ok()).map(|event| (id, event))
+        events.printed().iter().find_map(|line| serde_json::from_str::<Value>(line).ok()).map(|event| (id, event))
     });
     let (_, event) = first.await;
     assert_eq!((&event["event"], &event["queue"]), (&json!("job:pending"), &json!("q")), "{event}");
     node.kill().await;
-    says(&mut events, "broke off").await;
+    wait_for_line(&mut events, "broke off").await;
     node.restart().await;
-    says(&mut events, "events may have been missed").await;
+    wait_for_line(&mut events, "events may have been missed").await;
     let id = node.enqueued(json!({ "type": "t", "queue": "after" })).await;
-    says(&mut events, &id).await;
-    assert!(!events.said().iter().any(|line| line.contains("job:created")), "{:?}", events.said());
+    wait_for_line(&mut events, &id).await;
+    assert!(!events.printed().iter().any(|line| line.contains("job:created")), "{:?}", events.printed());
 }
 
 #[tokio::test]
@@ -70,15 +70,15 @@ async fn events_that_do_not_exist_are_rejected() {
 async fn a_wait_names_what_keeps_the_job_from_starting() {
     let node = server().start().await;
     let mut waits = node.start_process("convoke enqueue", ["enqueue", "t", "--wait"]);
-    says(&mut waits, "no worker serves queue default").await;
+    wait_for_line(&mut waits, "no worker serves queue default").await;
     let _worker = node.exec_worker("default", "true");
-    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.said());
+    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.printed());
 
     node.cli().run(["queue", "pause", "default"]).await.expect(0);
     let mut waits = node.start_process("convoke enqueue", ["enqueue", "t", "--wait"]);
-    says(&mut waits, "queue default is paused").await;
+    wait_for_line(&mut waits, "queue default is paused").await;
     node.cli().run(["queue", "resume", "default"]).await.expect(0);
-    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.said());
+    assert_eq!(waits.wait().await.code(), Some(0), "{:?}", waits.printed());
 }
 
 #[tokio::test]
@@ -90,9 +90,9 @@ async fn on_a_terminal_a_wait_ends_with_the_result() {
     let _worker = node.exec_worker("q", "true");
     let command = format!("{} enqueue t --queue q --wait", env!("CARGO_BIN_EXE_convoke"));
     let mut terminal = node.start_program("script", &["-qec", &command, "/dev/null"]);
-    assert_eq!(terminal.wait().await.code(), Some(0), "{:?}", terminal.said());
-    let last = terminal.said().pop().unwrap_or_default();
-    assert!(last.trim_end().ends_with("completed"), "{:?}", terminal.said());
+    assert_eq!(terminal.wait().await.code(), Some(0), "{:?}", terminal.printed());
+    let last = terminal.printed().pop().unwrap_or_default();
+    assert!(last.trim_end().ends_with("completed"), "{:?}", terminal.printed());
 }
 
 #[tokio::test]

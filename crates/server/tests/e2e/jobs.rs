@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
+use convoke_testkit::invariants::{Observations, Seen, jobs_hold};
 use convoke_testkit::process::{GatewayWorker, Handling, Plan};
 use serde_json::{Value, json};
 
@@ -93,12 +93,12 @@ async fn higher_priorities_overtake() {
     for priority in ["low", "normal", "high", "critical"] {
         node.enqueued(json!({ "type": priority, "queue": "q", "priority": priority })).await;
     }
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null)).concurrency(1);
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
-    ledger.until(|entries| entries.runs.len() == 4).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
+    observations.until(|entries| entries.runs.len() == 4).await;
     let mut order = Vec::new();
-    for run in ledger.entries().runs {
+    for run in observations.entries().runs {
         order.push(node.job(&run.job).await["priority"].as_str().unwrap_or_default().to_owned());
     }
     assert_eq!(order, ["critical", "high", "normal", "low"]);
@@ -113,9 +113,9 @@ async fn a_delayed_job_waits_for_its_time() {
     let created: jiff::Timestamp = far["createdAt"].as_str().expect("a time").parse().expect("an instant");
     assert_eq!(at.duration_since(created).as_secs(), 3600);
     let near = node.enqueued(json!({ "type": "t", "queue": "q", "delay": "300ms" })).await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null));
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     let done = node.job_when(&near, &["completed"]).await;
     assert!(done["dispatchedAt"].as_str() >= done["scheduledAt"].as_str(), "{done}");
     assert_eq!(node.job(far["id"].as_str().expect("an id")).await["status"], "scheduled");
@@ -126,19 +126,19 @@ async fn failures_are_retried_then_dead_and_can_be_redriven() {
     let node = server().start().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q", "maxRetries": 2 })).await;
     let hopeless = node.enqueued(json!({ "type": "t", "queue": "hopeless", "maxRetries": 5 })).await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let failing = Plan::new("w", "q", |_| Handling::Fail("no luck".into()));
-    let worker = GatewayWorker::start(node.http(), &ledger, failing).await;
+    let worker = GatewayWorker::start(node.http(), &observations, failing).await;
     let never = Plan::new("v", "hopeless", |_| Handling::FailForGood("never".into()));
-    let _never = GatewayWorker::start(node.http(), &ledger, never).await;
+    let _never = GatewayWorker::start(node.http(), &observations, never).await;
     let job = node.job_when(&id, &["failed"]).await;
     assert_eq!((&job["attempt"], &job["retryCount"], &job["error"]), (&json!(3), &json!(2), &json!("no luck")));
     assert_eq!(node.job_when(&hopeless, &["failed"]).await["attempt"], 1, "retry:false means it");
-    jobs_hold(&ledger, &Seen::of(&node).await);
+    jobs_hold(&observations, &Seen::of(&node).await);
     drop(worker);
 
     let better = Plan::new("better", "q", |_| Handling::Complete(json!("at last")));
-    let _better = GatewayWorker::start(node.http(), &ledger, better).await;
+    let _better = GatewayWorker::start(node.http(), &observations, better).await;
     let body = json!({ "queue": "q" });
     let answer = node.http().post("/v1/dead-letters/retry", body).await.expect("an answer").expect(200);
     assert_eq!(answer["retried"], 1);
@@ -160,7 +160,7 @@ async fn what_has_ended_is_not_ended_again() {
     let node = server().start().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null));
-    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), plan).await;
+    let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
     let job = node.job_when(&id, &["completed"]).await;
     for verb in ["cancel", "retry"] {
         let answer = node.http().post(&format!("/v1/jobs/{id}/{verb}"), json!({})).await.expect("an answer");
@@ -178,7 +178,7 @@ async fn a_client_can_wait_for_the_end() {
     let path = format!("/v1/jobs/{id}?wait=30s");
     let waiting = tokio::spawn(async move { http.get(&path).await.expect("an answer").expect(200) });
     let plan = Plan::new("w", "q", |_| Handling::Complete(json!(42)));
-    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), plan).await;
+    let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
     let job = waiting.await.expect("an answer");
     assert_eq!((&job["status"], &job["result"]), (&json!("completed"), &json!(42)));
 }

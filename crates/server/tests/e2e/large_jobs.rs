@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use convoke::Worker;
 use convoke_core::limits::{ARGS_BYTES_MAX, LOG_LINE_BYTES_MAX};
-use convoke_testkit::process::{Node, settle};
+use convoke_testkit::process::{Node, wait_for_value};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -55,7 +55,7 @@ async fn three_hundred_jobs_of_a_megabyte_run_once_each() {
         let queue = node.http().read("/v1/queues/q").await;
         (queue["counts"]["completed"].as_u64(), queue["counts"]["failed"].as_u64())
     };
-    settle("all of them to complete", (Some(300), Some(0)), completed).await;
+    wait_for_value("all of them to complete", (Some(300), Some(0)), completed).await;
     let jobs = node.all("/v1/jobs?queue=q", "jobs").await;
     let ids: HashSet<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
     assert_eq!((jobs.len(), ids.len()), (300, 300));
@@ -75,7 +75,8 @@ async fn unread_pages_of_large_jobs_take_bounded_memory() {
     for _ in 0..40 {
         open.push(ask_without_reading(&node, "/v1/jobs?limit=1000").await);
     }
-    settle("every page to be answered or refused", true, || async { responses(&node).await >= before + 40.0 }).await;
+    wait_for_value("every page to be answered or refused", true, || async { responses(&node).await >= before + 40.0 })
+        .await;
     let peak = peak_bytes(&node);
     assert!(peak < 640 * MIB, "the server took {} MiB", peak / MIB);
     drop(open);
@@ -104,7 +105,7 @@ async fn unread_log_streams_take_bounded_memory() {
     for _ in 0..100 {
         open.push(ask_without_reading(&node, &format!("/v1/jobs/{id}/logs/stream")).await);
     }
-    settle("every stream to begin", true, || async { responses(&node).await >= before + 100.0 }).await;
+    wait_for_value("every stream to begin", true, || async { responses(&node).await >= before + 100.0 }).await;
     // One that reads gets all of it, whatever the others do; by then they have what they will get.
     let mut stream = http.sse(&format!("/v1/jobs/{id}/logs/stream")).await.expect("a stream");
     stream.wait_for("the last line", |event| event.json()["seq"] == 1_000).await;

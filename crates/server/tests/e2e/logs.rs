@@ -1,6 +1,6 @@
 //! The log of real processes: its format, who names itself how, and one line for whatever fails.
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{GatewayWorker, Handling, Launch, Node, Plan, Program, RedisServer, Signal, eventually};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn life(args: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     node.enqueued(json!({ "type": "t" })).await;
     node.signal(Signal::TERM);
     assert_eq!(node.program().wait().await.code(), Some(0));
-    node.said()
+    node.printed()
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_failed_attempt_and_a_dead_letter_are_a_line_each() {
     node.job_when(&job, &["failed"]).await;
     let dead = "job failed for good: dead letter";
     let lines = eventually("the line of the dead letter", || async {
-        let lines = objects(&node.said());
+        let lines = objects(&node.printed());
         (!with_message(&lines, dead).is_empty()).then_some(lines)
     })
     .await;
@@ -83,7 +83,7 @@ async fn a_failed_attempt_and_a_dead_letter_are_a_line_each() {
     }
     worker.signal(Signal::TERM);
     assert_eq!(worker.wait().await.code(), Some(0));
-    let lines = objects(&worker.said());
+    let lines = objects(&worker.printed());
     assert!(lines.iter().all(|line| line["worker"] == "w1" && line["service"] == "worker"), "{lines:#?}");
     let runs = with_message(&lines, "job run ended");
     assert_eq!(runs.len(), 2, "one line a run: {lines:#?}");
@@ -100,10 +100,10 @@ async fn a_failed_attempt_and_a_dead_letter_are_a_line_each() {
 #[tokio::test]
 async fn a_flood_of_failing_jobs_is_cut_off_in_the_log_and_goes_on() {
     let node = server().env("NODE_ENV", "production").start().await;
-    let (ledger, plan) = (Ledger::default(), Plan::new("w", "q", |_| Handling::FailForGood("no".into())));
+    let (observations, plan) = (Observations::default(), Plan::new("w", "q", |_| Handling::FailForGood("no".into())));
     let jobs: Vec<Value> = (0..2_000).map(|_| json!({ "type": "t", "queue": "q", "maxRetries": 0 })).collect();
     node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer");
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     eventually("all jobs to be dead", || async {
         let failed = node.metric("convoke_jobs_total", &["status=\"failed\""]).await;
         (failed >= 2_000.0).then_some(())
@@ -111,7 +111,7 @@ async fn a_flood_of_failing_jobs_is_cut_off_in_the_log_and_goes_on() {
     .await;
     let suppressed = "log lines suppressed: too many in one second";
     let lines = eventually("a line that counts what was left out", || async {
-        let lines = objects(&node.said());
+        let lines = objects(&node.printed());
         let logged = with_message(&lines, "job failed for good: dead letter").len() as u64;
         let left_out: u64 = with_message(&lines, suppressed).iter().filter_map(|line| line["count"].as_u64()).sum();
         (logged + left_out >= 2_000).then_some((logged, left_out))
@@ -126,10 +126,10 @@ async fn a_flood_of_failing_jobs_is_cut_off_in_the_log_and_goes_on() {
 async fn a_server_starts_and_serves_without_its_shared_cache_and_logs_one_line() {
     let node = server().env("NODE_ENV", "production").set("cache.url", "redis://:secret@127.0.0.1:1").start().await;
     let job = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    let (ledger, plan) = (Ledger::default(), Plan::new("w", "q", |_| Handling::Complete(Value::Null)));
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let (observations, plan) = (Observations::default(), Plan::new("w", "q", |_| Handling::Complete(Value::Null)));
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     node.job_when(&job, &["completed"]).await;
-    let away = || with_message(&objects(&node.said()), "backend unavailable");
+    let away = || with_message(&objects(&node.printed()), "backend unavailable");
     let lines = eventually("a line about the cache", || async { Some(away()).filter(|lines| !lines.is_empty()) }).await;
     assert_eq!((&lines[0]["backend"], &lines[0]["address"]), (&"cache".into(), &"redis://127.0.0.1:1".into()));
     for _ in 0..100 {
@@ -153,7 +153,7 @@ async fn an_elector_and_a_mesh_instance_name_themselves() {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let mut elector = start("an elector", words("elect reports --leases sqlite:leases.db --id e1 -- true"));
     assert_eq!(elector.wait().await.code(), Some(0));
-    let lines = objects(&elector.said());
+    let lines = objects(&elector.printed());
     assert!(!lines.is_empty());
     let is_named =
         |line: &Value| line["elector"] == "e1" && line["namespace"] == "reports" && line["service"] == "elector";
@@ -167,7 +167,7 @@ async fn an_elector_and_a_mesh_instance_name_themselves() {
     assert!(ready.is_some());
     instance.signal(Signal::TERM);
     assert_eq!(instance.wait().await.code(), Some(0));
-    let lines = objects(&instance.said());
+    let lines = objects(&instance.printed());
     let leaving = with_message(&lines, "leaving the mesh");
     assert_eq!(leaving.len(), 1, "{lines:#?}");
     assert!(lines.iter().all(|line| line["mesh"] == "app" && line["service"] == "mesh"), "{lines:#?}");
@@ -185,7 +185,7 @@ async fn shard_deaths_and_rebalances_are_logged() {
     .await;
     let words = ["shards", "join", "orders", "--worker-id", "a", "--shards", "4", "--coordinator", &listening];
     let mut worker = node.start_process("a shard worker", words);
-    let logged = |message: &'static str| objects(&node.said()).into_iter().find(|line| line["message"] == message);
+    let logged = |message: &'static str| objects(&node.printed()).into_iter().find(|line| line["message"] == message);
     let rebalanced = eventually("a rebalance", || async { logged("shards rebalanced") }).await;
     assert_eq!((&rebalanced["shard_service"], &rebalanced["service"]), (&"orders".into(), &"coordinator".into()));
     assert!(rebalanced["moved"].is_u64() && rebalanced["version"].is_u64(), "{rebalanced}");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use convoke::mesh::MeshAddress;
 use convoke::{Epoch, EpochFloor, Mesh, Request};
-use convoke_testkit::process::{Cli, Http, Launch, Output, Program, RedisServer, Signal, settle};
+use convoke_testkit::process::{Cli, Http, Launch, Output, Program, RedisServer, Signal, wait_for_value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -96,8 +96,8 @@ async fn an_instance_is_seen_and_called_and_whoever_calls_leaves_again() {
 
     assert_eq!(stage.instances().await, [1, 2]);
     let page = stage.run(&["nodes", "k", "--json"]).await.json();
-    let beat = |node: &Value| node["lastHeartbeatAt"].as_str().map(|at| at.ends_with('Z'));
-    assert!(page["nodes"].as_array().expect("nodes").iter().all(|node| beat(node) == Some(true)), "{page}");
+    let heartbeat = |node: &Value| node["lastHeartbeatAt"].as_str().map(|at| at.ends_with('Z'));
+    assert!(page["nodes"].as_array().expect("nodes").iter().all(|node| heartbeat(node) == Some(true)), "{page}");
     let shown = stage.run(&["nodes", "k"]).await;
     let lines: Vec<&str> = shown.expect(0).lines().collect();
     assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["INSTANCE", "HOSTNAME", "LAST", "BEAT"]);
@@ -166,11 +166,11 @@ async fn an_instance_leaves_on_a_signal_and_tells_who_waits_for_it() {
         let mut instance = stage.start(&["serve", "k", "--shutdown-grace", "500ms"]);
         let number = instance.line("that it is ready", ready).await.expect("it gets ready");
         let mut caller = stage.start(&["call", "k", &number, "sleep", r#"{"ms":600000}"#]);
-        settle("the caller has joined", 2, || async { stage.instances().await.len() }).await;
+        wait_for_value("the caller has joined", 2, || async { stage.instances().await.len() }).await;
         instance.signal(signal);
-        assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.said());
+        assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.printed());
         assert_eq!(caller.wait().await.code(), Some(1));
-        let said = caller.said().join("\n");
+        let said = caller.printed().join("\n");
         // Its request may be on its way still when the instance goes.
         assert!(["error: Stopped: ", "error: NoNode: "].iter().any(|name| said.contains(name)), "{said}");
         assert_eq!(stage.instances().await, [0; 0], "both have left");
@@ -183,7 +183,7 @@ async fn a_caller_that_is_interrupted_leaves_too() {
     let (_instance, number) = stage.serve().await;
     for signal in [Signal::TERM, Signal::INT] {
         let mut caller = stage.start(&["call", "k", &number, "sleep", r#"{"ms":600000}"#]);
-        settle("the caller has joined", 2, || async { stage.instances().await.len() }).await;
+        wait_for_value("the caller has joined", 2, || async { stage.instances().await.len() }).await;
         caller.signal(signal);
         assert_eq!(caller.wait().await.code(), Some(1));
         assert_eq!(stage.instances().await, [1]);
@@ -238,7 +238,7 @@ async fn a_lock_that_the_environment_has_elsewhere_is_warned_of() {
     mixed.line("that the lock is elsewhere", is_warning).await.expect("it warns");
     let mut plain = serve(vec![set("REDIS_PORT", &port)]);
     plain.line("that it is ready", ready).await.expect("it gets ready");
-    assert!(plain.said().iter().all(|line| is_warning(line).is_none()), "{:?}", plain.said());
+    assert!(plain.printed().iter().all(|line| is_warning(line).is_none()), "{:?}", plain.printed());
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn metrics_are_shown_where_asked_and_nothing_else_is() {
         assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
     }
     assert!(text.contains("# HELP convoke_mesh_nodes "), "{text}");
-    settle("it leads", 1.0, || async { http.metric("convoke_mesh_leader", &[]).await }).await;
+    wait_for_value("it leads", 1.0, || async { http.metric("convoke_mesh_leader", &[]).await }).await;
     http.get("/").await.expect("an answer").expect(404);
 
     let refused = stage.run(&["serve", "k", "--http", "0.0.0.0:0"]).await;

@@ -2,7 +2,7 @@
 
 use convoke::mesh::MeshAddress;
 use convoke::{Broadcast, Mesh};
-use convoke_testkit::process::{Http, Program, Signal, eventually, is_alive, number_in, settle};
+use convoke_testkit::process::{Http, Program, Signal, eventually, is_alive, number_in, wait_for_value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -92,11 +92,11 @@ async fn one_command_more_than_may_run_is_refused_and_one_in_flight_finishes_aft
     stage.file("began").await;
     Stage::refused(&stage.run(&["call", "k", &number, "wait", "1"]).await, "Busy");
     instance.signal(Signal::TERM);
-    settle("the instance has left", 1, || async { stage.instances().await.len() }).await;
+    wait_for_value("the instance has left", 1, || async { stage.instances().await.len() }).await;
     stage.touch("go");
-    assert_eq!(caller.wait().await.code(), Some(0), "{:?}", caller.said());
-    assert_eq!(caller.said(), ["7"]);
-    assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.said());
+    assert_eq!(caller.wait().await.code(), Some(0), "{:?}", caller.printed());
+    assert_eq!(caller.printed(), ["7"]);
+    assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.printed());
 }
 
 #[tokio::test]
@@ -108,10 +108,10 @@ async fn a_request_of_the_demonstration_finishes_after_a_signal() {
     let ready = |line: &str| line.ends_with("it answers echo and sleep").then_some(());
     instance.line("that it is ready", ready).await.expect("it gets ready");
     let mut caller = stage.start(&["call", "k", "1", "sleep", r#"{"ms":3000}"#]);
-    settle("the request runs", 1.0, || async { http.metric("convoke_mesh_handlers", &[]).await }).await;
+    wait_for_value("the request runs", 1.0, || async { http.metric("convoke_mesh_handlers", &[]).await }).await;
     instance.signal(Signal::TERM);
-    assert_eq!(caller.wait().await.code(), Some(0), "{:?}", caller.said());
-    assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.said());
+    assert_eq!(caller.wait().await.code(), Some(0), "{:?}", caller.printed());
+    assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.printed());
 }
 
 /// When the grace is over, and at a second signal.
@@ -131,8 +131,8 @@ async fn what_does_not_finish_in_time_is_stopped_with_all_that_it_started() {
             instance.signal(Signal::TERM);
         }
         assert_eq!(caller.wait().await.code(), Some(1));
-        assert!(caller.said().concat().contains("error: Stopped: "), "{:?}", caller.said());
-        assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.said());
+        assert!(caller.printed().concat().contains("error: Stopped: "), "{:?}", caller.printed());
+        assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.printed());
         assert!(!is_alive(pid), "what the command started is gone");
     }
 }
@@ -174,10 +174,10 @@ async fn a_broadcast_reaches_every_instance_and_its_sender_leaves_again() {
     let stage = Stage::new().await;
     let words = ["broadcast", "k", "clear", r#"{"keys":["a"]}"#];
     assert_eq!(stage.run(&words).await.expect(0), "received by 0 instances\n");
-    let (heard, mut hearing) = tokio::sync::mpsc::unbounded_channel();
+    let (received, mut hearing) = tokio::sync::mpsc::unbounded_channel();
     let mesh = Mesh::at(&MeshAddress::new(stage.redis.url()), "k").await.expect("connects");
     let mesh = mesh.on_broadcast(move |from, clear: Clear| {
-        let _ = heard.send((from.0, clear));
+        let _ = received.send((from.0, clear));
         async {}
     });
     let mesh = mesh.start().await.expect("starts");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, eventually};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -23,9 +23,9 @@ async fn a_paused_queue_keeps_its_jobs_and_hinders_no_other() {
     assert_eq!(patch(&node, "paused", json!({ "paused": true })).await["paused"], true, "a patch creates a queue");
     let waiting = node.enqueued(json!({ "type": "t", "queue": "paused" })).await;
     let other = node.enqueued(json!({ "type": "t", "queue": "open" })).await;
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan { queues: vec!["paused".into(), "open".into()], ..complete("w", "paused") };
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     node.job_when(&other, &["completed"]).await;
     assert_eq!(node.job(&waiting).await["status"], "pending");
     patch(&node, "paused", json!({ "paused": false })).await;
@@ -38,11 +38,11 @@ async fn a_rate_limit_holds_over_any_window_and_across_a_restart() {
     patch(&node, "q", json!({ "rateLimit": { "limit": 5, "per": "1s" } })).await;
     let jobs: Vec<_> = (0..20).map(|_| json!({ "type": "t", "queue": "q" })).collect();
     node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    let ledger = Ledger::default();
-    let _worker = GatewayWorker::start(node.http(), &ledger, complete("w", "q")).await;
-    ledger.until(|entries| entries.runs.len() >= 4).await;
+    let observations = Observations::default();
+    let _worker = GatewayWorker::start(node.http(), &observations, complete("w", "q")).await;
+    observations.until(|entries| entries.runs.len() >= 4).await;
     node.restart().await;
-    ledger.until(|entries| entries.reports.iter().filter(|it| it.kind == "completed").count() >= 20).await;
+    observations.until(|entries| entries.reports.iter().filter(|it| it.kind == "completed").count() >= 20).await;
     let mut times: Vec<Timestamp> = Vec::new();
     for job in node.all("/v1/jobs", "jobs").await {
         times.push(job["dispatchedAt"].as_str().expect("a time").parse().expect("an instant"));
@@ -60,10 +60,10 @@ async fn a_limit_over_all_queues_holds_over_any_window_and_serves_each_of_them()
     let names = ["a", "b", "c"];
     let jobs: Vec<_> = names.into_iter().flat_map(|name| vec![json!({ "type": "t", "queue": name }); 6]).collect();
     node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan { queues: names.map(String::from).to_vec(), ..complete("w", "a") };
-    let _worker = GatewayWorker::start(node.http(), &ledger, plan).await;
-    ledger.until(|entries| entries.reports.iter().filter(|it| it.kind == "completed").count() >= 18).await;
+    let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
+    observations.until(|entries| entries.reports.iter().filter(|it| it.kind == "completed").count() >= 18).await;
     let mut runs: Vec<(Timestamp, String)> = Vec::new();
     for job in node.all("/v1/jobs", "jobs").await {
         let at = job["dispatchedAt"].as_str().expect("a time").parse().expect("an instant");
@@ -90,14 +90,14 @@ async fn a_concurrency_limit_holds_across_workers() {
     patch(&node, "q", json!({ "concurrency": 2 })).await;
     let jobs: Vec<_> = (0..12).map(|_| json!({ "type": "t", "queue": "q" })).collect();
     node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let slow = |id: &str| Plan::new(id, "q", |_| Handling::CompleteAfter(Duration::from_millis(50), Value::Null));
-    let one = GatewayWorker::start(node.http(), &ledger, slow("one")).await;
-    let two = GatewayWorker::start(node.http(), &ledger, slow("two")).await;
+    let one = GatewayWorker::start(node.http(), &observations, slow("one")).await;
+    let two = GatewayWorker::start(node.http(), &observations, slow("two")).await;
     let mut most = 0;
     eventually("all to end", || {
         most = most.max(one.running().len() + two.running().len());
-        let done = ledger.entries().reports.iter().filter(|it| it.kind == "completed").count();
+        let done = observations.entries().reports.iter().filter(|it| it.kind == "completed").count();
         async move { (done == 12).then_some(()) }
     })
     .await;

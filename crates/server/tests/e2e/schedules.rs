@@ -1,7 +1,7 @@
 //! Schedules of a real server: one job a tick, also across restarts.
 
 use convoke_core::jobs::Schedule;
-use convoke_testkit::invariants::{Ledger, Seen, c1_ticks, holds};
+use convoke_testkit::invariants::{Observations, Seen, c1_ticks, holds};
 use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, eventually};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn every_tick_has_exactly_one_job_across_restarts() {
     let cron = json!({ "type": "tick", "queue": "q", "cron": "* * * * * *", "missed": "all", "overlap": "allow" });
     let cron = put(&node, "cron", cron).await;
     let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null));
-    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), plan).await;
+    let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
     for restart in 1..=5 {
         eventually("more ticks", || async { (jobs_of(&node, "fast").await >= 6 * restart).then_some(()) }).await;
         node.restart().await;

@@ -1,6 +1,6 @@
 //! Server-sent events: what happens, as it happens.
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{GatewayWorker, Handling, Plan};
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ async fn the_life_of_a_job_is_told_in_order() {
     let mut events = node.http().sse("/v1/events").await.expect("a stream");
     let id = node.enqueued(json!({ "type": "mail", "queue": "q" })).await;
     let plan = Plan::new("w", "q", |_| Handling::Complete(Value::Null));
-    let _worker = GatewayWorker::start(node.http(), &Ledger::default(), plan).await;
-    let mut told = Vec::new();
+    let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
+    let mut reported = Vec::new();
     let last = events
         .wait_for("job:completed", |event| {
             let body = event.json();
             if body["jobId"] == id.as_str() {
-                told.push(event.event.clone().unwrap_or_default());
+                reported.push(event.event.clone().unwrap_or_default());
             }
             body["jobId"] == id.as_str() && event.event.as_deref() == Some("job:completed")
         })
@@ -26,8 +26,8 @@ async fn the_life_of_a_job_is_told_in_order() {
         .json();
     assert_eq!((&last["type"], &last["queue"], &last["attempt"]), (&json!("mail"), &json!("q"), &json!(1)));
     assert!(last["at"].is_string(), "{last}");
-    assert_eq!(told.iter().filter(|name| *name == "job:completed").count(), 1, "{told:?}");
-    assert_eq!(told.first().map(String::as_str), Some("job:pending"), "{told:?}");
+    assert_eq!(reported.iter().filter(|name| *name == "job:completed").count(), 1, "{reported:?}");
+    assert_eq!(reported.first().map(String::as_str), Some("job:pending"), "{reported:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use convoke_testkit::process::{Launch, Node, Program, Signal, is_alive, number_in, settle};
+use convoke_testkit::process::{Launch, Node, Program, Signal, is_alive, number_in, wait_for_value};
 use serde_json::json;
 
 use super::server;
@@ -33,7 +33,7 @@ async fn processes(node: &Node, id: &str) -> Vec<u32> {
 
 async fn are_gone(pids: &[u32]) {
     let left = || async { pids.iter().copied().filter(|pid| is_alive(*pid)).collect::<Vec<_>>() };
-    settle("processes that are left", Vec::new(), left).await;
+    wait_for_value("processes that are left", Vec::new(), left).await;
 }
 
 async fn spread(node: &Node, spec: serde_json::Value) -> (String, Vec<u32>) {
@@ -95,7 +95,7 @@ async fn a_killed_guard_fails_the_attempt_and_leaves_nothing_behind() {
         node.job_when(id, &["completed"]).await;
     }
     worker.signal(Signal::TERM);
-    assert_eq!(worker.wait().await.code(), Some(0), "{:?}", worker.said());
+    assert_eq!(worker.wait().await.code(), Some(0), "{:?}", worker.printed());
 }
 
 /// The worker is frozen when its guard is killed, and is killed then: it never sees the guard's end.

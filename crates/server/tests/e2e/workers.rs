@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use convoke_testkit::invariants::{Ledger, Seen, jobs_hold};
+use convoke_testkit::invariants::{Observations, Seen, jobs_hold};
 use convoke_testkit::process::{Fault, GatewayWorker, Handling, Http, HttpProxy, Node, Plan, Signal, eventually};
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ async fn a_job_that_kills_its_workers_is_a_dead_letter_exactly_once() {
     assert_eq!(letters.len(), 1, "{letters:?}");
     assert_eq!((&letters[0]["jobId"], &letters[0]["attempts"]), (&json!(id), &json!(3)));
     assert!(letters[0]["error"].as_str().is_some_and(|error| error.contains('3')), "{}", letters[0]);
-    jobs_hold(&Ledger::default(), &Seen::of(&node).await);
+    jobs_hold(&Observations::default(), &Seen::of(&node).await);
 }
 
 #[tokio::test]
@@ -241,17 +241,17 @@ async fn one_stale_event_hinders_no_other() {
 async fn what_a_leaving_worker_has_not_finished_goes_back_at_once_and_does_not_count() {
     let node = server().set("worker.stale_after", "10m").start().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    let ledger = Ledger::default();
-    let worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    let observations = Observations::default();
+    let worker = GatewayWorker::start(node.http(), &observations, Plan::new("w", "q", |_| Handling::Hold)).await;
     node.job_when(&id, &["running"]).await;
     let left = worker.leave().await;
     assert!(matches!(left.status, 200 | 204), "{}", left.text());
     let job = node.job_when(&id, &["pending"]).await;
     assert_eq!(job["attempt"], 0);
     let next = Plan::new("next", "q", |_| Handling::Complete(Value::Null));
-    let _next = GatewayWorker::start(node.http(), &ledger, next).await;
+    let _next = GatewayWorker::start(node.http(), &observations, next).await;
     assert_eq!(node.job_when(&id, &["completed"]).await["attempt"], 1);
-    jobs_hold(&ledger, &Seen::of(&node).await);
+    jobs_hold(&observations, &Seen::of(&node).await);
 }
 
 #[tokio::test]
@@ -316,8 +316,8 @@ async fn an_unknown_worker_is_told_to_register_again() {
 async fn a_cancelled_run_is_told_to_its_worker() {
     let node = server().start().await;
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    let ledger = Ledger::default();
-    let worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    let observations = Observations::default();
+    let worker = GatewayWorker::start(node.http(), &observations, Plan::new("w", "q", |_| Handling::Hold)).await;
     node.job_when(&id, &["running"]).await;
     let body = json!({ "reason": "not needed" });
     let job = node.http().post(&format!("/v1/jobs/{id}/cancel"), body).await.expect("an answer").expect(200);
@@ -331,8 +331,8 @@ async fn a_run_that_takes_too_long_is_a_failed_attempt_and_in_the_end_timed_out(
     let node = server().start().await;
     let spec = json!({ "type": "t", "queue": "q", "timeout": "150ms", "maxRetries": 1 });
     let id = node.enqueued(spec).await;
-    let ledger = Ledger::default();
-    let _worker = GatewayWorker::start(node.http(), &ledger, Plan::new("w", "q", |_| Handling::Hold)).await;
+    let observations = Observations::default();
+    let _worker = GatewayWorker::start(node.http(), &observations, Plan::new("w", "q", |_| Handling::Hold)).await;
     let job = node.job_when(&id, &["timedOut"]).await;
     assert_eq!(job["attempt"], 2);
     let history = node.history(&id).await;
@@ -346,13 +346,13 @@ async fn a_worker_with_its_hands_full_gets_no_more() {
     for _ in 0..8 {
         node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     }
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = Plan::new("w", "q", |_| Handling::CompleteAfter(Duration::from_millis(60), Value::Null)).concurrency(2);
-    let worker = GatewayWorker::start(node.http(), &ledger, plan).await;
+    let worker = GatewayWorker::start(node.http(), &observations, plan).await;
     let mut most = 0;
     eventually("all to be completed", || {
         most = most.max(worker.running().len());
-        let done = ledger.entries().reports.iter().filter(|it| it.kind == "completed").count();
+        let done = observations.entries().reports.iter().filter(|it| it.kind == "completed").count();
         async move { (done == 8).then_some(()) }
     })
     .await;

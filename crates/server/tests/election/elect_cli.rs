@@ -25,21 +25,25 @@ async fn the_command_knows_its_term_and_its_exit_code_is_passed_on() {
     for (epoch, code) in [(1, 7), (2, 0)] {
         let script = format!("echo \"$CONVOKE_NAMESPACE/$CONVOKE_EPOCH\"; cat; exit {code}");
         let mut program = stage.contend("a", &[], &script);
-        assert_eq!(program.wait().await.code(), Some(code), "{:?}", program.said());
-        assert!(program.said().contains(&format!("{NAMESPACE}/{epoch}")), "{:?}", program.said());
+        assert_eq!(program.wait().await.code(), Some(code), "{:?}", program.printed());
+        assert!(program.printed().contains(&format!("{NAMESPACE}/{epoch}")), "{:?}", program.printed());
     }
     let mut killed = stage.contend("a", &[], "kill -9 $$");
-    assert_eq!(killed.wait().await.code(), Some(137), "{:?}", killed.said());
+    assert_eq!(killed.wait().await.code(), Some(137), "{:?}", killed.printed());
 }
 
 #[tokio::test]
 async fn a_command_that_is_not_there_ends_it_as_a_shell_would() {
     let stage = Stage::on_sqlite(TTL);
     let mut program = stage.watch("a", &["--", "/nowhere/at-all"]);
-    assert_eq!(program.wait().await.code(), Some(127), "{:?}", program.said());
-    assert!(program.said().iter().any(|line| line.contains("/nowhere/at-all cannot be run")), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(127), "{:?}", program.printed());
+    assert!(
+        program.printed().iter().any(|line| line.contains("/nowhere/at-all cannot be run")),
+        "{:?}",
+        program.printed()
+    );
     let mut program = stage.watch("a", &["--", "/"]);
-    assert_eq!(program.wait().await.code(), Some(126), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(126), "{:?}", program.printed());
 }
 
 #[tokio::test]
@@ -53,16 +57,16 @@ async fn signals_are_passed_on_and_those_that_end_it_end_both() {
         program.line(said, |line| (line == said).then_some(())).await.expect("it runs");
     }
     program.signal(Signal::INT);
-    assert_eq!(program.wait().await.code(), Some(9), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(9), "{:?}", program.printed());
 
     let mut program = stage.contend("a", &[], READY);
     is_ready(&mut program).await;
     let mut waiting = stage.contend("b", &[], "echo never");
     waits(&mut waiting).await;
     waiting.signal(Signal::TERM);
-    assert_eq!(waiting.wait().await.code(), Some(0), "{:?}", waiting.said());
+    assert_eq!(waiting.wait().await.code(), Some(0), "{:?}", waiting.printed());
     program.signal(Signal::TERM);
-    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.printed());
 }
 
 #[tokio::test]
@@ -76,13 +80,13 @@ async fn what_is_meant_for_a_leaders_command_does_not_end_those_that_wait() {
         waiting.signal(signal);
     }
     leader.signal(Signal::TERM);
-    assert_eq!(leader.wait().await.code(), Some(0), "{:?}", leader.said());
-    assert_eq!(waiting.wait().await.code(), Some(6), "{:?}", waiting.said());
+    assert_eq!(leader.wait().await.code(), Some(0), "{:?}", leader.printed());
+    assert_eq!(waiting.wait().await.code(), Some(6), "{:?}", waiting.printed());
 
     let mut watching = stage.watch("c", &[]);
     watching.line("that it runs", |line| line.contains("newLeader").then_some(())).await.expect("it runs");
     watching.signal(Signal::HUP);
-    assert_eq!(watching.wait().await.code(), Some(0), "{:?}", watching.said());
+    assert_eq!(watching.wait().await.code(), Some(0), "{:?}", watching.printed());
 }
 
 #[tokio::test]
@@ -93,7 +97,7 @@ async fn a_command_that_ignores_the_request_is_killed_after_the_grace_with_all_i
     is_ready(&mut program).await;
     let child = number_in(&stage.path("child")).await;
     program.signal(Signal::TERM);
-    assert_eq!(program.wait().await.code(), Some(137), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(137), "{:?}", program.printed());
     assert!(!is_alive(child));
 }
 
@@ -101,14 +105,14 @@ async fn a_command_that_ignores_the_request_is_killed_after_the_grace_with_all_i
 async fn a_command_that_outlasts_two_leases_is_left_alone() {
     let stage = Stage::on_sqlite(TTL);
     let mut program = stage.contend("a", &["--once"], "sleep 7; exit 3");
-    assert_eq!(program.wait().await.code(), Some(3), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(3), "{:?}", program.printed());
 }
 
 #[tokio::test]
 async fn without_a_command_every_change_is_a_line_of_json() {
     let stage = Stage::on_sqlite(TTL);
     let events = |program: &Program| -> Vec<Value> {
-        program.said().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        program.printed().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     };
     let mut first = stage.watch("a", &[]);
     let leads = |line: &str| line.contains("\"newLeader\":\"a\"").then_some(());
@@ -116,10 +120,10 @@ async fn without_a_command_every_change_is_a_line_of_json() {
     let mut second = stage.watch("b", &["--once"]);
     second.line("who leads", leads).await.expect("it runs");
     first.signal(Signal::TERM);
-    assert_eq!(first.wait().await.code(), Some(0), "{:?}", first.said());
+    assert_eq!(first.wait().await.code(), Some(0), "{:?}", first.printed());
     second.line("its own turn", |line| line.contains("\"newLeader\":\"b\"").then_some(())).await.expect("it runs");
     second.signal(Signal::INT);
-    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.printed());
 
     let (first, second) = (events(&first), events(&second));
     for event in first.iter().chain(&second) {
@@ -146,9 +150,9 @@ async fn without_a_command_and_for_one_term_it_ends_with_the_term() {
     let mut program = stage.watch("a", &["--once"]);
     program.line("that it leads", |line| line.contains("\"newLeader\":\"a\"").then_some(())).await.expect("it runs");
     wire.freeze();
-    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.said());
+    assert_eq!(program.wait().await.code(), Some(0), "{:?}", program.printed());
     let ended = |line: &String| line.contains("\"previousLeader\":\"a\",\"newLeader\":null");
-    assert!(program.said().iter().any(ended), "{:?}", program.said());
+    assert!(program.printed().iter().any(ended), "{:?}", program.printed());
 }
 
 #[tokio::test]

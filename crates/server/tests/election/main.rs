@@ -2,6 +2,6 @@
 
 mod bench;
 mod elect_cli;
-mod look;
+mod inspect;
 mod singleton;
 mod stage;

@@ -1,7 +1,7 @@
 //! A command that runs in one place at a time, whatever happens to those who would run it.
 
 use convoke_testkit::process::{
-    Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, is_alive, number_in, settle, skip_loudly,
+    Program, Proxy, RedisServer, S3Server, SharedPostgres, Signal, is_alive, number_in, skip_loudly, wait_for_value,
 };
 
 use super::stage::Stage;
@@ -85,7 +85,7 @@ async fn is_taken_over_from_the_dead(stage: &Stage) {
     let leads = stage.term_after(led.epoch).await;
     assert_eq!((led.name.as_str(), leads.name.as_str()), ("first", "second"));
     second.signal(Signal::TERM);
-    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.printed());
     stage.assert_one_at_a_time();
 }
 
@@ -112,12 +112,12 @@ async fn a_leader_that_is_parted_from_its_backend_ends_its_command_before_anothe
     let entry = stage.term_after(0).await;
     let mut second = stage.contend("direct", &[], GENTLE);
     proxy.freeze();
-    assert_eq!(first.wait().await.code(), Some(1), "{:?}", first.said());
+    assert_eq!(first.wait().await.code(), Some(1), "{:?}", first.printed());
     assert!(asked.exists(), "it was asked to end first");
     let next = stage.term_after(entry.epoch).await;
     assert_eq!((entry.name.as_str(), next.name.as_str()), ("parted", "direct"));
     second.signal(Signal::TERM);
-    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.said());
+    assert_eq!(second.wait().await.code(), Some(0), "{:?}", second.printed());
     stage.assert_one_at_a_time();
 }
 
@@ -136,7 +136,7 @@ async fn doomed(flags: &[&str]) -> Doomed {
     let leader = stage.contend("a", flags, &format!("trap 'touch asked' TERM\n{GENTLE}"));
     stage.term_after(0).await;
     wire.freeze();
-    settle("that it is asked to end", true, || async { stage.path("asked").exists() }).await;
+    wait_for_value("that it is asked to end", true, || async { stage.path("asked").exists() }).await;
     Doomed { stage, leader, wire, _redis: redis }
 }
 
@@ -144,7 +144,7 @@ async fn doomed(flags: &[&str]) -> Doomed {
 async fn a_command_that_was_asked_to_end_is_killed_though_the_backend_comes_back() {
     let mut doomed = doomed(&["--once"]).await;
     doomed.wire.heal();
-    assert_eq!(doomed.leader.wait().await.code(), Some(1), "{:?}", doomed.leader.said());
+    assert_eq!(doomed.leader.wait().await.code(), Some(1), "{:?}", doomed.leader.printed());
     doomed.stage.assert_one_at_a_time();
 }
 
@@ -154,7 +154,7 @@ async fn a_request_to_end_counts_also_where_the_lead_is_lost() {
     doomed.leader.signal(Signal::TERM);
     let code = doomed.leader.wait().await.code();
     // With the code of the command, or without one where that was gone already when the request was heard.
-    assert!(matches!(code, Some(0 | 137)), "{code:?}: {:?}", doomed.leader.said());
+    assert!(matches!(code, Some(0 | 137)), "{code:?}: {:?}", doomed.leader.printed());
 }
 
 #[tokio::test]
@@ -181,10 +181,10 @@ async fn nothing_of_the_command_outlives_a_killed_elector_or_a_killed_guard() {
         } else {
             let pid = i32::try_from(guard).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
             rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
-            assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.said());
+            assert_eq!(elector.wait().await.code(), Some(1), "{:?}", elector.printed());
         }
         let left = || async { pids.iter().copied().filter(|pid| is_alive(*pid)).collect::<Vec<_>>() };
-        settle("nothing left", Vec::new(), left).await;
+        wait_for_value("nothing left", Vec::new(), left).await;
     }
 }
 
@@ -196,7 +196,7 @@ async fn what_a_command_leaves_behind_in_sessions_of_its_own_is_killed_and_its_o
         setsid sh -c 'echo $$ > long; setsid sleep 1000' &
         while ! [ -s short ] || ! [ -s long ] || [ -e "/proc/$(cat short)" ]; do sleep 0.02; done; exit 4"#;
     let mut elector = stage.contend("a", &[], script);
-    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
+    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.printed());
     assert!(!is_alive(number_in(&stage.path("long")).await), "it is gone before the lead is given up");
 }
 
@@ -212,7 +212,7 @@ async fn what_has_changed_its_user_and_may_not_be_killed_is_not_waited_for() {
             exec setpriv --reuid=65534 --clear-groups sleep 200' > another.log 2>&1 &
         while ! grep -qs sleep "/proc/$(cat another)/comm"; do sleep 0.02; done; exit 4"#;
     let mut elector = stage.contend("a", &[], script);
-    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.said());
+    assert_eq!(elector.wait().await.code(), Some(4), "{:?}", elector.printed());
     let another = number_in(&stage.path("another")).await;
     assert!(is_alive(another), "it was not another's");
     let pid = i32::try_from(another).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");

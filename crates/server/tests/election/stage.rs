@@ -84,7 +84,7 @@ impl Stage {
     }
 
     /// `convoke elect VIEW` of the namespace, as JSON.
-    pub async fn look(&self, view: &str) -> Output {
+    pub async fn inspect(&self, view: &str) -> Output {
         let cli = Cli { env: self.variables.clone(), ..self.cli() };
         cli.run(["elect", view, NAMESPACE, "--leases", &self.url, "--json"]).await
     }

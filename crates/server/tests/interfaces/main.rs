@@ -8,7 +8,7 @@ mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use convoke_testkit::invariants::Ledger;
+use convoke_testkit::invariants::Observations;
 use convoke_testkit::process::{Cli, GatewayWorker, Handling, Node, NodeBuilder, Plan, Signal};
 use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
@@ -218,7 +218,7 @@ async fn logs_of_a_life(builder: NodeBuilder) -> Vec<Value> {
     node.enqueued(json!({ "type": "t" })).await;
     node.signal(Signal::TERM);
     assert_eq!(node.program().wait().await.code(), Some(0));
-    let said = node.program().said();
+    let said = node.program().printed();
     said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
@@ -230,7 +230,7 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     let address = shards["listening"].as_str().expect("it listens");
     let join = ["shards", "join", "s", "--worker-id", "a", "--shards", "4", "--coordinator", address];
     let _shard_worker = node.start_process("a shard worker", join);
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let plan = |id: &str| {
         Plan::new(id, "q", |job| match job["type"].as_str() {
             Some("bad") => Handling::FailForGood("no".into()),
@@ -238,7 +238,7 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
             _ => Handling::Complete(Value::Null),
         })
     };
-    let worker = GatewayWorker::start(http, &ledger, plan("w")).await;
+    let worker = GatewayWorker::start(http, &observations, plan("w")).await;
     let mut ends = BTreeMap::new();
     for (spec, end) in [
         (json!({ "type": "good", "queue": "q" }), "completed"),
@@ -286,7 +286,7 @@ async fn every_metric_and_event() {
     let node = server().args(["--shards", "tcp://127.0.0.1:0"]).start().await;
     let mut names = BTreeSet::new();
     live_a_little(&node, &mut names).await;
-    names.extend(told_of_a_cluster());
+    names.extend(cluster_events());
     let mut findings = Findings::default();
     for (capability, event) in EVENTS {
         findings.add(capability, &format!("event {event}"), found(names.contains(event), || format!("only {names:?}")));
@@ -323,22 +323,22 @@ async fn metrics_of_a_mesh() -> String {
 }
 
 /// Events that one embedded node has before or after anybody can listen: by the names the server gives them.
-fn told_of_a_cluster() -> Vec<String> {
+fn cluster_events() -> Vec<String> {
     use convoke_core::election::{self, Contention};
-    use convoke_core::jobs::event::{Event, HandoffChange, Happening, NodeChange};
+    use convoke_core::jobs::event::{ClusterEvent, Event, HandoffChange, NodeChange};
     use convoke_core::{Epoch, ExecutionId, JobId, NodeId};
     const BEAT: std::time::Duration = std::time::Duration::from_secs(5);
     let node = NodeId::new("n").expect("a name");
-    let leader = Happening::LeaderChanged {
+    let leader = ClusterEvent::LeaderChanged {
         namespace: "coordinator".into(),
         previous_leader: None,
         new_leader: Some(node.clone()),
         epoch: Epoch(1),
     };
     let changes = [NodeChange::Joined, NodeChange::Draining, NodeChange::Left, NodeChange::Dead];
-    let nodes = changes.map(|change| Happening::Node { change, node_id: node.clone() });
+    let nodes = changes.map(|change| ClusterEvent::Node { change, node_id: node.clone() });
     let handoffs = [HandoffChange::Started, HandoffChange::Acked, HandoffChange::Retried, HandoffChange::Orphaned];
-    let handoffs = handoffs.map(|change| Happening::Handoff {
+    let handoffs = handoffs.map(|change| ClusterEvent::Handoff {
         change,
         job_id: JobId(uuid::Uuid::nil()),
         execution_id: ExecutionId(uuid::Uuid::nil()),
@@ -348,13 +348,13 @@ fn told_of_a_cluster() -> Vec<String> {
     });
     let contention = Contention { duration: BEAT * 3, expected: BEAT, ratio: 3.0, threshold: 2.0 };
     let election = [
-        election::Happening::WorkersUpdated { workers: vec!["n".into()] },
-        election::Happening::ContentionDetected(contention),
-        election::Happening::BreakerOpen { failure_count: 5 },
-        election::Happening::BreakerHalfOpen { failure_count: 5 },
-        election::Happening::BreakerClosed { failure_count: 0 },
+        election::ElectionEvent::WorkersUpdated { workers: vec!["n".into()] },
+        election::ElectionEvent::ContentionDetected(contention),
+        election::ElectionEvent::BreakerOpen { failure_count: 5 },
+        election::ElectionEvent::BreakerHalfOpen { failure_count: 5 },
+        election::ElectionEvent::BreakerClosed { failure_count: 0 },
     ]
-    .map(|what| Happening::Election { namespace: "coordinator".into(), what });
+    .map(|what| ClusterEvent::Election { namespace: "coordinator".into(), what });
     let all = std::iter::once(leader).chain(nodes).chain(handoffs).chain(election);
     all.map(|what| Event::new(jiff::Timestamp::UNIX_EPOCH, what).name().to_owned()).collect()
 }

@@ -64,6 +64,6 @@ async fn a_command_serves_an_instance_on_node_under_the_name_of_their_package() 
     assert_eq!(peer.event("broadcast").await["data"], json!({"keys": ["a"]}));
 
     ours.signal(Signal::TERM);
-    assert_eq!(ours.wait().await.code(), Some(0), "{:?}", ours.said());
+    assert_eq!(ours.wait().await.code(), Some(0), "{:?}", ours.printed());
     peer.stop().await;
 }

@@ -256,9 +256,9 @@ async fn mixed_timeouts_get_heartbeats_of_their_own() {
 #[tokio::test]
 async fn our_leader_removes_their_killed_instance() {
     let Some(stage) = Stage::set("our_leader_removes_their_killed_instance").await else { return };
-    let (told, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut telling) = mpsc::unbounded_channel();
     let ours = stage.ours_with(quick()).await.on_node_gone(move |id| {
-        let _ = told.send(id);
+        let _ = reported.send(id);
         async {}
     });
     eventually("ours leads", async || ours.is_leader().then_some(())).await;
@@ -302,10 +302,10 @@ async fn the_lock_passes_from_one_side_to_the_other() {
 #[tokio::test]
 async fn broadcasts_are_heard_on_both_sides() {
     let Some(stage) = Stage::set("broadcasts_are_heard_on_both_sides").await else { return };
-    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut hearing) = mpsc::unbounded_channel();
     let (ours, peer) = stage.pair().await;
     let ours = ours.on_broadcast(move |from, clear: Clear| {
-        let _ = heard.send((from, clear));
+        let _ = received.send((from, clear));
         async {}
     });
     let clear = Clear { keys: vec!["a".into()] };

@@ -84,7 +84,7 @@ impl Peer {
             .expect("node starts");
         let stdin = child.stdin.take().expect("piped");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let (waiting, (heard, events)) = (Waiting::default(), mpsc::unbounded_channel());
+        let (waiting, (received, events)) = (Waiting::default(), mpsc::unbounded_channel());
         let answered = waiting.clone();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
@@ -92,7 +92,7 @@ impl Peer {
                 let waiter = message["id"].as_u64().and_then(|id| answered.lock().remove(&id));
                 match waiter {
                     Some(waiter) => drop(waiter.send(message)),
-                    None => drop(heard.send(message)),
+                    None => drop(received.send(message)),
                 }
             }
         });

@@ -16,7 +16,7 @@ const CONNECT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a worker was told.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct Received {
     pub shards: Option<Vec<u32>>,
     pub version: u64,
     /// Answers to its beats.
@@ -31,7 +31,7 @@ pub struct Crowd {
     beat: Duration,
     address: String,
     connecting: Arc<Semaphore>,
-    workers: Vec<(Arc<Mutex<Told>>, JoinHandle<()>)>,
+    workers: Vec<(Arc<Mutex<Received>>, JoinHandle<()>)>,
 }
 
 impl Crowd {
@@ -43,13 +43,13 @@ impl Crowd {
     pub fn join(&mut self, count: usize) {
         for _ in 0..count {
             let number = self.workers.len();
-            let told = Arc::new(Mutex::new(Told::default()));
+            let received = Arc::new(Mutex::new(Received::default()));
             let (service, shards) = (self.service, self.shards);
             let who = format!(r#""serviceName":"{service}","workerId":"worker-{number:05}","maxShardCount":{shards}"#);
             // Spread over the interval, as a fleet's beats are.
             let first = self.beat.mul_f64((number % 97) as f64 / 97.0) + self.beat;
-            let work = work(self.address.clone(), who, first, self.beat, told.clone(), self.connecting.clone());
-            self.workers.push((told, tokio::spawn(work)));
+            let work = work(self.address.clone(), who, first, self.beat, received.clone(), self.connecting.clone());
+            self.workers.push((received, tokio::spawn(work)));
         }
     }
 
@@ -60,23 +60,23 @@ impl Crowd {
         }
     }
 
-    pub fn told(&self) -> Vec<Told> {
-        self.workers.iter().map(|(told, _)| told.lock().clone()).collect()
+    pub fn received(&self) -> Vec<Received> {
+        self.workers.iter().map(|(received, _)| received.lock().clone()).collect()
     }
 
     /// Assignments that came by themselves, to all of them together.
     pub fn news(&self) -> u64 {
-        self.workers.iter().map(|(told, _)| told.lock().news).sum()
+        self.workers.iter().map(|(received, _)| received.lock().news).sum()
     }
 
     /// What they know of all shards together.
     pub fn census(&self) -> Census {
         let mut owners = vec![0; self.shards as usize];
         let (mut assigned, mut fewest, mut most) = (0, usize::MAX, 0);
-        for (told, _) in &self.workers {
-            let told = told.lock();
-            let shards = told.shards.as_deref().unwrap_or_default();
-            assigned += usize::from(told.shards.is_some());
+        for (received, _) in &self.workers {
+            let received = received.lock();
+            let shards = received.shards.as_deref().unwrap_or_default();
+            assigned += usize::from(received.shards.is_some());
             (fewest, most) = (fewest.min(shards.len()), most.max(shards.len()));
             shards.iter().for_each(|shard| owners[*shard as usize] += 1);
         }
@@ -109,7 +109,7 @@ async fn work(
     who: String,
     first: Duration,
     beat: Duration,
-    told: Arc<Mutex<Told>>,
+    received: Arc<Mutex<Received>>,
     connecting: Arc<Semaphore>,
 ) {
     let mut dealer = {
@@ -123,10 +123,10 @@ async fn work(
     let mut number = 0;
     loop {
         tokio::select! {
-            message = dealer.receive() => hear(&message.expect("it stays connected"), &mut told.lock()),
+            message = dealer.receive() => on_frames(&message.expect("it stays connected"), &mut received.lock()),
             _ = beats.tick() => {
                 number += 1;
-                let shards = format!("{:?}", told.lock().shards.as_deref().unwrap_or_default());
+                let shards = format!("{:?}", received.lock().shards.as_deref().unwrap_or_default());
                 let data = format!(r#"{who},"beat":{number},"assignedShards":{shards}"#);
                 let heartbeat = format!(r#"{{"type":"heartbeat","data":{{{data}}}}}"#);
                 dealer.send(heartbeat.as_bytes()).await.expect("it stays connected");
@@ -159,14 +159,14 @@ struct Assignment {
     beat: Option<u64>,
 }
 
-fn hear(frames: &[bytes::Bytes], told: &mut Told) {
+fn on_frames(frames: &[bytes::Bytes], received: &mut Received) {
     let Message { r#type, data } = serde_json::from_slice(&frames[0]).expect("an assignment");
     assert_eq!(r#type, "assignment");
     match data.beat {
-        None => told.news += 1,
-        Some(_) => told.answers += 1,
+        None => received.news += 1,
+        Some(_) => received.answers += 1,
     }
-    assert!(data.version >= told.version, "version {} came after {}", data.version, told.version);
-    told.version = data.version;
-    told.shards = Some(data.assigned_shards);
+    assert!(data.version >= received.version, "version {} came after {}", data.version, received.version);
+    received.version = data.version;
+    received.shards = Some(data.assigned_shards);
 }

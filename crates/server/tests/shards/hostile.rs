@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_testkit::process::{HandDealer, settle};
+use convoke_testkit::process::{HandDealer, wait_for_value};
 use convoke_testkit::shard_frames::hostile::{self, Dice};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,8 +34,8 @@ async fn thousands_of_hostile_messages_are_answered_or_counted_and_never_fatal()
         }
         // One that is cut off comes back, as it would.
         let sent = dealer.send_frames(&frames).await;
-        while let Ok(heard) = tokio::time::timeout(Duration::ZERO, dealer.receive()).await {
-            if heard.is_err() {
+        while let Ok(received) = tokio::time::timeout(Duration::ZERO, dealer.receive()).await {
+            if received.is_err() {
                 break;
             }
         }
@@ -47,7 +47,7 @@ async fn thousands_of_hostile_messages_are_answered_or_counted_and_never_fatal()
         }
     }
     honest_worker_is_served(&stage).await;
-    settle("what made no sense is counted", true, async || {
+    wait_for_value("what made no sense is counted", true, async || {
         let codes = ["invalid_message", "invalid_argument"];
         let mut counted = true;
         for code in codes {
@@ -70,5 +70,8 @@ async fn a_browser_at_the_port_is_turned_away_and_counted() {
     let mut said = Vec::new();
     let _ = browser.read_to_end(&mut said).await;
     honest_worker_is_served(&stage).await;
-    settle("it is counted", 1.0, async || stage.metric("convoke_shard_errors_total", "code=\"handshake\"").await).await;
+    wait_for_value("it is counted", 1.0, async || {
+        stage.metric("convoke_shard_errors_total", "code=\"handshake\"").await
+    })
+    .await;
 }

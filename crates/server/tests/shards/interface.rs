@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke::connect::ZmqKeys;
-use convoke_testkit::process::{Node, Signal, settle};
+use convoke_testkit::process::{Node, Signal, wait_for_value};
 use serde_json::{Value, json};
 
 use super::stage::Stage;
@@ -33,10 +33,11 @@ async fn the_command_line_joins_shows_and_leaves_and_watchers_are_told() {
         let workers = service["workers"].as_array().cloned().unwrap_or_default();
         workers.iter().map(|worker| worker["shards"].as_array().map_or(0, Vec::len)).collect::<Vec<_>>()
     };
-    settle("five each", vec![5, 5], counts).await;
-    let told = events.wait_for("a rebalance", |event| event.event.as_deref() == Some("shards:rebalanced")).await.json();
-    assert_eq!(told["service"], "s");
-    assert!(told["version"].is_u64() && told["moved"].is_u64() && told["at"].is_string(), "{told}");
+    wait_for_value("five each", vec![5, 5], counts).await;
+    let received =
+        events.wait_for("a rebalance", |event| event.event.as_deref() == Some("shards:rebalanced")).await.json();
+    assert_eq!(received["service"], "s");
+    assert!(received["version"].is_u64() && received["moved"].is_u64() && received["at"].is_string(), "{received}");
 
     let all = node.cli().run(["shards", "status"]).await;
     assert!(all.expect(0).contains("2/2"), "{}", all.expect(0));
@@ -49,10 +50,10 @@ async fn the_command_line_joins_shows_and_leaves_and_watchers_are_told() {
     assert_eq!(node.metric("convoke_shard_workers", &[r#"service="s""#]).await, 2.0);
 
     a.signal(Signal::TERM);
-    assert!(a.wait().await.success(), "{:?}", a.said());
-    settle("all of them", vec![10], counts).await;
+    assert!(a.wait().await.success(), "{:?}", a.printed());
+    wait_for_value("all of them", vec![10], counts).await;
     b.kill().await;
-    assert!(b.said().iter().any(|line| line.contains(r#""removed":[]"#)));
+    assert!(b.printed().iter().any(|line| line.contains(r#""removed":[]"#)));
 }
 
 #[tokio::test]
@@ -98,7 +99,7 @@ async fn the_original_s_variables_are_heeded_and_a_taken_address_stops_the_start
             .env("HEARTBEAT_CHECK_INTERVAL_SECONDS", "1")
     };
     let mut refused = builder().spawn();
-    assert_eq!(refused.wait().await.code(), Some(1), "{:?}", refused.said());
+    assert_eq!(refused.wait().await.code(), Some(1), "{:?}", refused.printed());
     drop(taken);
     let node = builder().start().await;
     assert_eq!(address_of(&node.http().read("/v1/shards").await), format!("tcp://127.0.0.1:{port}"));
@@ -111,8 +112,8 @@ async fn a_silent_worker_s_shards_go_to_the_others() {
     let stage = Stage::start("rendezvous", Duration::from_millis(600), Duration::from_millis(50)).await;
     let connect = |worker: &'static str| convoke::ShardWorker::connect(stage.address(), "s", worker, 20);
     let (one, two) = (connect("one").await.expect("an address"), connect("two").await.expect("an address"));
-    settle("all twenty", 20, || async { one.shards().len() + two.shards().len() }).await;
+    wait_for_value("all twenty", 20, || async { one.shards().len() + two.shards().len() }).await;
     assert!(!two.shards().is_empty());
     drop(two);
-    settle("all twenty by one", 20, || async { one.shards().len() }).await;
+    wait_for_value("all twenty by one", 20, || async { one.shards().len() }).await;
 }

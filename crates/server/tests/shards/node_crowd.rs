@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::process::settle;
+use convoke_testkit::process::wait_for_value;
 use serde_json::Value;
 
 use super::stage::{Stage, javascript};
@@ -40,9 +40,9 @@ async fn a_thousand_workers_on_node_register_share_evenly_and_are_answered() {
         let owned = stage.owned("crowd").await;
         owned.len() as u64 == WORKERS && owned.iter().all(|(_, shards)| shards.len() as u64 == SHARDS / WORKERS)
     };
-    settle("the coordinator shows the same", true, even).await;
+    wait_for_value("the coordinator shows the same", true, even).await;
 
     // All at once they are gone.
     crowd.kill().await;
-    settle("nobody is active", true, async || stage.owned("crowd").await.is_empty()).await;
+    wait_for_value("nobody is active", true, async || stage.owned("crowd").await.is_empty()).await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::process::{Javascript, Program, Signal, settle};
+use convoke_testkit::process::{Javascript, Program, Signal, wait_for_value};
 use serde_json::Value;
 
 use super::stage::{Stage, javascript};
@@ -22,8 +22,8 @@ pub fn start(scripts: &Javascript, stage: &Stage, worker: &str, read: &str) -> P
 }
 
 /// What it told of an event so far.
-fn told(program: &Program, event: &str) -> Vec<Value> {
-    let lines = program.said();
+fn received(program: &Program, event: &str) -> Vec<Value> {
+    let lines = program.printed();
     let events = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|it| it["event"] == event).collect()
 }
@@ -55,30 +55,32 @@ async fn a_worker_of_the_documented_protocol_registers_beats_dies_and_is_replace
     let mut cid = start(&scripts, &stage, "cid", "all");
     assigned(&mut bob, &[4, 5, 6]).await;
     assigned(&mut cid, &[7, 8, 9]).await;
-    settle("all own their part", vec![owns("ann", 0..4), owns("bob", 4..7), owns("cid", 7..10)], async || {
+    wait_for_value("all own their part", vec![owns("ann", 0..4), owns("bob", 4..7), owns("cid", 7..10)], async || {
         stage.owned(SERVICE).await
     })
     .await;
 
     // Every beat is answered with the assignment, also for one that goes on reporting what it had at first.
-    let before = told(&bob, "assignment").len();
-    settle("its beats are answered", true, async || told(&bob, "assignment").len() > before + 5).await;
-    assert!(told(&bob, "error").is_empty(), "{:?}", told(&bob, "error"));
+    let before = received(&bob, "assignment").len();
+    wait_for_value("its beats are answered", true, async || received(&bob, "assignment").len() > before + 5).await;
+    assert!(received(&bob, "error").is_empty(), "{:?}", received(&bob, "error"));
 
     // One is killed, and after its timeout the others have all.
     cid.kill().await;
     assigned(&mut bob, &[5, 6, 7, 8, 9]).await;
-    settle("the dead one's shards are owned", vec![owns("ann", 0..5), owns("bob", 5..10)], async || {
+    wait_for_value("the dead one's shards are owned", vec![owns("ann", 0..5), owns("bob", 5..10)], async || {
         stage.owned(SERVICE).await
     })
     .await;
 
     // One is paused for longer than the timeout, then goes on as if nothing had been.
     bob.signal(Signal::STOP);
-    settle("the paused one is dead", vec![owns("ann", 0..10)], async || stage.owned(SERVICE).await).await;
+    wait_for_value("the paused one is dead", vec![owns("ann", 0..10)], async || stage.owned(SERVICE).await).await;
     bob.signal(Signal::CONT);
-    settle("it has its part again", vec![owns("ann", 0..5), owns("bob", 5..10)], async || stage.owned(SERVICE).await)
-        .await;
+    wait_for_value("it has its part again", vec![owns("ann", 0..5), owns("bob", 5..10)], async || {
+        stage.owned(SERVICE).await
+    })
+    .await;
 
     // A new process under the dead one's name gets a part at once.
     let mut cid = start(&scripts, &stage, "cid", "all");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::process::{Program, Signal, eventually, settle};
+use convoke_testkit::process::{Program, Signal, eventually, wait_for_value};
 use serde_json::Value;
 
 use super::node_worker::{assigned, start};
@@ -18,7 +18,7 @@ fn join(stage: &Stage, service: &str, worker: &str, more: &[&str]) -> Program {
 }
 
 fn changes(worker: &Program) -> Vec<Value> {
-    worker.said().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    worker.printed().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// How many shards a worker has, as it was told last.
@@ -27,7 +27,7 @@ fn has(worker: &Program) -> usize {
 }
 
 async fn until_has(worker: &Program, count: usize) {
-    settle("the shards of a worker", count, || async { has(worker) }).await;
+    wait_for_value("the shards of a worker", count, || async { has(worker) }).await;
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn only_the_service_of_a_worker_that_died_meanwhile_waits_for_the_timeout(
     assert_eq!(has(&waits), 0, "the dead one may still hold them");
     until_has(&waits, 12).await;
     let is_dead = |line: &String| line.contains("shard worker declared dead") && line.contains("dead");
-    eventually("that it is declared dead", || async { stage.node().said().iter().any(is_dead).then_some(()) }).await;
+    eventually("that it is declared dead", || async { stage.node().printed().iter().any(is_dead).then_some(()) }).await;
 }
 
 #[tokio::test]

@@ -27,9 +27,9 @@ impl Stage {
             .set("shards.heartbeat_timeout", &format!("{}ms", heartbeat_timeout.as_millis()))
             .set("shards.check_interval", &format!("{}ms", check_interval.as_millis()));
         let mut node = builder.start().await;
-        let told =
+        let received =
             |line: &str| line.trim().strip_prefix("shards")?.trim().starts_with("tcp://").then(|| line.to_owned());
-        let line = node.program().line("where it listens for shard workers", told).await.expect("it runs");
+        let line = node.program().line("where it listens for shard workers", received).await.expect("it runs");
         let address = line.split_whitespace().last().expect("it has words").to_owned();
         Stage { node, address }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::process::{Node, NodeBuilder, Program, RedisServer, Signal, eventually, settle};
+use convoke_testkit::process::{Node, NodeBuilder, Program, RedisServer, Signal, eventually, wait_for_value};
 use serde_json::Value;
 
 const SERVICE: &str = "prices";
@@ -30,7 +30,7 @@ fn join(beside: &Node, address: &str, worker: &str, more: &[&str]) -> Program {
 
 /// What a worker said of its shards.
 fn changes(worker: &Program) -> Vec<Value> {
-    worker.said().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    worker.printed().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// How many shards it has, as it said last.
@@ -66,11 +66,11 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
 
     let joining = [("a", &[][..]), ("b", &["--handoff"]), ("c", &[])];
     let workers = joining.map(|(id, more)| join(&second, &address, id, more));
-    settle("an even spread", vec![4, 4, 4], || loads(&first)).await;
+    wait_for_value("an even spread", vec![4, 4, 4], || loads(&first)).await;
     let before = service(&first).await.expect("it is there");
-    settle("that each was told", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
-    let told = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
-    let told_before = told();
+    wait_for_value("that each was told", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
+    let received = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
+    let told_before = received();
 
     first.kill().await;
     let after = eventually("that the second has heard all three", || async {
@@ -83,10 +83,10 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
         service["workers"].as_array().expect("workers").iter().map(|worker| worker["shards"].clone()).collect()
     };
     assert_eq!(owned(&after), owned(&before), "each has what it had");
-    assert_eq!(told(), told_before, "and did not notice");
+    assert_eq!(received(), told_before, "and did not notice");
     // A worker that comes while nothing may move is told once it may.
     let late = join(&second, &address, "d", &[]);
-    settle("an even spread over four", vec![3, 3, 3, 3], || loads(&second)).await;
+    wait_for_value("an even spread over four", vec![3, 3, 3, 3], || loads(&second)).await;
     let version = |service: &Value| service["version"].as_u64().expect("a number");
     let last = service(&second).await.expect("it is there");
     assert!(version(&last) > version(&before), "{last} after {before}");
@@ -94,9 +94,9 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
     assert!(first_of_late["version"].as_u64() > before["version"].as_u64());
     for mut worker in workers.into_iter().chain([late]) {
         worker.signal(Signal::TERM);
-        assert!(worker.wait().await.success(), "it leaves: {:?}", worker.said());
+        assert!(worker.wait().await.success(), "it leaves: {:?}", worker.printed());
     }
-    settle("that nobody is left", Vec::<usize>::new(), || loads(&second)).await;
+    wait_for_value("that nobody is left", Vec::<usize>::new(), || loads(&second)).await;
 }
 
 #[tokio::test]
@@ -105,19 +105,21 @@ async fn a_coordinator_that_was_restarted_finds_its_workers_again() {
     let address = format!("tcp://{}", free_address());
     let mut only = coordinator(&redis, "only", &address).start().await;
     let workers = ["a", "b"].map(|id| join(&only, &address, id, &["--handoff"]));
-    settle("an even spread", vec![6, 6], || loads(&only)).await;
-    settle("that both were told", true, || async { workers.iter().all(|worker| has(worker) == 6) }).await;
-    let told = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
-    let before = told();
+    wait_for_value("an even spread", vec![6, 6], || loads(&only)).await;
+    wait_for_value("that both were told", true, || async { workers.iter().all(|worker| has(worker) == 6) }).await;
+    let received = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
+    let before = received();
     only.kill().await;
     only.restart().await;
-    settle("the same spread", vec![6, 6], || loads(&only)).await;
-    assert_eq!(told(), before, "and nobody noticed");
+    wait_for_value("the same spread", vec![6, 6], || loads(&only)).await;
+    assert_eq!(received(), before, "and nobody noticed");
     // Once nothing is held any more a third is given some.
     let third = join(&only, &address, "c", &[]);
-    settle("an even spread over three", vec![4, 4, 4], || loads(&only)).await;
-    settle("that all were told", true, || async { workers.iter().chain([&third]).all(|worker| has(worker) == 4) })
-        .await;
+    wait_for_value("an even spread over three", vec![4, 4, 4], || loads(&only)).await;
+    wait_for_value("that all were told", true, || async {
+        workers.iter().chain([&third]).all(|worker| has(worker) == 4)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -128,7 +130,7 @@ async fn epochs_and_versions_rise_also_where_all_that_knew_them_is_gone() {
         let address = format!("tcp://{}", free_address());
         let mut only = coordinator(&redis, "only", &address).start().await;
         let worker = join(&only, &address, &format!("w-{round}"), &[]);
-        settle("that it has all", 12, || async { has(&worker) }).await;
+        wait_for_value("that it has all", 12, || async { has(&worker) }).await;
         let now = only.http().read("/v1/cluster").await["epoch"].as_u64().expect("a number");
         assert!(now > epoch, "epoch {now} after {epoch}");
         let given = changes(&worker).last().and_then(|change| change["version"].as_u64()).expect("a version");

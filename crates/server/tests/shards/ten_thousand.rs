@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoke_testkit::process::settle;
+use convoke_testkit::process::wait_for_value;
 
 use super::crowd::Crowd;
 use super::stage::Stage;
@@ -17,24 +17,27 @@ async fn ten_thousand_workers_share_evenly_beat_and_take_over_from_those_that_di
     let stage = Stage::start("sticky", HEARTBEAT_TIMEOUT, Duration::from_secs(1)).await;
     let mut crowd = Crowd::new(stage.address(), "crowd", SHARDS, HEARTBEAT_TIMEOUT / 3);
     crowd.join(WORKERS);
-    settle("they share all shards evenly", crowd.balanced(), async || crowd.census()).await;
-    settle("each was answered when it beat", true, async || crowd.told().iter().all(|told| told.answers > 0)).await;
+    wait_for_value("they share all shards evenly", crowd.balanced(), async || crowd.census()).await;
+    wait_for_value("each was answered when it beat", true, async || {
+        crowd.received().iter().all(|received| received.answers > 0)
+    })
+    .await;
     let active = stage.workers("crowd").await.iter().filter(|worker| worker.active).count();
     assert_eq!(active, WORKERS, "some were taken for dead");
 
     // A few more: only they and those that give something up are told.
     let before = crowd.news();
     crowd.join(JOIN_LATER);
-    settle("they share all shards evenly again", crowd.balanced(), async || crowd.census()).await;
-    let told = crowd.news() - before;
+    wait_for_value("they share all shards evenly again", crowd.balanced(), async || crowd.census()).await;
+    let received = crowd.news() - before;
     let moved = JOIN_LATER as u64 * u64::from(SHARDS).div_ceil(WORKERS as u64);
-    assert!(told <= 2 * (JOIN_LATER as u64 + moved), "{told} were told of {moved} shards that moved");
+    assert!(received <= 2 * (JOIN_LATER as u64 + moved), "{received} were told of {moved} shards that moved");
 
     // Half of them die at once: the others are told once each and own everything.
     let half = (WORKERS + JOIN_LATER) / 2;
     crowd.kill(half);
     let (survivors, before) = (half as u64, crowd.news());
-    settle("the rest own everything", crowd.balanced(), async || crowd.census()).await;
-    let told = crowd.news() - before;
-    assert!(told <= 2 * survivors, "{told} messages for {survivors} survivors");
+    wait_for_value("the rest own everything", crowd.balanced(), async || crowd.census()).await;
+    let received = crowd.news() - before;
+    assert!(received <= 2 * survivors, "{received} messages for {survivors} survivors");
 }

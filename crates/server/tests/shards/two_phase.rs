@@ -28,7 +28,7 @@ struct Stretch {
     until: Instant,
 }
 
-type Ledger = Arc<Mutex<Vec<Stretch>>>;
+type Observations = Arc<Mutex<Vec<Stretch>>>;
 
 struct Employed {
     shards: ShardWorker,
@@ -36,11 +36,11 @@ struct Employed {
 }
 
 /// Works on what it has, and stops working on a shard before it asks for the next change.
-async fn employ(address: &str, worker: String, ledger: Ledger) -> Employed {
+async fn start_worker(address: &str, worker: String, observations: Observations) -> Employed {
     let shards = ShardWorker::builder(address, SERVICE, &worker, SHARDS).handoff(true);
     let shards = shards.heartbeat_interval(Duration::from_millis(50)).connect().await.expect("an address");
     let mut changes = shards.changes();
-    let (works, own) = (ledger, shards.clone());
+    let (works, own) = (observations, shards.clone());
     let work = tokio::spawn(async move {
         let (mut owned, mut version) = (Vec::new(), 0);
         loop {
@@ -80,7 +80,7 @@ async fn nor_while_their_coordinator_is_killed_and_restarted() {
 
 /// Lets workers come, leave and fall silent, and the coordinator crash every so many rounds, and judges what they did.
 async fn come_and_go(stage: &mut Stage, crash_every: Option<usize>) {
-    let ledger = Ledger::default();
+    let observations = Observations::default();
     let mut employed = HashMap::new();
     let mut lives = 0;
     for round in 0..ROUNDS {
@@ -99,28 +99,31 @@ async fn come_and_go(stage: &mut Stage, crash_every: Option<usize>) {
         }
         lives += 1;
         let worker = format!("worker-{place}-{lives}");
-        employed.insert(place, employ(stage.address(), worker, ledger.clone()).await);
+        employed.insert(place, start_worker(stage.address(), worker, observations.clone()).await);
         tokio::time::sleep(Duration::from_millis(60)).await;
     }
     let all: Vec<u32> = (0..SHARDS).collect();
-    convoke_testkit::process::settle("that all are owned", all, || async {
+    convoke_testkit::process::wait_for_value("that all are owned", all, || async {
         let mut shards: Vec<u32> = stage.owned(SERVICE).await.into_iter().flat_map(|(_, shards)| shards).collect();
         shards.sort_unstable();
         shards
     })
     .await;
-    let ledger = std::mem::take(&mut *ledger.lock());
-    assert!(ledger.len() > 1_000, "they worked: {}", ledger.len());
-    assert!(ledger.iter().map(|it| it.version).max() > ledger.iter().map(|it| it.version).min(), "shards moved");
-    assert_eq!(conflicts(&ledger), Vec::<String>::new());
+    let observations = std::mem::take(&mut *observations.lock());
+    assert!(observations.len() > 1_000, "they worked: {}", observations.len());
+    assert!(
+        observations.iter().map(|it| it.version).max() > observations.iter().map(|it| it.version).min(),
+        "shards moved"
+    );
+    assert_eq!(conflicts(&observations), Vec::<String>::new());
 }
 
 /// Two workers on one shard under one version, or at one time.
-fn conflicts(ledger: &[Stretch]) -> Vec<String> {
+fn conflicts(observations: &[Stretch]) -> Vec<String> {
     let mut found = Vec::new();
     let mut by_version = HashMap::new();
     let mut by_shard: HashMap<u32, Vec<&Stretch>> = HashMap::new();
-    for stretch in ledger {
+    for stretch in observations {
         let holder = by_version.entry((stretch.shard, stretch.version)).or_insert(&stretch.worker);
         if *holder != &stretch.worker {
             found.push(format!(

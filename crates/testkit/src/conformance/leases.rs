@@ -136,7 +136,7 @@ pub async fn one_leads_at_a_time(leases: &dyn Leases, _advance: impl AsyncFn(Dur
     let epoch = elect(leases, "a", LONG).await;
     assert_conflict(leases.elect("ns", "b", LONG, Floor::UNKNOWN).await);
     assert_conflict(leases.elect("ns", "a", LONG, Floor::UNKNOWN).await);
-    assert_conflict(leases.elect("ns", "b", LONG, Floor::Heard(Epoch(99))).await);
+    assert_conflict(leases.elect("ns", "b", LONG, Floor::Received(Epoch(99))).await);
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
 
@@ -257,7 +257,7 @@ pub async fn epochs_only_rise(leases: &dyn Leases, advance: impl AsyncFn(Duratio
 pub async fn an_epoch_is_above_its_floor(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     let sealed = leases.elect("sealed", "a", LONG, Floor::Sealed(Epoch(41))).await.expect("nobody leads").epoch;
     assert_eq!(sealed, Epoch(42), "the number after the last that anybody acted on");
-    let high = leases.elect("ns", "a", LONG, Floor::Heard(Epoch(41))).await.expect("nobody leads").epoch;
+    let high = leases.elect("ns", "a", LONG, Floor::Received(Epoch(41))).await.expect("nobody leads").epoch;
     assert!(high > Epoch(41));
     leases.resign("ns", "a", high).await.expect("resign");
     assert!(elect(leases, "b", LONG).await > high, "a lower floor does not lower it");
@@ -326,11 +326,11 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
 pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: impl AsyncFn(Duration)) {
     let mut floor = Epoch(0);
     for _ in 0..3 {
-        let epoch = leases.elect("ns", "a", LONG, Floor::Heard(floor)).await.expect("nobody leads").epoch;
+        let epoch = leases.elect("ns", "a", LONG, Floor::Received(floor)).await.expect("nobody leads").epoch;
         leases.resign("ns", "a", epoch).await.expect("resign");
         floor = epoch;
     }
-    let after = leases.elect("forgotten", "b", SHORT, Floor::Heard(floor)).await.expect("nobody leads").epoch;
+    let after = leases.elect("forgotten", "b", SHORT, Floor::Received(floor)).await.expect("nobody leads").epoch;
     assert!(after > floor, "{after} after {floor}");
     advance(OVER).await;
     let later = leases.elect("forgotten", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
@@ -341,7 +341,7 @@ pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: i
 pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     let mut last = Epoch(0);
     for round in 0..12_u64 {
-        let elect = leases.elect("ns", "a", LONG, Floor::Heard(last));
+        let elect = leases.elect("ns", "a", LONG, Floor::Received(last));
         // Given up at all stages: before it was sent, while it is on its way, after it was answered.
         let _ = tokio::time::timeout(Duration::from_micros(round * round * 20), elect).await;
         let held = loop {
@@ -349,7 +349,7 @@ pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Lea
                 assert_eq!(holder, "a");
                 break epoch;
             }
-            match leases.elect("ns", "a", LONG, Floor::Heard(last)).await {
+            match leases.elect("ns", "a", LONG, Floor::Received(last)).await {
                 Ok(lease) => break lease.epoch,
                 Err(Error::Conflict(_)) => {}
                 Err(error) => panic!("{error}"),
@@ -445,7 +445,7 @@ impl<'a> Client<'a> {
         Client { leases, namespace, ttl, known: (me.clone(), Epoch(1)), me, done: Vec::new() }
     }
 
-    async fn note(&mut self, asked: Stamp, act: Act) {
+    async fn record(&mut self, asked: Stamp, act: Act) {
         self.done.push(Done { asked, answered: Stamp::now(), act });
         tokio::task::yield_now().await;
     }
@@ -457,7 +457,7 @@ impl<'a> Client<'a> {
             Err(Error::Conflict(_)) => None,
             Err(error) => panic!("elect: {error}"),
         };
-        self.note(asked, Act::Elect { candidate: self.me.clone(), ttl: self.ttl, elected }).await;
+        self.record(asked, Act::Elect { candidate: self.me.clone(), ttl: self.ttl, elected }).await;
         if let Some(epoch) = elected {
             self.known = (self.me.clone(), epoch);
         }
@@ -471,25 +471,27 @@ impl<'a> Client<'a> {
                 Ok(_) => break true,
                 Err(Error::Fenced { .. }) => break false,
                 // Where requests are paid for, one that others were in the way of is left to the next heartbeat.
-                Err(Error::Unavailable { .. }) if self.leases.glance_interval().is_none() && tries < RENEWALS_MAX => {
+                Err(Error::Unavailable { .. })
+                    if self.leases.lease_check_interval().is_none() && tries < RENEWALS_MAX =>
+                {
                     tries += 1;
                 }
                 Err(error) => panic!("renew: {error}"),
             }
         };
-        self.note(asked, Act::Renew { holder, epoch, ttl: self.ttl, renewed }).await;
+        self.record(asked, Act::Renew { holder, epoch, ttl: self.ttl, renewed }).await;
     }
 
     async fn resign(&mut self) {
         let (asked, (holder, epoch)) = (Stamp::now(), self.known.clone());
         self.leases.resign(self.namespace, &holder, epoch).await.expect("resign");
-        self.note(asked, Act::Resign { holder, epoch }).await;
+        self.record(asked, Act::Resign { holder, epoch }).await;
     }
 
     async fn read(&mut self) -> Option<(String, Epoch)> {
         let asked = Stamp::now();
         let seen = self.leases.read(self.namespace).await.expect("read").map(|lease| (lease.holder, lease.epoch));
-        self.note(asked, Act::Read { seen: seen.clone() }).await;
+        self.record(asked, Act::Read { seen: seen.clone() }).await;
         seen
     }
 }

@@ -48,10 +48,10 @@ const SHORT: Duration = Duration::from_millis(300);
 const OVER: Duration = Duration::from_millis(400);
 
 /// What a member hears.
-struct Ear(mpsc::UnboundedSender<Bytes>);
+struct ChannelInbox(mpsc::UnboundedSender<Bytes>);
 
-impl MeshInbox for Ear {
-    fn hear(&self, message: Bytes) {
+impl MeshInbox for ChannelInbox {
+    fn on_message(&self, message: Bytes) {
         let _ = self.0.send(message);
     }
 
@@ -61,7 +61,7 @@ impl MeshInbox for Ear {
 /// One who joined.
 struct Member {
     seat: Box<dyn Membership>,
-    heard: mpsc::UnboundedReceiver<Bytes>,
+    received: mpsc::UnboundedReceiver<Bytes>,
 }
 
 impl Member {
@@ -69,15 +69,15 @@ impl Member {
         self.seat.id()
     }
 
-    async fn hear(&mut self) -> Bytes {
-        let heard = tokio::time::timeout(LONG, self.heard.recv()).await;
-        heard.expect("a message comes").expect("the link keeps the inbox")
+    async fn receive(&mut self) -> Bytes {
+        let received = tokio::time::timeout(LONG, self.received.recv()).await;
+        received.expect("a message comes").expect("the link keeps the inbox")
     }
 }
 
 async fn join(link: &dyn MeshLink, hostname: &str) -> Member {
-    let (sender, heard) = mpsc::unbounded_channel();
-    Member { seat: link.join(hostname, Arc::new(Ear(sender))).await.expect("join"), heard }
+    let (sender, received) = mpsc::unbounded_channel();
+    Member { seat: link.join(hostname, Arc::new(ChannelInbox(sender))).await.expect("join"), received }
 }
 
 async fn send(link: &dyn MeshLink, to: InstanceId, text: &'static str) -> u64 {
@@ -112,9 +112,9 @@ pub async fn a_message_reaches_the_one_it_is_sent_to(link: &dyn MeshLink, _advan
     let (mut a, mut b) = (join(link, "a").await, join(link, "b").await);
     assert_eq!(send(link, b.id(), "to b").await, 1);
     assert_eq!(send(link, a.id(), "to a").await, 1);
-    assert_eq!(a.hear().await, "to a");
-    assert_eq!(b.hear().await, "to b");
-    assert!(a.heard.is_empty() && b.heard.is_empty());
+    assert_eq!(a.receive().await, "to a");
+    assert_eq!(b.receive().await, "to b");
+    assert!(a.received.is_empty() && b.received.is_empty());
 }
 
 pub async fn messages_of_one_sender_arrive_in_order(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
@@ -125,7 +125,7 @@ pub async fn messages_of_one_sender_arrive_in_order(link: &dyn MeshLink, _advanc
     let letters: Vec<_> = (100..200).map(|n| (a.id(), n.to_string().into())).collect();
     assert!(link.send(&letters).await.into_iter().all(|answer| matches!(answer, Ok(1))));
     for n in 0..200 {
-        assert_eq!(a.hear().await, n.to_string());
+        assert_eq!(a.receive().await, n.to_string());
     }
 }
 
@@ -144,12 +144,12 @@ pub async fn a_broadcast_reaches_everybody(link: &dyn MeshLink, _advance: impl A
     assert_eq!(link.broadcast(Bytes::from_static(b"x")).await.expect("broadcast"), 0);
     let (mut a, mut b) = (join(link, "a").await, join(link, "b").await);
     assert!(link.broadcast(Bytes::from_static(b"all")).await.expect("broadcast") >= 1);
-    assert_eq!((a.hear().await, b.hear().await), ("all".into(), "all".into()));
+    assert_eq!((a.receive().await, b.receive().await), ("all".into(), "all".into()));
 }
 
 pub async fn who_dropped_its_membership_hears_no_more(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
     let (mut a, b) = (join(link, "a").await, join(link, "b").await);
-    let (gone, mut heard) = (b.id(), b.heard);
+    let (gone, mut received) = (b.id(), b.received);
     drop(b.seat);
     // The link may take a moment to say so; whoever is told that nobody listens must be right.
     for _ in 0..1_000 {
@@ -160,8 +160,8 @@ pub async fn who_dropped_its_membership_hears_no_more(link: &dyn MeshLink, _adva
     }
     assert_eq!(send(link, gone, "x").await, 0);
     link.broadcast(Bytes::from_static(b"all")).await.expect("broadcast");
-    assert_eq!(a.hear().await, "all");
-    while let Some(message) = heard.recv().await {
+    assert_eq!(a.receive().await, "all");
+    while let Some(message) = received.recv().await {
         assert_ne!(message, "all", "and its inbox is let go of");
     }
 }
@@ -171,7 +171,7 @@ pub async fn any_bytes_arrive_as_they_were_sent(link: &dyn MeshLink, _advance: i
     let bytes: Bytes = (0..=255_u8).cycle().take(2 << 20).collect();
     for message in [Bytes::new(), Bytes::from_static(b"\r\n\0\xff"), bytes] {
         assert_eq!(send_bytes(link, a.id(), message.clone()).await, 1);
-        assert!(a.hear().await == message);
+        assert!(a.receive().await == message);
     }
 }
 
@@ -187,10 +187,10 @@ pub async fn the_registry_has_who_joined_and_not_who_left(link: &dyn MeshLink, _
 pub async fn who_does_not_beat_is_not_listed(link: &dyn MeshLink, advance: impl AsyncFn(Duration)) {
     let (a, b) = (join(link, "a").await, join(link, "b").await);
     advance(OVER).await;
-    assert_eq!(b.seat.beat(SHORT).await.expect("beat"), 1);
+    assert_eq!(b.seat.heartbeat(SHORT).await.expect("beat"), 1);
     assert_eq!(listed(link, SHORT).await, [(b.id(), "b".into())], "although nobody swept");
     assert_eq!(listed(link, LONG).await.len(), 2);
-    assert_eq!(a.seat.beat(LONG).await.expect("beat"), 2);
+    assert_eq!(a.seat.heartbeat(LONG).await.expect("beat"), 2);
     assert_eq!(listed(link, SHORT).await.len(), 2);
 }
 
@@ -203,7 +203,7 @@ pub async fn a_beat_brings_back_who_was_swept_out_with_its_hostname(
     assert!(link.lead("l", LONG).await.expect("lead"));
     assert_eq!(link.sweep("l", SHORT).await.expect("sweep"), [a.id()]);
     assert!(listed(link, LONG).await.is_empty());
-    a.seat.beat(LONG).await.expect("beat");
+    a.seat.heartbeat(LONG).await.expect("beat");
     assert_eq!(listed(link, SHORT).await, [(a.id(), "host-a".into())]);
 }
 
@@ -242,7 +242,7 @@ pub async fn a_sweep_names_who_is_gone_once(link: &dyn MeshLink, advance: impl A
     assert!(link.lead("l", LONG).await.expect("lead"));
     assert!(link.sweep("l", LONG).await.expect("sweep").is_empty());
     advance(OVER).await;
-    b.seat.beat(LONG).await.expect("beat");
+    b.seat.heartbeat(LONG).await.expect("beat");
     let mut gone = link.sweep("l", SHORT).await.expect("sweep");
     gone.sort();
     assert_eq!(gone, [a.id(), c.id()]);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 /// Kept by the tests themselves: a call has a number, which its request carries. Whoever saw something of it may say so in
 /// any order, since callers and handlers may be heard of by ways of their own.
 #[derive(Debug, Default)]
-pub struct CallLedger(Mutex<BTreeMap<u64, SeenCall>>);
+pub struct CallObservations(Mutex<BTreeMap<u64, SeenCall>>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SeenCall {
@@ -18,7 +18,7 @@ pub struct SeenCall {
     /// How often a handler was started for it.
     pub runs: u8,
     /// Its caller was killed, and may not have seen its end.
-    pub is_let_go: bool,
+    pub is_abandoned: bool,
     pub account: Account,
 }
 
@@ -32,31 +32,31 @@ pub enum Account {
     NothingRan,
 }
 
-impl CallLedger {
+impl CallObservations {
     pub fn begun(&self, number: u64) {
-        self.note(number, |call| call.begins = call.begins.saturating_add(1));
+        self.record(number, |call| call.begins = call.begins.saturating_add(1));
     }
 
     pub fn ended(&self, number: u64, account: Account) {
-        self.note(number, |call| {
+        self.record(number, |call| {
             call.ends = call.ends.saturating_add(1);
             call.account = account;
         });
     }
 
     pub fn ran(&self, number: u64) {
-        self.note(number, |call| call.runs = call.runs.saturating_add(1));
+        self.record(number, |call| call.runs = call.runs.saturating_add(1));
     }
 
-    pub fn let_go(&self, number: u64) {
-        self.note(number, |call| call.is_let_go = true);
+    pub fn abandon(&self, number: u64) {
+        self.record(number, |call| call.is_abandoned = true);
     }
 
     pub fn calls(&self) -> BTreeMap<u64, SeenCall> {
         self.0.lock().clone()
     }
 
-    fn note(&self, number: u64, change: impl FnOnce(&mut SeenCall)) {
+    fn record(&self, number: u64, change: impl FnOnce(&mut SeenCall)) {
         change(self.0.lock().entry(number).or_default());
     }
 }

@@ -20,15 +20,15 @@ pub fn check(entries: &Entries, seen: &Seen) -> Vec<Broken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ledger;
+    use super::super::Observations;
     use super::super::seen::{job, seen};
     use super::*;
 
-    fn ledger() -> Entries {
-        let ledger = Ledger::default();
-        ledger.acknowledged("a", "t", "q");
-        ledger.acknowledged("b", "t", "q");
-        ledger.entries()
+    fn observations() -> Entries {
+        let observations = Observations::default();
+        observations.acknowledged("a", "t", "q");
+        observations.acknowledged("b", "t", "q");
+        observations.entries()
     }
 
     #[test]
@@ -38,12 +38,12 @@ mod tests {
             ("b", job("completed", &[("1", "completed")])),
             ("c", job("pending", &[])),
         ]);
-        assert_eq!(check(&ledger(), &seen), []);
+        assert_eq!(check(&observations(), &seen), []);
     }
 
     #[test]
     fn a_lost_job_is_found() {
-        let found = check(&ledger(), &seen([("a", job("pending", &[]))]));
+        let found = check(&observations(), &seen([("a", job("pending", &[]))]));
         assert_eq!(found.len(), 1);
         assert!(found[0].what.contains("job b"), "{found:?}");
     }
@@ -52,6 +52,6 @@ mod tests {
     fn a_job_that_came_back_as_another_is_found() {
         let mut other = job("pending", &[]);
         other.queue = "elsewhere".into();
-        assert_eq!(check(&ledger(), &seen([("a", other), ("b", job("pending", &[]))])).len(), 1);
+        assert_eq!(check(&observations(), &seen([("a", other), ("b", job("pending", &[]))])).len(), 1);
     }
 }

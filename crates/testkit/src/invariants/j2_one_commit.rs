@@ -38,16 +38,16 @@ pub fn check(entries: &Entries, seen: &Seen) -> Vec<Broken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ledger;
+    use super::super::Observations;
     use super::super::seen::{job, seen};
     use super::*;
 
     fn reports(all: &[(&str, &str, bool)]) -> Entries {
-        let ledger = Ledger::default();
+        let observations = Observations::default();
         for (execution, kind, accepted) in all {
-            ledger.reported("a", execution, kind, *accepted);
+            observations.reported("a", execution, kind, *accepted);
         }
-        ledger.entries()
+        observations.entries()
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub fn check(entries: &Entries, seen: &Seen) -> Vec<Broken> {
         if let Some(what) = of(job) {
             found.push(Broken { invariant: "J4", what: format!("job {id} {what}") });
         }
-        let told = entries.ends.get(id).map(Vec::as_slice).unwrap_or_default();
-        if !job.redriven && (told.len() > 1 || told.first().is_some_and(|told| *told != job.status)) {
-            let what = format!("job {id} is {} and was seen to end as {told:?}", job.status);
+        let reported = entries.ends.get(id).map(Vec::as_slice).unwrap_or_default();
+        if !job.redriven && (reported.len() > 1 || reported.first().is_some_and(|reported| *reported != job.status)) {
+            let what = format!("job {id} is {} and was seen to end as {reported:?}", job.status);
             found.push(Broken { invariant: "J4", what });
         }
     }
@@ -79,7 +79,7 @@ fn end(row: &Row) -> (Status, Option<&str>, Option<&str>, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ledger;
+    use super::super::Observations;
     use super::super::chronicle::{life, row};
     use super::super::seen::{job, seen};
     use super::*;
@@ -120,14 +120,14 @@ mod tests {
 
     #[test]
     fn an_end_that_changed_is_found() {
-        let ledger = Ledger::default();
-        ledger.ended("a", "failed");
+        let observations = Observations::default();
+        observations.ended("a", "failed");
         let seen = seen([("a", job("completed", &[("1", "completed")]))]);
-        assert_eq!(check(&ledger.entries(), &seen).len(), 1);
-        let ledger = Ledger::default();
-        ledger.ended("a", "completed");
-        ledger.ended("a", "completed");
-        assert_eq!(check(&ledger.entries(), &seen), []);
+        assert_eq!(check(&observations.entries(), &seen).len(), 1);
+        let observations = Observations::default();
+        observations.ended("a", "completed");
+        observations.ended("a", "completed");
+        assert_eq!(check(&observations.entries(), &seen), []);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The promises, one file each: a check of what the outside saw against what the coordinator says.
 //!
-//! The [`Ledger`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end, and
+//! The [`Observations`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end, and
 //! a chronicle of [entries](Entry) all that the store was made to write in between, by whom. A check answers all that is
 //! broken, in words. Each is itself tested by a history that breaks it, since a check that cannot fail promises nothing.
 
@@ -16,14 +16,14 @@ pub mod j5_attempts;
 pub mod j6_one_owner;
 pub mod l1_one_holder;
 pub mod l2_sealed;
-mod ledger;
 pub mod m1_call_ends;
 pub mod m2_sent_once;
+mod observations;
 mod seen;
 
-pub use calls::{Account, CallLedger, SeenCall};
+pub use calls::{Account, CallObservations, SeenCall};
 pub use chronicle::{Change, Entry, Row};
-pub use ledger::{Acknowledged, Entries, Ledger, Reported, Run};
+pub use observations::{Acknowledged, Entries, Observations, Reported, Run};
 pub use seen::{Seen, SeenJob, SeenRun};
 
 /// One breach of a promise.
@@ -38,8 +38,8 @@ const SHOWN_MAX: usize = 20;
 
 /// Checks all that can be said of jobs once everything has ended. Panics with what is broken.
 #[track_caller]
-pub fn jobs_hold(ledger: &Ledger, seen: &Seen) {
-    let entries = ledger.entries();
+pub fn jobs_hold(observations: &Observations, seen: &Seen) {
+    let entries = observations.entries();
     let mut broken = j1_acknowledged::check(&entries, seen);
     broken.extend(j2_one_commit::check(&entries, seen));
     broken.extend(j3_all_end::check(seen));
@@ -59,9 +59,9 @@ pub fn history_holds(entries: &[Entry]) {
 }
 
 /// All that can be said of the calls of a mesh once all is quiet.
-pub fn calls_broken(ledger: &CallLedger) -> Vec<Broken> {
-    let mut broken = m1_call_ends::check(ledger);
-    broken.extend(m2_sent_once::check(ledger));
+pub fn calls_broken(observations: &CallObservations) -> Vec<Broken> {
+    let mut broken = m1_call_ends::check(observations);
+    broken.extend(m2_sent_once::check(observations));
     broken
 }
 

@@ -10,7 +10,7 @@ use redis::streams::StreamReadReply;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::patience::eventually;
+use super::waiting::eventually;
 
 const GROUP: &str = "workers";
 /// Shorter than the client waits for an answer.

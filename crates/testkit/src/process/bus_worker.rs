@@ -16,7 +16,7 @@ use redis::streams::StreamReadReply;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::patience::eventually;
+use super::waiting::eventually;
 
 const GROUP: &str = "workers";
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,7 +64,7 @@ impl BusWorker {
             completed: AtomicUsize::new(0),
         });
         inner.join().await;
-        inner.beat().await;
+        inner.heartbeat().await;
         let beats = tokio::spawn(inner.clone().beat_on());
         let takes = tokio::spawn(inner.clone().work());
         BusWorker { inner, tasks: vec![beats.abort_handle(), takes.abort_handle()] }
@@ -76,12 +76,12 @@ impl BusWorker {
     }
 
     /// Completes all that it has and, from now on, all that it gets.
-    pub fn let_go(&self) {
+    pub fn release_all(&self) {
         self.inner.lets_go.store(true, Ordering::Relaxed);
     }
 
     /// From now on says something of each run after its end, when nobody reads it any more.
-    pub fn speak_late(&self) {
+    pub fn publish_late(&self) {
         self.inner.speaks_late.store(true, Ordering::Relaxed);
     }
 
@@ -91,14 +91,14 @@ impl BusWorker {
     }
 
     /// Says once more of a run that it has begun, however long ago it ended. The channel is there when this returns.
-    pub async fn speak_of(&self, execution: &str, job: &str) {
-        self.inner.say(&[(execution.into(), job.into())], "started").await;
+    pub async fn publish_status_of(&self, execution: &str, job: &str) {
+        self.inner.publish_status(&[(execution.into(), job.into())], "started").await;
     }
 
     /// Says this of all that it has, and rings for nobody, as a worker does that knows no bell.
-    pub async fn say_quietly(&self, kind: &str) {
+    pub async fn publish_status_quietly(&self, kind: &str) {
         let runs: Vec<_> = self.held().into_iter().collect();
-        self.inner.send(self.inner.said(&runs, kind)).await;
+        self.inner.send(self.inner.status_entries(&runs, kind)).await;
     }
 
     /// How many runs it has completed.
@@ -130,11 +130,11 @@ impl Inner {
     async fn beat_on(self: Arc<Self>) {
         loop {
             tokio::time::sleep(BEAT_INTERVAL).await;
-            self.beat().await;
+            self.heartbeat().await;
         }
     }
 
-    async fn beat(&self) {
+    async fn heartbeat(&self) {
         let held: Vec<String> = self.held.lock().keys().cloned().collect();
         let beat = json!({
             "v": 1, "workerId": self.id, "queues": [self.queue], "running": held.len(),
@@ -152,7 +152,7 @@ impl Inner {
             let released = self.release().await;
             if taken > 0 || released > 0 {
                 // Slots were taken or became free: the leader need not wait for the next beat to hear of it.
-                self.beat().await;
+                self.heartbeat().await;
             } else {
                 tokio::time::sleep(LOOK_PAUSE).await;
             }
@@ -189,7 +189,7 @@ impl Inner {
             ids.push(entry.id);
         }
         self.held.lock().extend(runs.iter().cloned());
-        self.say(&runs, "started").await;
+        self.publish_status(&runs, "started").await;
         let mut done = redis::pipe();
         done.cmd("XACK").arg(self.dispatches()).arg(GROUP).arg(&ids);
         if !self.only_acks.load(Ordering::Relaxed) {
@@ -204,7 +204,7 @@ impl Inner {
             return 0;
         }
         let runs: Vec<_> = self.held.lock().clone().into_iter().take(BATCH).collect();
-        self.say(&runs, "completed").await;
+        self.publish_status(&runs, "completed").await;
         self.completed.fetch_add(runs.len(), Ordering::Relaxed);
         let mut held = self.held.lock();
         for (execution, _) in &runs {
@@ -214,11 +214,11 @@ impl Inner {
     }
 
     /// Says the same of each, on its job's own channel, and rings once for all.
-    async fn say(&self, runs: &[(String, String)], kind: &str) {
+    async fn publish_status(&self, runs: &[(String, String)], kind: &str) {
         if runs.is_empty() {
             return;
         }
-        let mut said = self.said(runs, kind);
+        let mut said = self.status_entries(runs, kind);
         let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
         // Of statuses alone: nobody is told of late words.
         let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
@@ -226,7 +226,7 @@ impl Inner {
         self.send(said).await;
     }
 
-    fn said(&self, runs: &[(String, String)], kind: &str) -> Pipeline {
+    fn status_entries(&self, runs: &[(String, String)], kind: &str) -> Pipeline {
         let at = Timestamp::now().to_string();
         let mut said = Pipeline::new();
         for (execution, job) in runs {

@@ -13,7 +13,7 @@ use convoke_core::jobs::{Ownership, Status};
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
-use super::patience::eventually;
+use super::waiting::eventually;
 use crate::invariants::{Change, Entry, Row};
 
 /// A store that keeps a chronicle of itself.
@@ -41,14 +41,14 @@ impl Chronicler {
         let rows = client.query(query, &[]).await.expect("the chronicle can be read");
         let json =
             |text: Option<String>| text.map(|text| serde_json::from_str(&text).expect("what was written is JSON"));
-        let notes = rows.iter().map(|row| Note {
+        let row_changes = rows.iter().map(|row| RowChange {
             xid: row.get(0),
             writer: row.get(1),
             what: row.get(2),
             before: json(row.get(3)),
             after: json(row.get(4)),
         });
-        put_together(notes)
+        put_together(row_changes)
     }
 
     /// Every job as it is now.
@@ -81,7 +81,7 @@ impl Chronicler {
 
 /// A row that was written.
 #[derive(Debug, Clone)]
-struct Note {
+struct RowChange {
     xid: String,
     writer: String,
     /// The table.
@@ -97,13 +97,13 @@ struct Known {
     run: Option<Value>,
 }
 
-fn put_together(notes: impl Iterator<Item = Note>) -> Vec<Entry> {
+fn put_together(row_changes: impl Iterator<Item = RowChange>) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     // Where the entry is that a transaction made for a job.
     let mut made: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for note in notes {
-        let Note { xid, writer, what, before, after } = note;
+    for row_change in row_changes {
+        let RowChange { xid, writer, what, before, after } = row_change;
         if what == "convoke_cluster" {
             let sealed = after.as_ref().and_then(|row| row["sealed"].as_u64()).unwrap_or_default();
             entries.push(Entry { writer, change: Change::Sealed(sealed) });
@@ -168,9 +168,9 @@ mod tests {
 
     use super::*;
 
-    fn note(xid: &str, writer: &str, what: &str, before: Value, after: Value) -> Note {
+    fn row_change(xid: &str, writer: &str, what: &str, before: Value, after: Value) -> RowChange {
         let row = |row: Value| (!row.is_null()).then_some(row);
-        Note { xid: xid.into(), writer: writer.into(), what: what.into(), before: row(before), after: row(after) }
+        RowChange { xid: xid.into(), writer: writer.into(), what: what.into(), before: row(before), after: row(after) }
     }
 
     fn job(state: Status, execution: Option<&str>, owner: Option<&str>) -> Value {
@@ -189,11 +189,11 @@ mod tests {
         let done = job(Status::Completed, Some("1"), Some("n1"));
         let entries = put_together(
             [
-                note("1", "n2", "convoke_jobs", Value::Null, waiting.clone()),
-                note("2", "n2", "convoke_runs", Value::Null, run(None, Ownership::Unowned, None)),
-                note("3", "n1", "convoke_runs", run(None, Ownership::Unowned, None), running.clone()),
-                note("4", "n1", "convoke_runs", running, Value::Null),
-                note("4", "n1", "convoke_jobs", waiting, done),
+                row_change("1", "n2", "convoke_jobs", Value::Null, waiting.clone()),
+                row_change("2", "n2", "convoke_runs", Value::Null, run(None, Ownership::Unowned, None)),
+                row_change("3", "n1", "convoke_runs", run(None, Ownership::Unowned, None), running.clone()),
+                row_change("4", "n1", "convoke_runs", running, Value::Null),
+                row_change("4", "n1", "convoke_jobs", waiting, done),
             ]
             .into_iter(),
         );
@@ -221,9 +221,9 @@ mod tests {
     fn a_row_that_is_not_as_it_was_left_shows() {
         let entries = put_together(
             [
-                note("1", "n2", "convoke_jobs", Value::Null, job(Status::Pending, None, None)),
-                note("2", "n1", "convoke_runs", Value::Null, run(Some("n1"), Ownership::Owned, Some(1))),
-                note("3", "n2", "convoke_runs", run(Some("n2"), Ownership::Owned, Some(1)), Value::Null),
+                row_change("1", "n2", "convoke_jobs", Value::Null, job(Status::Pending, None, None)),
+                row_change("2", "n1", "convoke_runs", Value::Null, run(Some("n1"), Ownership::Owned, Some(1))),
+                row_change("3", "n2", "convoke_runs", run(Some("n2"), Ownership::Owned, Some(1)), Value::Null),
             ]
             .into_iter(),
         );

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use super::patience::PATIENCE;
 use super::program::command;
+use super::waiting::PATIENCE;
 
 /// `convoke …` against one server.
 #[derive(Debug, Clone)]

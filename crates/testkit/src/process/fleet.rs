@@ -17,13 +17,13 @@ use super::chronicler::Chronicler;
 use super::gateway::{GatewayWorker, Plan};
 use super::http::Http;
 use super::node::{Node, NodeBuilder};
-use super::patience::{eventually, settle};
 use super::postgres::{Durability, Postgres};
 use super::program::Signal;
 use super::proxy::Proxy;
 use super::puppet::Puppet;
 use super::redis::RedisServer;
-use crate::invariants::Ledger;
+use super::waiting::{eventually, wait_for_value};
+use crate::invariants::Observations;
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Fleet {
     grounds: Grounds,
     pub redis: RedisServer,
     pub postgres: Postgres,
-    pub ledger: Ledger,
+    pub observations: Observations,
 }
 
 /// What a node must know to join.
@@ -168,7 +168,8 @@ impl FleetBuilder {
         }
         let mut members = starting.join_all().await;
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let fleet = Fleet { workers: Vec::new(), members, grounds, redis, postgres, ledger: Ledger::default() };
+        let fleet =
+            Fleet { workers: Vec::new(), members, grounds, redis, postgres, observations: Observations::default() };
         fleet.leader().await;
         fleet
     }
@@ -284,8 +285,8 @@ impl Fleet {
     }
 
     /// Starts a worker by the gateways, at this node first; its index.
-    pub async fn employ(&mut self, home: usize, plan: Plan) -> usize {
-        self.workers.push(GatewayWorker::start_among(&self.homes(home), &self.ledger, plan).await);
+    pub async fn start_worker(&mut self, home: usize, plan: Plan) -> usize {
+        self.workers.push(GatewayWorker::start_among(&self.homes(home), &self.observations, plan).await);
         self.workers.len() - 1
     }
 
@@ -294,7 +295,7 @@ impl Fleet {
     }
 
     /// A worker's sudden death. The others keep their indices no longer.
-    pub fn bury(&mut self, worker: usize) {
+    pub fn drop_worker(&mut self, worker: usize) {
         drop(self.workers.remove(worker));
     }
 
@@ -360,10 +361,10 @@ impl Fleet {
     }
 
     /// Waits until every node that runs is in the registry as active, and nobody else is.
-    pub async fn settled(&self) {
+    pub async fn wait_until_active(&self) {
         let mut expected: Vec<String> = self.up().map(|index| self.members[index].id.clone()).collect();
         expected.sort();
-        settle("the registry's active nodes", expected, || async {
+        wait_for_value("the registry's active nodes", expected, || async {
             let nodes = self.any().get("/v1/nodes").await.map(|answer| answer.json()).unwrap_or_default();
             let nodes = nodes["nodes"].as_array().cloned().unwrap_or_default();
             let active = nodes.iter().filter(|node| node["state"] == "active");
@@ -384,8 +385,8 @@ impl Fleet {
 
 impl Member {
     /// All that it has printed so far, both streams.
-    pub fn said(&self) -> Vec<String> {
-        self.node.said()
+    pub fn printed(&self) -> Vec<String> {
+        self.node.printed()
     }
 
     /// All its connections go by its own wires, where they are counted.

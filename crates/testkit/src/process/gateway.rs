@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::http::{Answer, Http};
-use crate::invariants::Ledger;
+use super::http::{Http, HttpResponse};
+use crate::invariants::Observations;
 
 /// What becomes of a run.
 #[derive(Debug, Clone)]
@@ -30,12 +30,12 @@ pub enum Handling {
     /// Runs until it is cancelled or the worker dies.
     Hold,
     /// Says all this, then goes on.
-    Say(Vec<Said>, Box<Handling>),
+    Report(Vec<RunNote>, Box<Handling>),
 }
 
 /// What a run says of itself before it ends.
 #[derive(Debug, Clone)]
-pub enum Said {
+pub enum RunNote {
     Log(String),
     Progress(u8),
 }
@@ -78,25 +78,25 @@ struct Inner {
     homes: Vec<Http>,
     /// Which of them it speaks to; counted on for ever.
     home: AtomicUsize,
-    ledger: Ledger,
+    observations: Observations,
     /// Execution to job, of what runs now.
     running: Mutex<BTreeMap<String, String>>,
 }
 
 impl GatewayWorker {
     /// Registers, then works until it is dropped or leaves.
-    pub async fn start(http: &Http, ledger: &Ledger, plan: Plan) -> Self {
-        Self::start_among(std::slice::from_ref(http), ledger, plan).await
+    pub async fn start(http: &Http, observations: &Observations, plan: Plan) -> Self {
+        Self::start_among(std::slice::from_ref(http), observations, plan).await
     }
 
     /// The same with several nodes to choose from, of which it tries the first one first.
-    pub async fn start_among(homes: &[Http], ledger: &Ledger, plan: Plan) -> Self {
+    pub async fn start_among(homes: &[Http], observations: &Observations, plan: Plan) -> Self {
         assert!(!homes.is_empty(), "a worker needs a node to speak to");
-        let (homes, ledger) = (homes.to_vec(), ledger.clone());
-        let inner = Arc::new(Inner { plan, homes, home: AtomicUsize::new(0), ledger, running: Mutex::default() });
+        let (homes, observations) = (homes.to_vec(), observations.clone());
+        let inner = Arc::new(Inner { plan, homes, home: AtomicUsize::new(0), observations, running: Mutex::default() });
         inner.register().await;
         let polls = tokio::spawn(inner.clone().poll());
-        let beats = tokio::spawn(inner.clone().beat());
+        let beats = tokio::spawn(inner.clone().heartbeat());
         GatewayWorker { inner, tasks: vec![polls.abort_handle(), beats.abort_handle()] }
     }
 
@@ -106,7 +106,7 @@ impl GatewayWorker {
     }
 
     /// Says goodbye, as a worker that drains does.
-    pub async fn leave(self) -> Answer {
+    pub async fn leave(self) -> HttpResponse {
         for task in &self.tasks {
             task.abort();
         }
@@ -124,7 +124,7 @@ impl Drop for GatewayWorker {
 
 impl Inner {
     /// Asks until a node answers at all: it, or all of them, may be away for a while.
-    async fn ask(&self, path: &str, body: Value) -> Answer {
+    async fn ask(&self, path: &str, body: Value) -> HttpResponse {
         loop {
             let home = self.home.load(Ordering::Relaxed);
             let asked = self.homes[home % self.homes.len()].post(path, body.clone());
@@ -170,37 +170,37 @@ impl Inner {
             let polled = answer.json();
             self.cancel(&polled["cancel"]).await;
             let jobs = polled["jobs"].as_array().expect("a poll answers jobs").clone();
-            let (told, heard) = watch::channel(false);
-            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &heard, &mut slow)).collect();
+            let (reported, received) = watch::channel(false);
+            let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &received, &mut slow)).collect();
             self.report(events).await;
-            told.send_replace(true);
+            reported.send_replace(true);
         }
     }
 
     /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own, and not
-    /// before the start was `heard`: an end that overtakes the beginning makes the latter stale.
-    fn take(self: Arc<Self>, job: &Value, heard: &watch::Receiver<bool>, slow: &mut JoinSet<()>) -> Vec<Value> {
+    /// before the start was `received`: an end that overtakes the beginning makes the latter stale.
+    fn take(self: Arc<Self>, job: &Value, received: &watch::Receiver<bool>, slow: &mut JoinSet<()>) -> Vec<Value> {
         let text = |field: &str| job[field].as_str().unwrap_or_else(|| panic!("{job} has no {field}")).to_owned();
         let (execution, id) = (text("executionId"), text("jobId"));
         let attempt = job["attempt"].as_u64().expect("a run has an attempt");
-        self.ledger.ran(&id, &execution, attempt, &self.plan.id);
+        self.observations.ran(&id, &execution, attempt, &self.plan.id);
         self.running.lock().insert(execution.clone(), id.clone());
         let run = json!({ "executionId": execution, "jobId": id });
         let mut events = vec![event(&run, json!({ "kind": "started" }))];
         let mut handling = (self.plan.handler)(job);
         // A report may be repeated: its lines are numbered, so that each is recorded once.
         let mut seq = 0;
-        while let Handling::Say(all, then) = handling {
+        while let Handling::Report(all, then) = handling {
             events.extend(all.iter().map(|said| match said {
-                Said::Log(message) => {
+                RunNote::Log(message) => {
                     seq += 1;
                     event(&run, json!({ "kind": "log", "level": "info", "message": message, "seq": seq }))
                 }
-                Said::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
+                RunNote::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
             }));
             handling = *then;
         }
-        events.extend(self.end(&run, handling, heard.clone(), slow));
+        events.extend(self.end(&run, handling, received.clone(), slow));
         events
     }
 
@@ -209,7 +209,7 @@ impl Inner {
         self: Arc<Self>,
         run: &Value,
         handling: Handling,
-        mut heard: watch::Receiver<bool>,
+        mut received: watch::Receiver<bool>,
         slow: &mut JoinSet<()>,
     ) -> Option<Value> {
         let completed = |result: Value| event(run, json!({ "kind": "completed", "result": result }));
@@ -223,7 +223,7 @@ impl Inner {
                 let completed = completed(result);
                 slow.spawn(async move {
                     tokio::time::sleep(wait).await;
-                    let _ = heard.wait_for(|heard| *heard).await;
+                    let _ = received.wait_for(|received| *received).await;
                     self.report(vec![completed]).await;
                 });
                 None
@@ -234,12 +234,12 @@ impl Inner {
                     while !said.load(Ordering::Relaxed) {
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
-                    let _ = heard.wait_for(|heard| *heard).await;
+                    let _ = received.wait_for(|received| *received).await;
                     self.report(vec![completed]).await;
                 });
                 None
             }
-            Handling::Hold | Handling::Say(..) => None,
+            Handling::Hold | Handling::Report(..) => None,
         }
     }
 
@@ -266,7 +266,7 @@ impl Inner {
             if stale || !matches!(kind, "started" | "progress" | "log") {
                 running.remove(execution);
             }
-            self.ledger.reported(event["jobId"].as_str().unwrap_or_default(), execution, kind, !stale);
+            self.observations.reported(event["jobId"].as_str().unwrap_or_default(), execution, kind, !stale);
         }
     }
 
@@ -280,7 +280,7 @@ impl Inner {
         self.report(events).await;
     }
 
-    async fn beat(self: Arc<Self>) {
+    async fn heartbeat(self: Arc<Self>) {
         loop {
             tokio::time::sleep(BEAT_INTERVAL).await;
             let running: Vec<String> = self.running.lock().keys().cloned().collect();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::patience::eventually;
+use super::waiting::eventually;
 
 /// No answer after this is none. Longer than the longest poll that tests ask for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -26,7 +26,7 @@ pub struct Http {
 }
 
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -54,21 +54,21 @@ impl Http {
         format!("http://{}", self.address())
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<HttpResponse> {
         self.send("GET", path, None).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Result<Answer> {
+    pub async fn post(&self, path: &str, body: Value) -> Result<HttpResponse> {
         self.send("POST", path, Some(body)).await
     }
 
-    pub async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Result<Answer> {
+    pub async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Result<HttpResponse> {
         let body = body.map(|body| body.to_string().into_bytes());
         self.send_bytes(method, path, body.as_deref()).await
     }
 
     /// A body that need not be JSON, nor text.
-    pub async fn send_bytes(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer> {
+    pub async fn send_bytes(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<HttpResponse> {
         let mut request = self.head(method, path, "connection: close\r\n");
         if let Some(body) = body {
             request.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()));
@@ -80,7 +80,7 @@ impl Http {
     }
 
     /// Whatever bytes there are, on a connection of their own, then what comes back until it is whole.
-    pub async fn send_raw(&self, request: &[u8]) -> Result<Answer> {
+    pub async fn send_raw(&self, request: &[u8]) -> Result<HttpResponse> {
         let exchange = async {
             let mut stream = self.open().await?;
             // A server may refuse a large body before it has read it all and close: its answer is there nevertheless.
@@ -151,7 +151,7 @@ impl Http {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -173,7 +173,7 @@ impl Answer {
     }
 }
 
-async fn read_answer(stream: &mut TcpStream) -> Result<Answer> {
+async fn read_answer(stream: &mut TcpStream) -> Result<HttpResponse> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = find(&bytes, b"\r\n\r\n") {
@@ -182,7 +182,7 @@ async fn read_answer(stream: &mut TcpStream) -> Result<Answer> {
         fill(stream, &mut bytes).await?;
     };
     let (status, headers) = parse_head(&bytes[..head_end])?;
-    let mut answer = Answer { status, headers, body: bytes.split_off(head_end + 4) };
+    let mut answer = HttpResponse { status, headers, body: bytes.split_off(head_end + 4) };
     if answer.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
         answer.body = read_chunks(stream, std::mem::take(&mut answer.body)).await?;
     } else if let Some(length) = answer.header("content-length").and_then(|it| it.parse::<usize>().ok()) {

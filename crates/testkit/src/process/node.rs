@@ -11,9 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::cli::Cli;
-use super::http::{Answer, Http};
-use super::patience::{eventually, settle};
+use super::http::{Http, HttpResponse};
 use super::program::{Launch, Program, Signal};
+use super::waiting::{eventually, wait_for_value};
 
 /// What to start, and with which settings.
 #[derive(Debug, Clone)]
@@ -162,7 +162,7 @@ impl NodeBuilder {
 /// Where it says that it listens: `api http://127.0.0.1:PORT` among its ready lines.
 async fn ready(program: &mut Program) -> SocketAddr {
     let address = program.line("the ready line with the API's address", api_address).await;
-    address.unwrap_or_else(|| panic!("convoke serve ended before it was ready:\n{}", program.said().join("\n")))
+    address.unwrap_or_else(|| panic!("convoke serve ended before it was ready:\n{}", program.printed().join("\n")))
 }
 
 fn api_address(line: &str) -> Option<SocketAddr> {
@@ -190,8 +190,8 @@ impl Node {
     }
 
     /// All that it has printed so far, both streams.
-    pub fn said(&self) -> Vec<String> {
-        self.program.said()
+    pub fn printed(&self) -> Vec<String> {
+        self.program.printed()
     }
 
     pub fn pid(&self) -> u32 {
@@ -224,7 +224,7 @@ impl Node {
 
     pub async fn wait_until_ready(&self) {
         let ask = || async { self.http.get("/readyz").await.map(|answer| answer.status).unwrap_or(0) };
-        settle("GET /readyz", 200, ask).await;
+        wait_for_value("GET /readyz", 200, ask).await;
     }
 
     /// The command line against this server.
@@ -260,7 +260,7 @@ impl Node {
     }
 
     /// Enqueues one job; the answer as it came.
-    pub async fn enqueue(&self, spec: Value) -> Answer {
+    pub async fn enqueue(&self, spec: Value) -> HttpResponse {
         self.http.post("/v1/jobs", spec).await.expect("an answer")
     }
 

@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::patience::{PATIENCE, eventually};
+use super::waiting::{PATIENCE, eventually};
 
 /// How much of what it said is shown where the test panics.
 const SHOWN_LINES_MAX: usize = 80;
@@ -28,13 +28,13 @@ pub struct Program {
     name: String,
     child: Child,
     pid: Pid,
-    said: Arc<Said>,
+    said: Arc<CapturedOutput>,
     listeners: Vec<JoinHandle<()>>,
     ended: Option<ExitStatus>,
 }
 
 #[derive(Default)]
-struct Said {
+struct CapturedOutput {
     lines: Mutex<Vec<String>>,
     more: Notify,
 }
@@ -86,7 +86,7 @@ impl Program {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", launch.name));
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.expect("a process that was just started has an id");
-        let said = Arc::new(Said::default());
+        let said = Arc::new(CapturedOutput::default());
         let listeners = vec![
             tokio::spawn(listen(child.stdout.take(), said.clone())),
             tokio::spawn(listen(child.stderr.take(), said.clone())),
@@ -125,12 +125,12 @@ impl Program {
             Err(_) => panic!("{} did not end within {PATIENCE:?}", self.name),
         };
         self.ended = Some(status);
-        self.hear_out().await;
+        self.read_to_end().await;
         status
     }
 
     /// Waits for its last words, which may be in the pipe still. Not for ever: what it started may hold the pipe open.
-    async fn hear_out(&mut self) {
+    async fn read_to_end(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = tokio::time::timeout(LAST_WORDS_WAIT, listener).await;
         }
@@ -144,7 +144,7 @@ impl Program {
     }
 
     /// All that it has printed so far, both streams.
-    pub fn said(&self) -> Vec<String> {
+    pub fn printed(&self) -> Vec<String> {
         self.said.lines.lock().clone()
     }
 
@@ -159,7 +159,7 @@ impl Program {
                 return found;
             }
             if self.has_ended() {
-                self.hear_out().await;
+                self.read_to_end().await;
                 return said.lines.lock().iter().find_map(|line| wanted(line));
             }
             assert!(started.elapsed() < PATIENCE, "{}: {what} did not come within {PATIENCE:?}", self.name);
@@ -168,7 +168,7 @@ impl Program {
     }
 }
 
-async fn listen(stream: Option<impl AsyncRead + Unpin>, said: Arc<Said>) {
+async fn listen(stream: Option<impl AsyncRead + Unpin>, said: Arc<CapturedOutput>) {
     let Some(stream) = stream else { return };
     let mut lines = BufReader::new(stream).lines();
     while let Ok(Some(line)) = lines.next_line().await {

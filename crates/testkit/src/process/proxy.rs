@@ -264,7 +264,7 @@ async fn flowing(wire: &mut watch::Receiver<Wire>, way: Way) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::settle;
+    use crate::process::wait_for_value;
 
     /// Sends back whatever it is sent.
     async fn echo() -> SocketAddr {
@@ -285,18 +285,18 @@ mod tests {
         TcpStream::connect(proxy.address()).await.expect("the proxy listens")
     }
 
-    async fn say(stream: &mut TcpStream, text: &str) {
+    async fn write_text(stream: &mut TcpStream, text: &str) {
         stream.write_all(text.as_bytes()).await.expect("it is written");
     }
 
-    async fn hear(stream: &mut TcpStream, bytes: usize) -> Result<String> {
-        let mut heard = vec![0; bytes];
-        stream.read_exact(&mut heard).await?;
-        Ok(String::from_utf8(heard).expect("text"))
+    async fn read_text(stream: &mut TcpStream, bytes: usize) -> Result<String> {
+        let mut received = vec![0; bytes];
+        stream.read_exact(&mut received).await?;
+        Ok(String::from_utf8(received).expect("text"))
     }
 
     async fn assert_reset(stream: &mut TcpStream) {
-        let error = hear(stream, 1).await.expect_err("no more bytes");
+        let error = read_text(stream, 1).await.expect_err("no more bytes");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "an orderly end would be another kind");
     }
 
@@ -312,27 +312,27 @@ mod tests {
         let mut stream = open(&proxy).await;
         let text = "all of it ".repeat(10_000);
         let (mut read, mut write) = stream.split();
-        let (sent, heard) = tokio::join!(
+        let (sent, received) = tokio::join!(
             async {
                 write.write_all(text.as_bytes()).await?;
                 write.shutdown().await
             },
             async {
-                let mut heard = String::new();
-                read.read_to_string(&mut heard).await.map(|_| heard)
+                let mut received = String::new();
+                read.read_to_string(&mut received).await.map(|_| received)
             }
         );
         sent.expect("it is sent");
-        assert_eq!(heard.expect("an end without an error"), text);
-        settle("connections left", 0, || async { proxy.connections() }).await;
+        assert_eq!(received.expect("an end without an error"), text);
+        wait_for_value("connections left", 0, || async { proxy.connections() }).await;
     }
 
     #[tokio::test]
     async fn a_cut_resets_what_is_there_and_what_comes_until_it_heals() {
         let proxy = Proxy::start(echo().await).await;
         let mut before = open(&proxy).await;
-        say(&mut before, "a").await;
-        assert_eq!(hear(&mut before, 1).await.expect("an echo"), "a");
+        write_text(&mut before, "a").await;
+        assert_eq!(read_text(&mut before, 1).await.expect("an echo"), "a");
         proxy.cut();
         assert_reset(&mut before).await;
         // It may be over before it was made: the kernel's greeting and the reset race.
@@ -341,16 +341,16 @@ mod tests {
         }
         proxy.heal();
         let mut after = open(&proxy).await;
-        say(&mut after, "b").await;
-        assert_eq!(hear(&mut after, 1).await.expect("an echo"), "b");
+        write_text(&mut after, "b").await;
+        assert_eq!(read_text(&mut after, 1).await.expect("an echo"), "b");
     }
 
     #[tokio::test]
     async fn a_connection_that_slept_through_a_cut_is_reset_nevertheless() {
         let proxy = Proxy::start(echo().await).await;
         let mut stream = open(&proxy).await;
-        say(&mut stream, "a").await;
-        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+        write_text(&mut stream, "a").await;
+        assert_eq!(read_text(&mut stream, 1).await.expect("an echo"), "a");
         proxy.cut();
         proxy.heal();
         assert_reset(&mut stream).await;
@@ -360,17 +360,17 @@ mod tests {
     async fn a_frozen_wire_holds_what_is_sent_until_it_heals() {
         let proxy = Proxy::start(echo().await).await;
         let mut before = open(&proxy).await;
-        say(&mut before, "a").await;
-        assert_eq!(hear(&mut before, 1).await.expect("an echo"), "a");
+        write_text(&mut before, "a").await;
+        assert_eq!(read_text(&mut before, 1).await.expect("an echo"), "a");
         proxy.freeze();
-        say(&mut before, "late").await;
+        write_text(&mut before, "late").await;
         let mut meanwhile = open(&proxy).await;
-        say(&mut meanwhile, "too").await;
-        settle("bytes held", 4, || async { proxy.held_bytes() }).await;
+        write_text(&mut meanwhile, "too").await;
+        wait_for_value("bytes held", 4, || async { proxy.held_bytes() }).await;
         assert!(silent(&mut before).await && silent(&mut meanwhile).await);
         proxy.heal();
-        assert_eq!(hear(&mut before, 4).await.expect("what was held"), "late");
-        assert_eq!(hear(&mut meanwhile, 3).await.expect("what was held"), "too");
+        assert_eq!(read_text(&mut before, 4).await.expect("what was held"), "late");
+        assert_eq!(read_text(&mut meanwhile, 3).await.expect("what was held"), "too");
     }
 
     #[tokio::test]
@@ -378,7 +378,7 @@ mod tests {
         let proxy = Proxy::start(echo().await).await;
         let mut stream = open(&proxy).await;
         proxy.freeze();
-        say(&mut stream, "lost").await;
+        write_text(&mut stream, "lost").await;
         proxy.cut();
         assert_reset(&mut stream).await;
     }
@@ -390,16 +390,16 @@ mod tests {
         let mut client = open(&proxy).await;
         let (mut server, _) = listener.accept().await.expect("a connection");
         proxy.freeze_one_way(Way::ToClient);
-        say(&mut client, "request").await;
-        assert_eq!(hear(&mut server, 7).await.expect("the request"), "request");
-        say(&mut server, "answer").await;
+        write_text(&mut client, "request").await;
+        assert_eq!(read_text(&mut server, 7).await.expect("the request"), "request");
+        write_text(&mut server, "answer").await;
         assert!(silent(&mut client).await);
         proxy.heal();
-        assert_eq!(hear(&mut client, 6).await.expect("the answer"), "answer");
+        assert_eq!(read_text(&mut client, 6).await.expect("the answer"), "answer");
         proxy.freeze_one_way(Way::ToServer);
-        say(&mut server, "push").await;
-        assert_eq!(hear(&mut client, 4).await.expect("the push"), "push");
-        say(&mut client, "held").await;
+        write_text(&mut server, "push").await;
+        assert_eq!(read_text(&mut client, 4).await.expect("the push"), "push");
+        write_text(&mut client, "held").await;
         assert!(silent(&mut server).await);
     }
 
@@ -408,13 +408,13 @@ mod tests {
         let proxy = Proxy::start(echo().await).await;
         let mut stream = open(&proxy).await;
         proxy.slow(Duration::from_secs(600));
-        say(&mut stream, "a").await;
-        settle("bytes held", 1, || async { proxy.held_bytes() }).await;
+        write_text(&mut stream, "a").await;
+        wait_for_value("bytes held", 1, || async { proxy.held_bytes() }).await;
         assert!(silent(&mut stream).await);
         proxy.heal();
         let mut after = open(&proxy).await;
-        say(&mut after, "b").await;
-        assert_eq!(hear(&mut after, 1).await.expect("an echo"), "b");
+        write_text(&mut after, "b").await;
+        assert_eq!(read_text(&mut after, 1).await.expect("an echo"), "b");
     }
 
     #[tokio::test]
@@ -427,16 +427,16 @@ mod tests {
         assert_reset(&mut stream).await;
         proxy.retarget(echo().await);
         let mut stream = open(&proxy).await;
-        say(&mut stream, "a").await;
-        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+        write_text(&mut stream, "a").await;
+        assert_eq!(read_text(&mut stream, 1).await.expect("an echo"), "a");
     }
 
     #[tokio::test]
     async fn the_end_of_the_proxy_is_the_end_of_its_connections() {
         let proxy = Proxy::start(echo().await).await;
         let mut stream = open(&proxy).await;
-        say(&mut stream, "a").await;
-        assert_eq!(hear(&mut stream, 1).await.expect("an echo"), "a");
+        write_text(&mut stream, "a").await;
+        assert_eq!(read_text(&mut stream, 1).await.expect("an echo"), "a");
         drop(proxy);
         assert_reset(&mut stream).await;
     }

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 use tokio_postgres::{Client, NoTls};
 
-use super::patience::eventually;
+use super::waiting::eventually;
 
 const GROUP: &str = "coordinators";
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether it takes an offer; it is asked for each.
-pub type Mood = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
+pub type OfferFilter = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
 
 pub struct Puppet {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     store: Client,
     prefix: String,
     id: String,
-    takes: Mood,
+    takes: OfferFilter,
     beats: AtomicBool,
     offers: Mutex<Vec<Value>>,
 }
@@ -63,7 +63,7 @@ impl Puppet {
             beats: AtomicBool::new(true),
             offers: Mutex::default(),
         });
-        inner.beat().await;
+        inner.heartbeat().await;
         let task = tokio::spawn(inner.clone().live()).abort_handle();
         Puppet { inner, task }
     }
@@ -93,14 +93,14 @@ impl Inner {
     async fn live(self: Arc<Self>) {
         loop {
             if self.beats.load(Ordering::SeqCst) {
-                self.beat().await;
+                self.heartbeat().await;
                 self.look().await;
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
     }
 
-    async fn beat(&self) {
+    async fn heartbeat(&self) {
         let beat = "insert into convoke_nodes (id, role, state, job_count, started_at, last_heartbeat_at, version,
                                                since)
                     values ($1, 1, 0, 0, $2, $2, 'puppet', $2)
@@ -143,7 +143,7 @@ impl Inner {
         let ack = json!({ "v": 1, "jobId": text("jobId"), "newOwner": self.id });
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(format!("{}.job.handoff.ack.{from}", self.prefix)).arg(ack.to_string());
-        let heard: i64 = publish.query_async(&mut self.redis.clone()).await.expect("Redis is there");
-        assert!(heard > 0, "who offers must listen before: {offer}");
+        let received: i64 = publish.query_async(&mut self.redis.clone()).await.expect("Redis is there");
+        assert!(received > 0, "who offers must listen before: {offer}");
     }
 }

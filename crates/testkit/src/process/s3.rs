@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::http::{Answer, Http};
+use super::http::{Http, HttpResponse};
 use super::program::{Launch, Program, Signal, free_port};
 
 /// Another process may take a port between its being found free and its being used.
@@ -163,7 +163,7 @@ impl S3Bucket {
     }
 }
 
-fn listed(answer: &Answer) -> Vec<(String, jiff::Timestamp)> {
+fn listed(answer: &HttpResponse) -> Vec<(String, jiff::Timestamp)> {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let text = answer.text();
     let entries = text.split("<Contents>").skip(1);

@@ -86,7 +86,7 @@ impl S3Worker {
         process.start_time = process.now_ms();
         let beating = tokio::spawn(async move {
             for beat in 0_u64.. {
-                let leader = process.beat().await;
+                let leader = process.heartbeat().await;
                 process.epoch = leader.as_ref().map_or(process.epoch, |(_, epoch)| *epoch);
                 let _ = seen.send(leader);
                 tokio::time::sleep(process.settings.heartbeat + process.jitter(beat)).await;
@@ -148,7 +148,7 @@ impl<B: Bucket> Process<B> {
         self.settings.jitter * u32::try_from(part).unwrap_or(0) / 1_000
     }
 
-    async fn beat(&self) -> Option<(String, u64)> {
+    async fn heartbeat(&self) -> Option<(String, u64)> {
         self.register().await;
         let (state, _) = self.state().await.unzip();
         let leader = state.as_ref().and_then(named);

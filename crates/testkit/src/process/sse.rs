@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::http::{Http, chunk_size, fill, find, parse_head};
-use super::patience::PATIENCE;
+use super::waiting::PATIENCE;
 
 pub struct Sse {
     stream: TcpStream,

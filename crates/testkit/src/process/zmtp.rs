@@ -16,7 +16,7 @@ const READY: &[u8] = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER";
 
 pub struct HandDealer {
     stream: TcpStream,
-    heard: BytesMut,
+    received: BytesMut,
     /// Of a message whose last frame has not come.
     frames: Vec<Bytes>,
 }
@@ -27,15 +27,15 @@ impl HandDealer {
         let address = address.strip_prefix("tcp://").unwrap_or(address);
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut dealer = HandDealer { stream, heard: BytesMut::new(), frames: Vec::new() };
+        let mut dealer = HandDealer { stream, received: BytesMut::new(), frames: Vec::new() };
         let mut greeting = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0];
         greeting.extend(b"NULL");
         greeting.resize(GREETING_BYTES, 0);
         dealer.stream.write_all(&[greeting, frame(COMMAND, READY)].concat()).await?;
-        while dealer.heard.len() < GREETING_BYTES {
+        while dealer.received.len() < GREETING_BYTES {
             dealer.read().await?;
         }
-        dealer.heard.advance(GREETING_BYTES);
+        dealer.received.advance(GREETING_BYTES);
         // The other side's READY, which says nothing that matters here.
         dealer.next_frame().await?;
         Ok(dealer)
@@ -77,22 +77,22 @@ impl HandDealer {
     }
 
     fn take_frame(&mut self) -> Option<(u8, Bytes)> {
-        let flags = *self.heard.first()?;
+        let flags = *self.received.first()?;
         let (head, length) = if flags & LONG == 0 {
-            (2, usize::from(*self.heard.get(1)?))
+            (2, usize::from(*self.received.get(1)?))
         } else {
-            let length = u64::from_be_bytes(self.heard.get(1..9)?.try_into().ok()?);
+            let length = u64::from_be_bytes(self.received.get(1..9)?.try_into().ok()?);
             (9, usize::try_from(length).ok()?)
         };
-        if self.heard.len() < head + length {
+        if self.received.len() < head + length {
             return None;
         }
-        self.heard.advance(head);
-        Some((flags, self.heard.split_to(length).freeze()))
+        self.received.advance(head);
+        Some((flags, self.received.split_to(length).freeze()))
     }
 
     async fn read(&mut self) -> io::Result<()> {
-        match self.stream.read_buf(&mut self.heard).await? {
+        match self.stream.read_buf(&mut self.received).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use convoke_core::ports::router::Peer;
 use convoke_core::shards::coordinator::{Output, ServiceView};
 use convoke_core::shards::roster::ROSTER_CHANGE_MAX;
-use convoke_core::shards::wire::{self, Answer};
+use convoke_core::shards::wire::{self, CoordinatorMessage};
 use convoke_core::shards::{Coordinator, Limits, Settings, Start, Strategy, Version};
 
 pub use script::play;
@@ -57,14 +57,14 @@ impl Session {
     }
 
     /// As the coordinator's socket would hand it over.
-    pub fn hear(&mut self, from: &Peer, frames: &[Bytes]) {
+    pub fn on_message(&mut self, from: &Peer, frames: &[Bytes]) {
         let mut output = Output::default();
         match wire::message(frames) {
             Ok(message) => {
                 self.understood += 1;
-                self.coordinator.hear(from, message, self.now, &mut output);
+                self.coordinator.on_message(from, message, self.now, &mut output);
             }
-            Err(refusal) => output.sends.push((from.clone(), Answer::Error(refusal).encode())),
+            Err(refusal) => output.sends.push((from.clone(), CoordinatorMessage::Error(refusal).encode())),
         }
         // The last of them tells a connection that it was replaced.
         assert!(output.sends.len() <= 3, "one message was answered with {}", output.sends.len());
@@ -80,8 +80,8 @@ impl Session {
         }
         let mut output = Output::default();
         self.coordinator.tick(self.now, &mut output);
-        let told = output.sends.len();
-        assert!(told <= 2 * LIMITS.workers_max, "{told} messages for at most {} workers", LIMITS.workers_max);
+        let reported = output.sends.len();
+        assert!(reported <= 2 * LIMITS.workers_max, "{reported} messages for at most {} workers", LIMITS.workers_max);
         self.check(&output);
         assert!(self.coordinator.next_deadline() > self.now, "it is due again before any time has passed");
     }
@@ -90,8 +90,8 @@ impl Session {
         for (_, answer) in &output.sends {
             assert!(answer.len() <= ANSWER_BYTES_MAX, "an answer of {} bytes", answer.len());
             match wire::answer(std::slice::from_ref(answer)) {
-                Some(Answer::Error(_)) => self.refused += 1,
-                Some(Answer::Assignment(_) | Answer::Revoke(_)) => {}
+                Some(CoordinatorMessage::Error(_)) => self.refused += 1,
+                Some(CoordinatorMessage::Assignment(_) | CoordinatorMessage::Revoke(_)) => {}
                 None => panic!("no worker understands {}", String::from_utf8_lossy(answer)),
             }
         }

@@ -46,14 +46,14 @@ pub fn play(story: &[u8]) {
     while !tape.0.is_empty() {
         match tape.byte() % 8 {
             0 => session.pass(STEP * u32::from(tape.byte())),
-            1 => session.hear(&peer(&mut tape), &last),
+            1 => session.on_message(&peer(&mut tape), &last),
             2 => {
                 last = raw(&mut tape);
-                session.hear(&peer(&mut tape), &last);
+                session.on_message(&peer(&mut tape), &last);
             }
             _ => {
                 last = vec![worded(&mut tape)];
-                session.hear(&peer(&mut tape), &last);
+                session.on_message(&peer(&mut tape), &last);
             }
         }
     }

@@ -248,14 +248,14 @@ impl Queue {
         let number = self.number;
         for seq in ids.iter().filter_map(|id| entry_seq(number, id)) {
             if self.groups[place].pending.remove(&seq).is_some() {
-                self.settle(seq);
+                self.release_entry(seq);
             }
         }
         self.trim();
     }
 
     /// One group fewer waits for this entry.
-    fn settle(&mut self, seq: u64) {
+    fn release_entry(&mut self, seq: u64) {
         let Some(slot) = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize)) else {
             return;
         };

@@ -12,7 +12,7 @@ use super::MemoryStore;
 
 #[async_trait]
 impl WorkerStore for MemoryStore {
-    async fn beat_workers(&self, workers: &[WorkerRecord]) -> Result<()> {
+    async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()> {
         let beaten = workers.iter().map(|worker| (worker.worker_id.clone(), worker.clone()));
         self.state().workers.extend(beaten);
         Ok(())
@@ -37,7 +37,7 @@ impl WorkerStore for MemoryStore {
 
 #[async_trait]
 impl NodeStore for MemoryStore {
-    async fn beat_node(&self, node: NodeRecord) -> Result<()> {
+    async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()> {
         self.state().nodes.insert(node.node_id.clone(), node);
         Ok(())
     }

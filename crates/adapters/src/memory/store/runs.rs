@@ -46,7 +46,7 @@ impl RunStore for MemoryStore {
         Ok(reports.iter().map(|report| state.record(report, Source::Run)).collect())
     }
 
-    async fn judge(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
+    async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
         let mut state = self.fenced(fence, "judge")?;
         Ok(reports.iter().map(|report| state.record(report, Source::Leader)).collect())
     }

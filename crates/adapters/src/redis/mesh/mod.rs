@@ -23,12 +23,12 @@ use redis::Value;
 use uuid::Uuid;
 
 use self::keys::Keys;
+use super::commands::Commands;
 use super::dial::Dialer;
 use super::entry::{number, text};
-use super::failure::{Intent, failure, senseless};
-use super::line::Line;
+use super::failure::{Intent, failure, malformed_reply};
 use super::script;
-use super::switchboard::{Listener, Listening, Switchboard};
+use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
 const WHAT: &str = "mesh";
 const PUBLISH: &str = "PUBLISH";
@@ -40,8 +40,8 @@ const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 /// Clones are the same link.
 #[derive(Clone)]
 pub struct RedisMesh {
-    line: Line,
-    switchboard: Switchboard,
+    commands: Commands,
+    subscriptions: SubscriptionHub,
     keys: Arc<Keys>,
 }
 
@@ -49,16 +49,16 @@ impl RedisMesh {
     /// Connects to the mesh `key`. `lock_prefix` is what the lock's name begins with, `prefix` every other name.
     pub async fn connect(url: &str, prefix: &str, lock_prefix: &str, key: &str) -> Result<Self> {
         let dialer = Dialer::new("mesh.url", url)?;
-        let line = Line::open(WHAT, dialer.clone()).await?;
-        let switchboard = Switchboard::open(WHAT, dialer).await?;
-        Ok(RedisMesh { line, switchboard, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
+        let commands = Commands::open(WHAT, dialer.clone()).await?;
+        let subscriptions = SubscriptionHub::open(WHAT, dialer).await?;
+        Ok(RedisMesh { commands, subscriptions, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
     }
 
     /// Runs a script that answers 1 for yes.
     async fn is_granted(&self, script: &script::Script, holder: &str, ttl: Duration) -> Result<bool> {
         let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
-        let answer = self.line.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
-        number(&answer).map(|answer| answer == 1).ok_or_else(|| senseless(WHAT, &answer))
+        let answer = self.commands.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
+        number(&answer).map(|answer| answer == 1).ok_or_else(|| malformed_reply(WHAT, &answer))
     }
 }
 
@@ -72,7 +72,7 @@ fn publish(channel: &str, message: &[u8]) -> redis::Cmd {
 /// How many listen, as a publish was answered.
 fn listeners(answer: Value) -> Result<u64> {
     let answer = answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
-    number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer))
+    number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer))
 }
 
 fn ms(ttl: Duration) -> String {
@@ -94,7 +94,7 @@ fn shown(hostname: &Value) -> Option<String> {
 #[async_trait]
 impl MeshLink for RedisMesh {
     fn address(&self) -> String {
-        self.line.address()
+        self.commands.address()
     }
 
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
@@ -102,26 +102,27 @@ impl MeshLink for RedisMesh {
         let token = Uuid::now_v7().to_string();
         let counted = [keys.counter.as_str(), &keys.heartbeats];
         let args = [&keys.channel_prefix, &keys.bearer_prefix, &token, TOKEN_MS].map(str::as_bytes);
-        let answer = self.line.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
-        let complaint = senseless(WHAT, &answer);
+        let answer = self.commands.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
+        let complaint = malformed_reply(WHAT, &answer);
         let id = instance(answer).ok_or(complaint)?;
         // Heard first, seen second: whoever finds us in the registry can call us.
         let topics = [keys.channel(id), keys.broadcast.clone()];
-        let listening = self.switchboard.listen(&topics, Arc::new(Ear(inbox)));
-        self.switchboard.confirm(&listening).await?;
-        let seat = Seat { id, hostname: hostname.to_owned(), token, link: self.clone(), _listening: listening };
-        if let Err(error) = seat.beat(TTL_MAX).await {
+        let listening = self.subscriptions.listen(&topics, Arc::new(InboxListener(inbox)));
+        self.subscriptions.confirm(&listening).await?;
+        let membership =
+            RedisMembership { id, hostname: hostname.to_owned(), token, link: self.clone(), _listening: listening };
+        if let Err(error) = membership.heartbeat(TTL_MAX).await {
             // It may have been heard of all the same, and whoever sees it would call it.
-            let _ = seat.leave().await;
+            let _ = membership.leave().await;
             return Err(error);
         }
-        Ok(Box::new(seat))
+        Ok(Box::new(membership))
     }
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
         let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames];
-        let answer = self.line.run(Intent::Ask, &script::MESH_NODES, &keys, &[ms(ttl).as_bytes()]).await?;
-        let complaint = senseless(WHAT, &answer);
+        let answer = self.commands.run(Intent::Ask, &script::MESH_NODES, &keys, &[ms(ttl).as_bytes()]).await?;
+        let complaint = malformed_reply(WHAT, &answer);
         let Value::Array(parts) = answer else { return Err(complaint) };
         let mut parts = parts.into_iter();
         let mut nodes = Vec::with_capacity(parts.len() / 3);
@@ -141,14 +142,14 @@ impl MeshLink for RedisMesh {
         for (to, message) in letters {
             pipeline.add_command(publish(&self.keys.channel(*to), message));
         }
-        match self.line.pipe(Intent::Change, &pipeline).await {
+        match self.commands.pipe(Intent::Change, &pipeline).await {
             Ok(answers) => answers.into_iter().map(listeners).collect(),
             Err(error) => vec![Err(error); letters.len()],
         }
     }
 
     async fn broadcast(&self, message: Bytes) -> Result<u64> {
-        listeners(self.line.change(&publish(&self.keys.broadcast, &message)).await?)
+        listeners(self.commands.change(&publish(&self.keys.broadcast, &message)).await?)
     }
 
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool> {
@@ -160,15 +161,15 @@ impl MeshLink for RedisMesh {
     }
 
     async fn resign(&self, holder: &str) -> Result<()> {
-        self.line.run(Intent::Change, &script::MESH_RESIGN, &[&self.keys.lock], &[holder.as_bytes()]).await?;
+        self.commands.run(Intent::Change, &script::MESH_RESIGN, &[&self.keys.lock], &[holder.as_bytes()]).await?;
         Ok(())
     }
 
     async fn sweep(&self, holder: &str, ttl: Duration) -> Result<Vec<InstanceId>> {
         let keys = [self.keys.lock.as_str(), &self.keys.heartbeats, &self.keys.hostnames];
         let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
-        let answer = self.line.run(Intent::Change, &script::MESH_SWEEP, &keys, &args).await?;
-        let complaint = senseless(WHAT, &answer);
+        let answer = self.commands.run(Intent::Change, &script::MESH_SWEEP, &keys, &args).await?;
+        let complaint = malformed_reply(WHAT, &answer);
         match answer {
             Value::Array(gone) => Ok(gone.into_iter().filter_map(instance).collect()),
             Value::Int(_) => Err(Error::Fenced { what: "sweep" }),
@@ -177,7 +178,7 @@ impl MeshLink for RedisMesh {
     }
 }
 
-struct Seat {
+struct RedisMembership {
     id: InstanceId,
     hostname: String,
     /// Whose the number is: a Redis that has lost its data may give it to another.
@@ -187,21 +188,21 @@ struct Seat {
 }
 
 #[async_trait]
-impl Membership for Seat {
+impl Membership for RedisMembership {
     fn id(&self) -> InstanceId {
         self.id
     }
 
-    async fn beat(&self, ttl: Duration) -> Result<u64> {
+    async fn heartbeat(&self, ttl: Duration) -> Result<u64> {
         let keys = &self.link.keys;
         let (bearer, channel, id) = (keys.bearer(self.id), keys.channel(self.id), self.id.to_string());
         let named = [keys.heartbeats.as_str(), &keys.hostnames, &keys.counter, &bearer];
         let lately = ms(ttl);
         let args = [&id, &self.hostname, &self.token, TOKEN_MS, &channel, &lately].map(str::as_bytes);
-        let answer = self.link.line.run(Intent::Change, &script::MESH_BEAT, &named, &args).await?;
+        let answer = self.link.commands.run(Intent::Change, &script::MESH_HEARTBEAT, &named, &args).await?;
         match number(&answer) {
             Some(-1) => Err(Error::Fenced { what: "heartbeat" }),
-            count => count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| senseless(WHAT, &answer)),
+            count => count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer)),
         }
     }
 
@@ -209,16 +210,16 @@ impl Membership for Seat {
         let (keys, bearer, id) = (&self.link.keys, self.link.keys.bearer(self.id), self.id.to_string());
         let named = [keys.heartbeats.as_str(), &keys.hostnames, &bearer];
         let args = [&id, &self.token].map(|arg| arg.as_bytes());
-        self.link.line.run(Intent::Change, &script::MESH_LEAVE, &named, &args).await?;
+        self.link.commands.run(Intent::Change, &script::MESH_LEAVE, &named, &args).await?;
         Ok(())
     }
 }
 
-struct Ear(Arc<dyn MeshInbox>);
+struct InboxListener(Arc<dyn MeshInbox>);
 
-impl Listener for Ear {
-    fn hear(&self, _topic: &Arc<str>, body: Bytes) {
-        self.0.hear(body);
+impl Listener for InboxListener {
+    fn on_message(&self, _topic: &Arc<str>, body: Bytes) {
+        self.0.on_message(body);
     }
 
     fn missed(&self) {

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use self::readings::{Channel, Readings, Round};
+use super::commands::Commands;
 use super::entry;
-use super::failure::{Intent, failure, senseless};
-use super::line::Line;
+use super::failure::{Intent, failure, malformed_reply};
 use super::script;
-use super::switchboard::{Listener, Listening, Switchboard};
+use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
 /// A bell that is larger is not read: then everything is.
 const BELL_BYTES_MAX: usize = 1 << 20;
@@ -43,23 +43,23 @@ const RETRY_PAUSE_MS: std::ops::Range<u64> = 100..400;
 type Found = Result<Vec<Vec<Entry>>>;
 
 pub(super) struct RedisMultiplex {
-    line: Line,
+    commands: Commands,
     channels: Channels,
-    desk: Arc<Desk>,
+    read_state: Arc<ReadState>,
     /// A read that was begun belongs to the multiplex, not to the call: the next call finishes it.
     read: tokio::sync::Mutex<Option<BoxFuture<'static, (Round, Found)>>>,
     _listening: Listening,
 }
 
-struct Desk {
+struct ReadState {
     readings: Mutex<Readings>,
     /// Bells that could not be read, for the caller to set aside.
     spoilt: Mutex<Vec<Bytes>>,
     more: Notify,
 }
 
-impl Listener for Desk {
-    fn hear(&self, _topic: &Arc<str>, body: Bytes) {
+impl Listener for ReadState {
+    fn on_message(&self, _topic: &Arc<str>, body: Bytes) {
         let bell = if body.len() <= BELL_BYTES_MAX { serde_json::from_slice::<Bell>(&body).ok() } else { None };
         let is_ours = match bell {
             Some(bell) => self.readings.lock().ring(&bell, Instant::now()),
@@ -85,15 +85,21 @@ impl Listener for Desk {
 }
 
 impl RedisMultiplex {
-    pub(super) async fn open(line: Line, switchboard: &Switchboard, channels: Channels) -> Result<Self> {
-        let desk = Arc::new(Desk {
+    pub(super) async fn open(commands: Commands, subscriptions: &SubscriptionHub, channels: Channels) -> Result<Self> {
+        let read_state = Arc::new(ReadState {
             readings: Mutex::new(Readings::new(Instant::now())),
             spoilt: Mutex::default(),
             more: Notify::new(),
         });
-        let listening = switchboard.listen(&[channels.bell()], desk.clone());
-        switchboard.confirm(&listening).await?;
-        Ok(RedisMultiplex { line, channels, desk, read: tokio::sync::Mutex::default(), _listening: listening })
+        let listening = subscriptions.listen(&[channels.bell()], read_state.clone());
+        subscriptions.confirm(&listening).await?;
+        Ok(RedisMultiplex {
+            commands,
+            channels,
+            read_state,
+            read: tokio::sync::Mutex::default(),
+            _listening: listening,
+        })
     }
 
     fn channel(&self, name: &str) -> Result<Channel> {
@@ -103,14 +109,14 @@ impl RedisMultiplex {
 
     /// Notes that these entries are being acknowledged, and portions them. Before anything is sent: whatever is read from
     /// now on is read after it.
-    fn settle<'a>(&self, done: &'a [(String, Vec<String>)]) -> Vec<Part<'a>> {
+    fn mark_acknowledged<'a>(&self, done: &'a [(String, Vec<String>)]) -> Vec<Part<'a>> {
         let (mut parts, mut part) = (Vec::new(), Part::default());
-        let mut readings = self.desk.readings.lock();
+        let mut readings = self.read_state.readings.lock();
         for (queue, ids) in done {
             // A queue that is no job's is not ours to delete from.
             let Some(channel) = self.channels.job_of(queue) else { continue };
             let ids: Vec<&str> = entry::valid_ids(ids).collect();
-            readings.settle(&channel, &ids);
+            readings.mark_acknowledged(&channel, &ids);
             for ids in ids.chunks(ACK_IDS_MAX) {
                 if part.queues.len() >= ACK_QUEUES_MAX || part.ids + ids.len() > ACK_IDS_MAX {
                     parts.push(std::mem::take(&mut part));
@@ -128,13 +134,13 @@ impl RedisMultiplex {
     async fn next_now(&self) -> Result<Option<Vec<(String, Vec<Entry>)>>> {
         let mut read = self.read.lock().await;
         if read.is_none() {
-            let Some(round) = self.desk.readings.lock().next_round(Instant::now()) else { return Ok(None) };
-            *read = Some(Box::pin(read_round(self.line.clone(), round)));
+            let Some(round) = self.read_state.readings.lock().next_round(Instant::now()) else { return Ok(None) };
+            *read = Some(Box::pin(read_round(self.commands.clone(), round)));
         }
         let Some(under_way) = read.as_mut() else { return Ok(None) };
         let (round, found) = under_way.await;
         *read = None;
-        let mut readings = self.desk.readings.lock();
+        let mut readings = self.read_state.readings.lock();
         match found {
             Ok(found) => Ok(Some(readings.give(round, found))),
             Err(error) => {
@@ -145,7 +151,7 @@ impl RedisMultiplex {
     }
 }
 
-async fn read_round(line: Line, round: Round) -> (Round, Found) {
+async fn read_round(commands: Commands, round: Round) -> (Round, Found) {
     let mut pipeline = Pipeline::with_capacity(round.orders.len());
     for order in &round.orders {
         let command = pipeline.cmd("XRANGE").arg(&order.name);
@@ -155,18 +161,18 @@ async fn read_round(line: Line, round: Round) -> (Round, Found) {
         };
         command.arg("+").arg("COUNT").arg(round.entries_max);
     }
-    let answers = line.pipe(Intent::Ask, &pipeline).await;
-    let found = answers.and_then(|answers| answers.into_iter().map(|answer| entries(&line, answer)).collect());
+    let answers = commands.pipe(Intent::Ask, &pipeline).await;
+    let found = answers.and_then(|answers| answers.into_iter().map(|answer| entries(&commands, answer)).collect());
     (round, found)
 }
 
-fn entries(line: &Line, answer: Value) -> Result<Vec<Entry>> {
+fn entries(commands: &Commands, answer: Value) -> Result<Vec<Entry>> {
     match answer.extract_error() {
         Ok(value) => {
-            let complaint = senseless(line.what(), &value);
+            let complaint = malformed_reply(commands.what(), &value);
             entry::entries(value).ok_or(complaint)
         }
-        Err(error) => match failure(line.what(), Intent::Ask, error) {
+        Err(error) => match failure(commands.what(), Intent::Ask, error) {
             // A key of that name that is no stream has nothing to read; it must not keep the others from being read.
             Error::Conflict(_) => Ok(Vec::new()),
             error => Err(error),
@@ -179,23 +185,23 @@ impl Multiplex for RedisMultiplex {
     async fn add(&self, queues: &[String]) -> Result<()> {
         let wanted: Vec<Channel> = queues.iter().map(|name| self.channel(name)).collect::<Result<_>>()?;
         let now = Instant::now();
-        let mut readings = self.desk.readings.lock();
+        let mut readings = self.read_state.readings.lock();
         wanted.into_iter().zip(queues).for_each(|(channel, name)| readings.add(channel, name, now));
         drop(readings);
         // Whoever waits must look again at how long it waits.
-        self.desk.more.notify_one();
+        self.read_state.more.notify_one();
         Ok(())
     }
 
     async fn remove(&self, queues: &[String]) -> Result<()> {
-        let mut readings = self.desk.readings.lock();
+        let mut readings = self.read_state.readings.lock();
         queues.iter().filter_map(|name| self.channels.job_of(name)).for_each(|channel| readings.remove(&channel));
         Ok(())
     }
 
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>> {
         loop {
-            let spoilt = std::mem::take(&mut *self.desk.spoilt.lock());
+            let spoilt = std::mem::take(&mut *self.read_state.spoilt.lock());
             if !spoilt.is_empty() {
                 let entries = spoilt.into_iter().map(|body| Entry { id: String::new(), body });
                 return Ok(vec![(self.channels.bell(), entries.collect())]);
@@ -204,8 +210,8 @@ impl Multiplex for RedisMultiplex {
                 Ok(Some(given)) if !given.is_empty() => return Ok(given),
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    let until = self.desk.readings.lock().next_at();
-                    let _ = tokio::time::timeout_at(until, self.desk.more.notified()).await;
+                    let until = self.read_state.readings.lock().next_at();
+                    let _ = tokio::time::timeout_at(until, self.read_state.more.notified()).await;
                 }
                 Err(error) if error.is_transient() => {
                     debug!(%error, "cannot read jobs' channels at present");
@@ -218,10 +224,10 @@ impl Multiplex for RedisMultiplex {
     }
 
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()> {
-        let parts = self.settle(done);
+        let parts = self.mark_acknowledged(done);
         let sent = parts.iter().map(|part| {
             let args: Vec<&[u8]> = part.args.iter().map(|arg| arg.as_bytes()).collect();
-            async move { self.line.run(Intent::Change, &script::ACK_READ, &part.queues, &args).await }
+            async move { self.commands.run(Intent::Change, &script::ACK_READ, &part.queues, &args).await }
         });
         try_join_all(sent).await?;
         Ok(())

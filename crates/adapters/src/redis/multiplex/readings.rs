@@ -169,7 +169,7 @@ impl Readings {
 
     /// What is to be read now, if anything.
     pub(super) fn next_round(&mut self, now: Instant) -> Option<Round> {
-        self.look(now);
+        self.mark_due(now);
         if self.sweep_at <= now {
             self.sweep_at = now + SWEEP_INTERVAL;
             self.make_all_ready();
@@ -193,7 +193,7 @@ impl Readings {
     }
 
     /// Makes those ready whose bell was not heard for so long, and says when they are to be looked at next.
-    fn look(&mut self, now: Instant) {
+    fn mark_due(&mut self, now: Instant) {
         for look in 0..LOOKS.len() {
             while let Some((_, ticket)) = self.looks[look].front().copied().filter(|(at, _)| *at <= now) {
                 self.looks[look].pop_front();
@@ -250,7 +250,7 @@ impl Readings {
     }
 
     /// These entries are being acknowledged: whatever is read after that has to be read from where it begins.
-    pub(super) fn settle(&mut self, channel: &Channel, ids: &[&str]) {
+    pub(super) fn mark_acknowledged(&mut self, channel: &Channel, ids: &[&str]) {
         let Some(reading) = self.by_channel.get_mut(channel) else { return };
         let done: HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
         reading.given.retain(|id| !done.contains(id));

@@ -6,10 +6,10 @@
 //!
 //! `CONVOKE_SOAK_SECONDS` makes it longer. Shorter, it would leave too few calls undisturbed to say anything of them.
 
-mod judge;
+mod message;
 mod peer;
 mod record;
-mod word;
+mod verifier;
 
 use std::time::Duration;
 
@@ -26,5 +26,5 @@ fn a_peer_does_as_it_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_ends_once_while_processes_and_connections_come_and_go() {
     let seconds = std::env::var("CONVOKE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
-    judge::soak(Duration::from_secs(seconds)).await;
+    verifier::soak(Duration::from_secs(seconds)).await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use convoke::mesh::{MeshAddress, MeshSettings};
 use convoke::{InstanceId, Mesh, MeshError, Request};
-use convoke_testkit::process::{eventually, monotonic_ns, settle};
+use convoke_testkit::process::{eventually, monotonic_ns, wait_for_value};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::word::{Begun, End, Footprint, Line, Word};
+use super::message::{Begun, End, Footprint, PeerMessage, RefereeLink};
 use crate::stage::*;
 
 const LANES: u64 = 200;
@@ -29,17 +29,17 @@ const REFUSED_PAUSE_MS_MAX: u64 = 200;
 pub struct Orders {
     pub url: String,
     pub peer: u32,
-    pub judge: String,
+    pub verifier: String,
 }
 
 impl Orders {
     pub fn read() -> Option<Orders> {
         let get = |name: &str| std::env::var(format!("PEER_{name}")).ok();
-        Some(Orders { url: get("URL")?, peer: get("NUMBER")?.parse().ok()?, judge: get("JUDGE")? })
+        Some(Orders { url: get("URL")?, peer: get("NUMBER")?.parse().ok()?, verifier: get("JUDGE")? })
     }
 
     pub fn write(&self) -> Vec<(String, String)> {
-        let pairs = [("URL", self.url.clone()), ("NUMBER", self.peer.to_string()), ("JUDGE", self.judge.clone())];
+        let pairs = [("URL", self.url.clone()), ("NUMBER", self.peer.to_string()), ("JUDGE", self.verifier.clone())];
         pairs.map(|(name, value)| (format!("PEER_{name}"), value)).into()
     }
 }
@@ -59,7 +59,7 @@ impl Request for Numbered {
 
 struct Peer {
     number: u32,
-    line: Arc<Line>,
+    line: Arc<RefereeLink>,
     mesh: Mesh,
     seen: Mutex<Vec<InstanceId>>,
     calls: AtomicU64,
@@ -74,7 +74,7 @@ struct Peer {
 pub async fn run(orders: Orders) {
     let [finish, leave] =
         [SignalKind::user_defined1(), SignalKind::terminate()].map(|kind| signal(kind).expect("heard"));
-    let line = Arc::new(Line::open(orders.peer, &orders.judge));
+    let line = Arc::new(RefereeLink::open(orders.peer, &orders.verifier));
     let mesh = join(&orders.url, line.clone()).await;
     let peer = Arc::new(Peer {
         number: orders.peer,
@@ -88,21 +88,21 @@ pub async fn run(orders: Orders) {
     });
     eventually("it sees somebody", async || peer.look().await.then_some(())).await;
     let (instance, tasks, at) = (peer.mesh.instance_id().0, tasks(), monotonic_ns());
-    peer.line.tell(&Word::Ready { instance, tasks, at });
+    peer.line.send(&PeerMessage::Ready { instance, tasks, at });
     tokio::select! {
         () = peer.live(finish, leave) => {}
         () = peer.look_around() => {}
     }
 }
 
-async fn join(url: &str, line: Arc<Line>) -> Mesh {
+async fn join(url: &str, line: Arc<RefereeLink>) -> Mesh {
     let heartbeat_interval = Duration::from_millis(500);
     let settings = MeshSettings { heartbeat_interval, request_timeout: TIMEOUT, stop_grace: GRACE, ..quick() };
     // Redis may drop a connection while it is made, and a start may fail: whoever starts an instance tries again.
     let address = MeshAddress::new(url);
     let mesh = eventually("it connects", async || Mesh::at(&address, KEY).await.ok()).await;
     let mesh = mesh.settings(settings).on(move |request: Numbered| {
-        line.tell(&Word::Ran { number: request.number });
+        line.send(&PeerMessage::Ran { number: request.number });
         async move {
             tokio::time::sleep(Duration::from_millis(request.takes_ms)).await;
             if request.fails { Err(request.number.to_string().into()) } else { Ok(request.number) }
@@ -131,8 +131,8 @@ impl Peer {
         }
         // Others may call still, and handlers of those that were killed run to their end.
         let left = async || (self.mesh.calls_open(), self.mesh.handlers_running());
-        settle("open calls and running handlers", (0, 0), left).await;
-        self.line.tell(&Word::Quiet(self.footprint()));
+        wait_for_value("open calls and running handlers", (0, 0), left).await;
+        self.line.send(&PeerMessage::Quiet(self.footprint()));
         if !is_asked_to_leave {
             leave.recv().await;
             self.mesh.stop().await;
@@ -165,7 +165,7 @@ impl Peer {
     async fn call(&self, to: InstanceId, takes_ms: u64, fails: bool) -> bool {
         let number = u64::from(self.number) << 32 | self.calls.fetch_add(1, Ordering::Relaxed);
         let call = Begun { to: to.0, takes_ms, fails, at: monotonic_ns() };
-        self.line.tell(&Word::Begun { number, call });
+        self.line.send(&PeerMessage::Begun { number, call });
         let answer = self.mesh.invoke(to, Numbered { number, takes_ms, fails }).await;
         let is_refused = !matches!(answer, Ok(_) | Err(MeshError::Handler { .. } | MeshError::RequestTimeout { .. }));
         let end = match answer {
@@ -173,7 +173,7 @@ impl Peer {
             Err(MeshError::Handler { message, .. }) => End::Failed(message),
             Err(error) => End::Otherwise(error.name().to_owned()),
         };
-        self.line.tell(&Word::Ended { number, end });
+        self.line.send(&PeerMessage::Ended { number, end });
         !is_refused
     }
 
@@ -191,7 +191,7 @@ impl Peer {
         match self.mesh.nodes().await {
             Ok(nodes) if !nodes.is_empty() => {
                 *self.seen.lock() = nodes.into_iter().map(|node| node.instance_id).collect();
-                self.line.tell(&Word::Sees { at });
+                self.line.send(&PeerMessage::Sees { at });
                 true
             }
             _ => false,

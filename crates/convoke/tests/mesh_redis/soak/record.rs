@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use convoke_testkit::invariants::{Account, Broken, CallLedger, calls_broken};
+use convoke_testkit::invariants::{Account, Broken, CallObservations, calls_broken};
 
-use super::word::{Begun, End, Footprint, Word};
+use super::message::{Begun, End, Footprint, PeerMessage};
 
 /// What the ways to a handler and back may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
@@ -52,7 +52,7 @@ impl Span {
 pub struct Record {
     pub peers: BTreeMap<u32, Peer>,
     calls: BTreeMap<u64, Call>,
-    ledger: CallLedger,
+    observations: CallObservations,
     /// From when connections were dropped until all were made anew.
     pub outages: Vec<Span>,
 }
@@ -88,30 +88,30 @@ fn caller(number: u64) -> u32 {
 }
 
 impl Record {
-    pub fn add(&mut self, peer: u32, word: Word) {
+    pub fn add(&mut self, peer: u32, word: PeerMessage) {
         match word {
-            Word::Ready { instance, tasks, at } => {
+            PeerMessage::Ready { instance, tasks, at } => {
                 let peer = self.peers.entry(peer).or_default();
                 (peer.instance, peer.tasks, peer.ready_at) = (Some(instance), tasks, at);
             }
-            Word::Sees { at } => {
+            PeerMessage::Sees { at } => {
                 let peer = self.peers.entry(peer).or_default();
                 if peer.seen_at > 0 && at - peer.seen_at > STALL.as_nanos() as u64 {
                     peer.stalls.push(Span { from: peer.seen_at, until: at });
                 }
                 peer.seen_at = at;
             }
-            Word::Quiet(footprint) => self.peers.entry(peer).or_default().quiet = Some(footprint),
-            Word::Begun { number, call } => {
-                self.ledger.begun(number);
+            PeerMessage::Quiet(footprint) => self.peers.entry(peer).or_default().quiet = Some(footprint),
+            PeerMessage::Begun { number, call } => {
+                self.observations.begun(number);
                 self.calls.entry(number).or_default().begun = Some(call);
             }
-            Word::Ran { number } => {
-                self.ledger.ran(number);
+            PeerMessage::Ran { number } => {
+                self.observations.ran(number);
                 self.calls.entry(number).or_default().ran_at = Some(peer);
             }
-            Word::Ended { number, end } => {
-                self.ledger.ended(number, account(&end));
+            PeerMessage::Ended { number, end } => {
+                self.observations.ended(number, account(&end));
                 self.calls.entry(number).or_default().end = Some(end);
             }
         }
@@ -120,9 +120,9 @@ impl Record {
     /// What must never happen, and did.
     pub fn broken(&self) -> Vec<Broken> {
         for number in self.calls.keys().filter(|number| self.is_killed(caller(**number))) {
-            self.ledger.let_go(*number);
+            self.observations.abandon(*number);
         }
-        let mut broken = calls_broken(&self.ledger);
+        let mut broken = calls_broken(&self.observations);
         let wrong = self.calls.iter().filter_map(|(number, call)| {
             let what = format!("call {number} {}", self.complaint(*number, call)?);
             Some(Broken { invariant: "soak", what })
@@ -143,7 +143,7 @@ impl Record {
             return Some(format!("to instance {} ran at peer {runner}", begun.to));
         }
         match call.end.as_ref()? {
-            end if is_as_told(number, &begun, end) => None,
+            end if matches_report(number, &begun, end) => None,
             end @ (End::Answered(_) | End::Failed(_)) => Some(format!("{begun:?} ended as {end:?}")),
             End::Otherwise(name) => {
                 let may_be = ["RequestTimeout", "NoNode", "Unavailable", "Busy", "Stopped"];
@@ -172,7 +172,7 @@ impl Record {
             }
             tally.owed += 1;
             tally.owed_by_heartbeats += usize::from(begun.takes_ms > super::peer::TIMEOUT.as_millis() as u64);
-            if !call.end.as_ref().is_some_and(|end| is_as_told(*number, begun, end)) {
+            if !call.end.as_ref().is_some_and(|end| matches_report(*number, begun, end)) {
                 tally.unpaid.push(format!("call {number}, {begun:?}, ran at {:?}: {:?}", call.ran_at, call.end));
             }
         }
@@ -192,7 +192,7 @@ impl Record {
 }
 
 /// Its own answer, or its own failure where it was to fail.
-fn is_as_told(number: u64, call: &Begun, end: &End) -> bool {
+fn matches_report(number: u64, call: &Begun, end: &End) -> bool {
     match end {
         End::Answered(answer) => !call.fails && *answer == number,
         End::Failed(message) => call.fails && *message == number.to_string(),
@@ -218,23 +218,23 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const CALL: u64 = 1 << 32;
 
-    fn begun(at: u64) -> Word {
-        Word::Begun { number: CALL, call: Begun { to: 20, takes_ms: 1_000, fails: false, at } }
+    fn begun(at: u64) -> PeerMessage {
+        PeerMessage::Begun { number: CALL, call: Begun { to: 20, takes_ms: 1_000, fails: false, at } }
     }
 
-    fn ended(end: End) -> Word {
-        Word::Ended { number: CALL, end }
+    fn ended(end: End) -> PeerMessage {
+        PeerMessage::Ended { number: CALL, end }
     }
 
-    fn otherwise(name: &str) -> Word {
+    fn otherwise(name: &str) -> PeerMessage {
         ended(End::Otherwise(name.into()))
     }
 
     /// Peer 1 is instance 10 and calls, peer 2 is instance 20.
-    fn record(words: &[(u32, Word)]) -> Record {
+    fn record(words: &[(u32, PeerMessage)]) -> Record {
         let mut record = Record::default();
         for peer in [1, 2] {
-            record.add(peer, Word::Ready { instance: u64::from(peer) * 10, tasks: 8, at: SECOND });
+            record.add(peer, PeerMessage::Ready { instance: u64::from(peer) * 10, tasks: 8, at: SECOND });
         }
         words.iter().for_each(|(peer, word)| record.add(*peer, word.clone()));
         record
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_record_that_breaks_a_promise_cannot_stand() {
-        let ran = || (2, Word::Ran { number: CALL });
+        let ran = || (2, PeerMessage::Ran { number: CALL });
         let answered = || (1, ended(End::Answered(CALL)));
         let call = || (1, begun(2 * SECOND));
         // In whatever order it is heard of.
@@ -256,10 +256,10 @@ mod tests {
             (vec![call(), ran(), answered(), answered()], "ended twice"),
             (vec![call(), ran(), ran(), answered()], "ran twice"),
             (
-                vec![call(), ran(), (1, Word::Ran { number: CALL }), (1, otherwise("Stopped"))],
+                vec![call(), ran(), (1, PeerMessage::Ran { number: CALL }), (1, otherwise("Stopped"))],
                 "ran twice, once elsewhere",
             ),
-            (vec![call(), (1, Word::Ran { number: CALL }), answered()], "ran elsewhere"),
+            (vec![call(), (1, PeerMessage::Ran { number: CALL }), answered()], "ran elsewhere"),
             (vec![call(), answered()], "answered by nobody"),
             (vec![call(), ran(), (1, otherwise("Unavailable"))], "ran, and is said not to"),
             (vec![call(), ran(), (1, ended(End::Answered(7)))], "another's answer"),
@@ -277,7 +277,7 @@ mod tests {
             for (peer, fate) in [(1, caller), (2, callee)] {
                 record.peers.entry(peer).or_default().fate = Some((fate, 3 * SECOND));
             }
-            record.ledger = CallLedger::default();
+            record.observations = CallObservations::default();
             record.add(1, begun(2 * SECOND));
             assert_eq!(record.broken().len(), count);
         }
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(tally(|record| outage(record, 12, 20)), (0, 0));
         assert_eq!(tally(|record| outage(record, 16, 20)), (1, 1));
         fn looks(record: &mut Record, peer: u32, tenths: [u64; 3]) {
-            tenths.into_iter().for_each(|tenth| record.add(peer, Word::Sees { at: tenth * SECOND / 10 }));
+            tenths.into_iter().for_each(|tenth| record.add(peer, PeerMessage::Sees { at: tenth * SECOND / 10 }));
         }
         assert_eq!(tally(|record| looks(record, 2, [105, 115, 125])), (1, 1));
         assert_eq!(tally(|record| looks(record, 2, [105, 115, 135])), (0, 0), "the machine had no time for it");

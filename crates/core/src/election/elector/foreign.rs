@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::{Ask, Elector, Talk};
+use super::{Ask, Elector, Exchange};
 use crate::election::{Moment, Now};
 use crate::ids::Epoch;
 use crate::ports::leases::{EPOCH_GAP, Lease};
@@ -29,7 +29,7 @@ const LEASE_BEATS: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// Tells a foreign member by its id. None if no other system can share the namespace.
-    pub tell: Option<fn(&str) -> bool>,
+    pub is_foreign_name: Option<fn(&str) -> bool>,
     /// Whether one of them wrote the lease that was last seen.
     pub wrote_last: bool,
     /// The longest lease that one of them wrote.
@@ -55,19 +55,21 @@ impl Foreign {
 }
 
 impl Elector {
-    /// Members for whose ids `tell` returns true are of another system.
-    pub fn sharing_with(mut self, tell: Option<fn(&str) -> bool>) -> Self {
-        self.foreign.tell = tell;
+    /// Members for whose ids `is_foreign_name` returns true are of another system.
+    pub fn sharing_with(mut self, is_foreign_name: Option<fn(&str) -> bool>) -> Self {
+        self.foreign.is_foreign_name = is_foreign_name;
         self
     }
 
     pub(super) fn is_shared(&self) -> bool {
-        self.foreign.tell.is_some()
+        self.foreign.is_foreign_name.is_some()
     }
 
     /// Whether the last list had foreign members.
     fn lists_foreign(&self) -> bool {
-        self.foreign.tell.is_some_and(|tell| self.roster.any(|name| name != self.me && tell(name)))
+        self.foreign
+            .is_foreign_name
+            .is_some_and(|is_foreign_name| self.roster.any(|name| name != self.me && is_foreign_name(name)))
     }
 
     /// Whether a foreign member may have a part in the next election.
@@ -92,11 +94,11 @@ impl Elector {
     }
 
     /// Judges a lease that was read: true if its number is one that it should not have.
-    pub(super) fn judge_number(&mut self, lease: &Lease) -> bool {
+    pub(super) fn check_number(&mut self, lease: &Lease) -> bool {
         let should_not_be =
             if lease.is_foreign { lease.epoch <= self.foreign.ours } else { self.highest.is_above(lease) };
         self.foreign.saw(lease, &self.me);
-        self.highest.hear(lease);
+        self.highest.observe(lease);
         should_not_be
     }
 
@@ -124,31 +126,31 @@ impl Elector {
         let Some(held) = self.term.filter(|_| self.may_act()) else { return };
         self.foreign.ours = self.foreign.ours.max(held.epoch);
         self.seen_leading(held);
-        self.show(Some(self.me.clone()), held.epoch, now);
+        self.publish_leader(Some(self.me.clone()), held.epoch, now);
     }
 
     /// A lease names us. Returns false if we should claim it.
-    pub(super) fn declines(&self, lease: &Lease, talk: &mut Talk) -> bool {
+    pub(super) fn declines(&self, lease: &Lease, exchange: &mut Exchange) -> bool {
         if self.yields() && lease.is_foreign {
             // They elected us from an old list: resigned, they elect again at their next heartbeat.
-            talk.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch: lease.epoch });
+            exchange.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch: lease.epoch });
         }
         self.yields()
     }
 
     /// Members of ours that yield are not on the roster; the others are before they may lead.
-    pub(super) fn attend_by_list(&self, now: Now, talk: &mut Talk) {
+    pub(super) fn attend_by_list(&self, now: Now, exchange: &mut Exchange) {
         if !self.is_shared() || self.term.is_some() || self.abstains(now.at) {
             return;
         }
         if self.yields() {
-            talk.queue.retain(|ask| *ask != Ask::Enroll);
+            exchange.queue.retain(|ask| *ask != Ask::Enroll);
             if self.foreign.is_enrolled {
-                talk.queue.push_front(Ask::Withdraw);
+                exchange.queue.push_front(Ask::Withdraw);
             }
         } else if !self.foreign.is_enrolled {
-            talk.queue.retain(|ask| *ask != Ask::Enroll);
-            talk.queue.push_front(Ask::Enroll);
+            exchange.queue.retain(|ask| *ask != Ask::Enroll);
+            exchange.queue.push_front(Ask::Enroll);
         }
     }
 }

@@ -3,26 +3,26 @@
 //! It is trusted from before it was asked for, and never longer than until it was seen to be over: what comes too late to be
 //! acted on is given back.
 
-use super::{Ask, Elector, Held, Seen, Talk, certain_for};
+use super::{Ask, Elector, Exchange, Held, Seen, certain_for};
 use crate::election::{Moment, Now};
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
 
 impl Elector {
-    pub(super) fn win(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+    pub(super) fn win(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         self.unsure_above = None;
-        self.highest.hear(lease);
+        self.highest.observe(lease);
         let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
         if certain_until <= now.at || self.abstains(now.at) || self.yields() {
             // Too late to act on it, or not ours to act on: let another try.
-            return self.give_back(lease.epoch, talk);
+            return self.queue_resign(lease.epoch, exchange);
         }
         if let Some(vacancy) = self.vacancy.take() {
-            self.pulse.election_took(now.at - vacancy.since);
+            self.stats.election_took(now.at - vacancy.since);
         }
         let held = Held { epoch: lease.epoch, certain_until };
         self.term = Some(held);
-        talk.is_secured = true;
+        exchange.is_secured = true;
         self.await_confirmation(asked);
         self.seen_leading(held);
         self.act_on_term(now.at);
@@ -32,24 +32,24 @@ impl Elector {
         self.seen = Some(Seen { holder: self.me.clone(), epoch, expires, leads: self.may_act() });
     }
 
-    fn give_back(&self, epoch: Epoch, talk: &mut Talk) {
+    fn queue_resign(&self, epoch: Epoch, exchange: &mut Exchange) {
         // A caretaker's lease runs out by itself: nobody may lead before that. Foreign members to whom we yield do not wait for it.
         if !self.is_caretaker() || self.yields() {
-            talk.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
+            exchange.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
         }
     }
 
-    pub(super) fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, talk: &mut Talk) {
+    pub(super) fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         if self.term.is_some_and(|held| now.at >= held.certain_until) {
             // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
             self.lose();
-            talk.queue = [Ask::Read].into();
-            self.give_back(lease.epoch, talk);
+            exchange.queue = [Ask::Read].into();
+            self.queue_resign(lease.epoch, exchange);
         }
         if let Some(held) = &mut self.term {
             held.certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
             let held = *held;
-            talk.is_secured = true;
+            exchange.is_secured = true;
             self.seen_leading(held);
             self.confirm(asked, now.at);
         }
@@ -60,7 +60,7 @@ impl Elector {
         if self.term.take().is_some() {
             self.seen = None;
             let epoch = self.shown.1;
-            self.show_change(None, epoch);
+            self.publish_leader_change(None, epoch);
         }
     }
 }

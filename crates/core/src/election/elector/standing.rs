@@ -1,54 +1,54 @@
 //! Whether to stand when nobody leads: at once, in the order of the ids, or not at all.
 
-use super::{Ask, Elector, Talk, Vacancy};
-use crate::election::event::Happening;
+use super::{Ask, Elector, Exchange, Vacancy};
+use crate::election::event::ElectionEvent;
 use crate::election::{Now, Policy, Round};
 
 impl Elector {
-    pub(super) fn read_vacancy(&mut self, now: Now, talk: &mut Talk) {
+    pub(super) fn read_vacancy(&mut self, now: Now, exchange: &mut Exchange) {
         let former = self.seen.take().map(|seen| seen.holder);
         let vacancy = self.vacancy.get_or_insert(Vacancy { since: now.at, former: None, stand_at: None });
         if former.is_some() {
             vacancy.former = former;
         }
         let epoch = self.shown.1;
-        self.show(None, epoch, now.at);
-        if talk.round == Round::Beat && self.beats > 0 {
-            self.attend(talk, now.at);
+        self.publish_leader(None, epoch, now.at);
+        if exchange.round == Round::Heartbeat && self.beats > 0 {
+            self.attend(exchange, now.at);
         }
-        if self.abstains(now.at) || talk.has_stood {
+        if self.abstains(now.at) || exchange.has_stood {
             return;
         }
         if !self.stands_by_list() {
-            self.stand(talk);
-        } else if talk.listed.is_some() {
-            self.stand_in_turn(now, talk);
+            self.queue_elect(exchange);
+        } else if exchange.listed.is_some() {
+            self.queue_elect_in_turn(now, exchange);
         } else {
-            talk.queue.retain(|ask| *ask != Ask::Roster);
-            talk.queue.push_front(Ask::Roster);
+            exchange.queue.retain(|ask| *ask != Ask::Roster);
+            exchange.queue.push_front(Ask::Roster);
         }
     }
 
-    pub(super) fn read_roster(&mut self, names: Vec<String>, now: Now, talk: &mut Talk) {
+    pub(super) fn read_roster(&mut self, names: Vec<String>, now: Now, exchange: &mut Exchange) {
         let before = self.roster.live(now.at);
-        let turnover = self.roster.hear(&names, now.at, self.roster_timeout());
-        self.pulse.members_changed(turnover);
+        let turnover = self.roster.update(&names, now.at, self.roster_timeout());
+        self.stats.members_changed(turnover);
         let workers = self.roster.live(now.at);
         if workers != before {
-            self.pulse.tell(Happening::WorkersUpdated { workers });
+            self.stats.push_event(ElectionEvent::WorkersUpdated { workers });
         }
-        talk.listed = Some(names);
-        self.stand_in_turn(now, talk);
-        self.attend_by_list(now, talk);
+        exchange.listed = Some(names);
+        self.queue_elect_in_turn(now, exchange);
+        self.attend_by_list(now, exchange);
     }
 
     /// Stands if the list says that it is our turn.
-    fn stand_in_turn(&mut self, now: Now, talk: &mut Talk) {
+    fn queue_elect_in_turn(&mut self, now: Now, exchange: &mut Exchange) {
         let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
         let yields = self.yields();
-        let names = talk.listed.as_deref().unwrap_or_default();
+        let names = exchange.listed.as_deref().unwrap_or_default();
         let Some(vacancy) = &mut self.vacancy else { return };
-        if talk.has_stood || self.term.is_some() {
+        if exchange.has_stood || self.term.is_some() {
             return;
         }
         if yields {
@@ -61,7 +61,7 @@ impl Elector {
         let turn = vacancy.since + patience.saturating_mul(rank.min(1_000));
         vacancy.stand_at = Some(turn);
         if self.stands_by_list() && now.at >= turn && !self.abstains(now.at) {
-            self.stand(talk);
+            self.queue_elect(exchange);
         }
     }
 
@@ -70,9 +70,9 @@ impl Elector {
         self.vacancy.is_some() && (self.settings.policy == Policy::LowestId || self.is_shared())
     }
 
-    pub(super) fn stand(&mut self, talk: &mut Talk) {
-        talk.has_stood = true;
-        self.pulse.stood();
-        talk.queue.push_front(Ask::Elect { floor: self.floor() });
+    pub(super) fn queue_elect(&mut self, exchange: &mut Exchange) {
+        exchange.has_stood = true;
+        self.stats.record_candidacy();
+        exchange.queue.push_front(Ask::Elect { floor: self.floor() });
     }
 }

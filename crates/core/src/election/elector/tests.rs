@@ -14,7 +14,7 @@ mod world;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The clock and the leases of a test.
-struct Desk {
+struct TestBench {
     start: Moment,
     now: Moment,
     roster: BTreeMap<String, Moment>,
@@ -28,11 +28,21 @@ struct Desk {
     asked: Vec<Ask>,
 }
 
-impl Desk {
+impl TestBench {
     fn new() -> Self {
         let start = Moment::default();
         let (roster, lease, asked) = (BTreeMap::new(), None, Vec::new());
-        Desk { start, now: start, roster, lease, highest: Epoch(0), is_foreign: false, down: false, mute: false, asked }
+        TestBench {
+            start,
+            now: start,
+            roster,
+            lease,
+            highest: Epoch(0),
+            is_foreign: false,
+            down: false,
+            mute: false,
+            asked,
+        }
     }
 
     fn time(&self) -> Now {
@@ -54,43 +64,43 @@ impl Desk {
         })
     }
 
-    fn answer(&mut self, elector: &Elector, ask: Ask) -> Answer {
+    fn answer(&mut self, elector: &Elector, ask: Ask) -> Reply {
         self.asked.push(ask.clone());
         if self.down {
-            return Answer::Failed;
+            return Reply::Failed;
         }
         let (me, ttl) = (elector.me().to_owned(), elector.settings().lease_timeout);
         let answer = match ask {
-            Ask::Read => Answer::Read(self.present()),
+            Ask::Read => Reply::Read(self.present()),
             Ask::Enroll => {
                 self.roster.insert(me, self.now + elector.enrolment());
-                Answer::Done
+                Reply::Done
             }
             Ask::Withdraw => {
                 self.roster.remove(&me);
-                Answer::Done
+                Reply::Done
             }
             Ask::Roster => {
                 let live = self.roster.iter().filter(|(_, expires)| **expires > self.now);
-                Answer::Roster(live.map(|(name, _)| name.clone()).collect())
+                Reply::Roster(live.map(|(name, _)| name.clone()).collect())
             }
             Ask::Elect { floor } if self.present().is_none() => {
                 self.highest = self.highest.max(floor).next();
                 self.lease = Some((me, self.highest, self.now + ttl));
                 self.is_foreign = false;
-                Answer::Granted(self.present().expect("just made"))
+                Reply::Granted(self.present().expect("just made"))
             }
             Ask::Renew { epoch } if self.present().is_some_and(|lease| lease.holder == me && lease.epoch == epoch) => {
                 self.lease = Some((me, epoch, self.now + ttl));
-                Answer::Granted(self.present().expect("just made"))
+                Reply::Granted(self.present().expect("just made"))
             }
-            Ask::Elect { .. } | Ask::Renew { .. } => Answer::Refused,
+            Ask::Elect { .. } | Ask::Renew { .. } => Reply::Refused,
             Ask::Resign { holder, epoch } => {
                 self.lease.take_if(|(present, held, _)| *present == holder && *held == epoch);
-                Answer::Done
+                Reply::Done
             }
         };
-        if self.mute { Answer::Failed } else { answer }
+        if self.mute { Reply::Failed } else { answer }
     }
 
     fn converse(&mut self, elector: &mut Elector, round: Round) -> Vec<Ask> {
@@ -98,20 +108,20 @@ impl Desk {
         let mut next = elector.begin(round, self.time());
         while let Some(ask) = next {
             let answer = self.answer(elector, ask);
-            next = elector.hear(answer, self.now, self.time());
+            next = elector.on_reply(answer, self.now, self.time());
         }
-        if round == Round::Beat {
+        if round == Round::Heartbeat {
             elector.plan(self.now, self.now, 0.5);
         }
         self.asked.clone()
     }
 
-    fn beat(&mut self, elector: &mut Elector) -> Vec<Ask> {
-        self.converse(elector, Round::Beat)
+    fn heartbeat(&mut self, elector: &mut Elector) -> Vec<Ask> {
+        self.converse(elector, Round::Heartbeat)
     }
 
-    fn glance(&mut self, elector: &mut Elector) -> Vec<Ask> {
-        self.converse(elector, Round::Glance)
+    fn check_lease(&mut self, elector: &mut Elector) -> Vec<Ask> {
+        self.converse(elector, Round::LeaseCheck)
     }
 
     fn step_down(&mut self, elector: &mut Elector) {
@@ -146,8 +156,8 @@ impl Desk {
     }
 }
 
-fn is_of_leader(what: &Happening) -> bool {
-    matches!(what, Happening::LeaderChanged { .. })
+fn is_of_leader(what: &ElectionEvent) -> bool {
+    matches!(what, ElectionEvent::LeaderChanged { .. })
 }
 
 fn leads(elector: &Elector) -> Option<u64> {
@@ -157,14 +167,14 @@ fn leads(elector: &Elector) -> Option<u64> {
 #[test]
 fn the_first_to_ask_leads_and_a_lower_newcomer_does_not_depose_it() {
     for policy in [Policy::FirstCome, Policy::LowestId] {
-        let mut desk = Desk::new();
-        let (mut b, mut a) = (desk.elector("b", policy), desk.elector("a", policy));
-        desk.beat(&mut b);
+        let mut bench = TestBench::new();
+        let (mut b, mut a) = (bench.elector("b", policy), bench.elector("a", policy));
+        bench.heartbeat(&mut b);
         assert_eq!(leads(&b), Some(1));
-        desk.beat(&mut a);
-        desk.pass(SECOND * 5);
-        desk.beat(&mut a);
-        desk.beat(&mut b);
+        bench.heartbeat(&mut a);
+        bench.pass(SECOND * 5);
+        bench.heartbeat(&mut a);
+        bench.heartbeat(&mut b);
         assert_eq!((leads(&a), leads(&b)), (None, Some(1)), "{policy}");
         assert_eq!(a.leader().map(|(leader, epoch, _)| (leader, epoch)), Some(("b", Epoch(1))));
     }
@@ -172,23 +182,23 @@ fn the_first_to_ask_leads_and_a_lower_newcomer_does_not_depose_it() {
 
 #[test]
 fn of_those_present_the_lowest_id_stands_when_the_leader_is_gone() {
-    let mut desk = Desk::new();
-    let [mut b, mut a, mut c] = ["b", "a", "c"].map(|me| desk.elector(me, Policy::LowestId));
-    desk.beat(&mut a);
-    desk.beat(&mut b);
-    desk.beat(&mut c);
+    let mut bench = TestBench::new();
+    let [mut b, mut a, mut c] = ["b", "a", "c"].map(|me| bench.elector(me, Policy::LowestId));
+    bench.heartbeat(&mut a);
+    bench.heartbeat(&mut b);
+    bench.heartbeat(&mut c);
     assert_eq!(leads(&a), Some(1));
     // It dies. Its enrolment outlives its lease, and yet nobody waits for it.
-    desk.pass(SECOND * 14);
-    desk.beat(&mut b);
-    desk.beat(&mut c);
-    desk.pass(SECOND);
-    desk.glance(&mut c);
+    bench.pass(SECOND * 14);
+    bench.heartbeat(&mut b);
+    bench.heartbeat(&mut c);
+    bench.pass(SECOND);
+    bench.check_lease(&mut c);
     assert_eq!(leads(&c), None, "not its turn");
-    desk.glance(&mut b);
+    bench.check_lease(&mut b);
     assert_eq!(leads(&b), Some(2));
     let first = b.take_events();
-    assert!(first.contains(&Happening::LeaderChanged {
+    assert!(first.contains(&ElectionEvent::LeaderChanged {
         previous_leader: Some("a".into()),
         new_leader: Some("b".into()),
         epoch: Epoch(2)
@@ -197,253 +207,254 @@ fn of_those_present_the_lowest_id_stands_when_the_leader_is_gone() {
 
 #[test]
 fn a_lower_id_that_does_not_take_its_chance_is_passed_over() {
-    let mut desk = Desk::new();
-    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|me| desk.elector(me, Policy::LowestId));
-    desk.beat(&mut a);
-    desk.beat(&mut b);
-    desk.beat(&mut c);
+    let mut bench = TestBench::new();
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|me| bench.elector(me, Policy::LowestId));
+    bench.heartbeat(&mut a);
+    bench.heartbeat(&mut b);
+    bench.heartbeat(&mut c);
     // The leader resigns at the moment at which the next one dies.
-    desk.step_down(&mut a);
-    desk.glance(&mut c);
+    bench.step_down(&mut a);
+    bench.check_lease(&mut c);
     assert_eq!(leads(&c), None);
-    let (turn, _) = c.due(desk.now + SECOND * 5);
-    assert!(turn <= desk.now + SECOND * 6, "a heartbeat and its jitter");
-    desk.pass(SECOND * 6);
-    desk.glance(&mut c);
+    let (turn, _) = c.due(bench.now + SECOND * 5);
+    assert!(turn <= bench.now + SECOND * 6, "a heartbeat and its jitter");
+    bench.pass(SECOND * 6);
+    bench.check_lease(&mut c);
     assert_eq!(leads(&c), Some(2));
 }
 
 #[test]
 fn who_steps_down_lets_another_lead_and_may_stand_again_later() {
-    let mut desk = Desk::new();
-    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
-    desk.beat(&mut a);
-    desk.beat(&mut b);
-    desk.step_down(&mut a);
+    let mut bench = TestBench::new();
+    let (mut a, mut b) = (bench.elector("a", Policy::FirstCome), bench.elector("b", Policy::FirstCome));
+    bench.heartbeat(&mut a);
+    bench.heartbeat(&mut b);
+    bench.step_down(&mut a);
     assert_eq!(leads(&a), None);
-    desk.glance(&mut a);
+    bench.check_lease(&mut a);
     assert_eq!(leads(&a), None, "it abstains");
-    desk.glance(&mut b);
+    bench.check_lease(&mut b);
     assert_eq!(leads(&b), Some(2));
-    desk.glance(&mut a);
-    desk.step_down(&mut b);
-    desk.glance(&mut a);
+    bench.check_lease(&mut a);
+    bench.step_down(&mut b);
+    bench.check_lease(&mut a);
     assert_eq!(leads(&a), Some(3), "another led: it abstains no more");
 }
 
 #[test]
 fn a_leader_alone_that_stepped_down_leads_again_after_a_lease() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::LowestId);
-    desk.beat(&mut a);
-    desk.step_down(&mut a);
-    desk.pass(SECOND * 15);
-    desk.beat(&mut a);
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::LowestId);
+    bench.heartbeat(&mut a);
+    bench.step_down(&mut a);
+    bench.pass(SECOND * 15);
+    bench.heartbeat(&mut a);
     assert_eq!(leads(&a), Some(2));
 }
 
 #[test]
 fn a_term_ends_before_its_lease_however_late_the_answers_come() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    desk.beat(&mut a);
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    bench.heartbeat(&mut a);
     let held = a.term().expect("leads");
-    assert_eq!(held.certain_until, desk.now + (SECOND * 15 - SECOND * 15 / 10));
+    assert_eq!(held.certain_until, bench.now + (SECOND * 15 - SECOND * 15 / 10));
     // The renewal is answered four seconds late: those are not gained.
-    desk.pass(SECOND * 5);
-    let asked = desk.now;
-    let ask = a.begin(Round::Beat, desk.time()).expect("renews");
-    let answer = desk.answer(&a, ask);
-    desk.pass(SECOND * 4);
-    a.hear(answer, asked, desk.time());
+    bench.pass(SECOND * 5);
+    let asked = bench.now;
+    let ask = a.begin(Round::Heartbeat, bench.time()).expect("renews");
+    let answer = bench.answer(&a, ask);
+    bench.pass(SECOND * 4);
+    a.on_reply(answer, asked, bench.time());
     assert_eq!(a.term().expect("leads").certain_until, asked + (SECOND * 15 - SECOND * 15 / 10));
-    desk.pass(SECOND * 10);
-    a.expire(desk.now);
+    bench.pass(SECOND * 10);
+    a.expire(bench.now);
     assert_eq!(leads(&a), None);
 }
 
 #[test]
 fn a_renewal_that_is_heard_of_after_the_term_was_over_does_not_revive_it() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    desk.beat(&mut a);
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    bench.heartbeat(&mut a);
     // It is sent in time, and granted; then the process stands still for longer than the first lease was certain.
-    desk.pass(SECOND * 10);
-    let asked = desk.now;
-    let mut next = a.begin(Round::Beat, desk.time());
-    let answer = desk.answer(&a, next.expect("renews"));
-    desk.pass(SECOND * 4);
-    next = a.hear(answer, asked, desk.time());
+    bench.pass(SECOND * 10);
+    let asked = bench.now;
+    let mut next = a.begin(Round::Heartbeat, bench.time());
+    let answer = bench.answer(&a, next.expect("renews"));
+    bench.pass(SECOND * 4);
+    next = a.on_reply(answer, asked, bench.time());
     assert_eq!(leads(&a), None);
     while let Some(ask) = next {
-        let answer = desk.answer(&a, ask);
-        next = a.hear(answer, desk.now, desk.time());
+        let answer = bench.answer(&a, ask);
+        next = a.on_reply(answer, bench.now, bench.time());
     }
     assert_eq!(leads(&a), Some(2), "the place was given back, and a new term begins");
 }
 
 #[test]
 fn an_election_that_is_answered_too_late_is_given_back() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    let mut next = a.begin(Round::Beat, desk.time());
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        let asked = desk.now;
-        let answer = desk.answer(&a, ask.clone());
+        let asked = bench.now;
+        let answer = bench.answer(&a, ask.clone());
         if matches!(ask, Ask::Elect { .. }) {
-            desk.pass(SECOND * 14);
+            bench.pass(SECOND * 14);
         }
-        next = a.hear(answer, asked, desk.time());
+        next = a.on_reply(answer, asked, bench.time());
     }
     assert_eq!(leads(&a), None);
     let resigned = Ask::Resign { holder: "a".into(), epoch: Epoch(1) };
-    assert!(desk.asked.contains(&resigned), "{:?}", desk.asked);
-    assert_eq!(desk.present(), None);
+    assert!(bench.asked.contains(&resigned), "{:?}", bench.asked);
+    assert_eq!(bench.present(), None);
 }
 
 #[test]
 fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    let mut next = a.begin(Round::Beat, desk.time());
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        desk.mute = matches!(ask, Ask::Elect { .. });
-        let answer = desk.answer(&a, ask);
-        next = a.hear(answer, desk.now, desk.time());
+        bench.mute = matches!(ask, Ask::Elect { .. });
+        let answer = bench.answer(&a, ask);
+        next = a.on_reply(answer, bench.now, bench.time());
     }
     assert_eq!(leads(&a), Some(1));
-    assert_eq!(desk.asked[1..4], [Ask::Read, Ask::Elect { floor: Epoch(0) }, Ask::Read]);
+    assert_eq!(bench.asked[1..4], [Ask::Read, Ask::Elect { floor: Epoch(0) }, Ask::Read]);
 }
 
 #[test]
 fn a_term_of_a_predecessor_with_the_same_name_is_not_taken_for_ones_own() {
-    let mut desk = Desk::new();
-    let (mut before, mut after) = (desk.elector("pod-0", Policy::FirstCome), desk.elector("pod-0", Policy::FirstCome));
-    desk.beat(&mut before);
-    desk.beat(&mut after);
+    let mut bench = TestBench::new();
+    let (mut before, mut after) =
+        (bench.elector("pod-0", Policy::FirstCome), bench.elector("pod-0", Policy::FirstCome));
+    bench.heartbeat(&mut before);
+    bench.heartbeat(&mut after);
     assert_eq!(leads(&after), None);
     assert_eq!(after.leader(), None);
     assert!(!after.take_events().iter().any(is_of_leader), "nor told of as such");
-    desk.pass(SECOND * 15);
-    desk.glance(&mut after);
+    bench.pass(SECOND * 15);
+    bench.check_lease(&mut after);
     assert_eq!(leads(&after), Some(2));
 }
 
 #[test]
 fn a_leader_that_fenced_itself_does_not_tell_of_itself_while_its_lease_lasts() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    desk.beat(&mut a);
-    desk.pass(SECOND * 14);
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    bench.heartbeat(&mut a);
+    bench.pass(SECOND * 14);
     a.take_events();
-    desk.beat(&mut a);
-    assert!(desk.present().is_some_and(|lease| lease.holder == "a"), "the lease outlasts the belief in it");
+    bench.heartbeat(&mut a);
+    assert!(bench.present().is_some_and(|lease| lease.holder == "a"), "the lease outlasts the belief in it");
     assert_eq!((leads(&a), a.leader()), (None, None));
-    let told: Vec<_> = a.take_events().into_iter().filter(is_of_leader).collect();
-    let lost = Happening::LeaderChanged { previous_leader: Some("a".into()), new_leader: None, epoch: Epoch(1) };
-    assert_eq!(told, [lost]);
+    let reported: Vec<_> = a.take_events().into_iter().filter(is_of_leader).collect();
+    let lost = ElectionEvent::LeaderChanged { previous_leader: Some("a".into()), new_leader: None, epoch: Epoch(1) };
+    assert_eq!(reported, [lost]);
 }
 
 #[test]
 fn epochs_rise_although_the_backend_lost_all_it_knew() {
-    let mut desk = Desk::new();
-    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
-    desk.highest = Epoch(41);
-    desk.beat(&mut a);
-    desk.beat(&mut b);
-    desk.forget();
-    desk.glance(&mut b);
+    let mut bench = TestBench::new();
+    let (mut a, mut b) = (bench.elector("a", Policy::FirstCome), bench.elector("b", Policy::FirstCome));
+    bench.highest = Epoch(41);
+    bench.heartbeat(&mut a);
+    bench.heartbeat(&mut b);
+    bench.forget();
+    bench.check_lease(&mut b);
     assert_eq!(leads(&b), Some(43), "a follower knows as much as the leader did");
 }
 
 #[test]
 fn a_newcomer_to_a_backend_that_forgot_is_deposed_by_whoever_knows_better() {
     for policy in [Policy::FirstCome, Policy::LowestId] {
-        let mut desk = Desk::new();
-        let [mut a, mut b, mut newcomer] = ["a", "b", "newcomer"].map(|me| desk.elector(me, policy));
-        desk.highest = Epoch(3);
-        desk.beat(&mut a);
-        desk.beat(&mut b);
-        desk.pass(SECOND);
-        desk.forget();
-        desk.beat(&mut newcomer);
+        let mut bench = TestBench::new();
+        let [mut a, mut b, mut newcomer] = ["a", "b", "newcomer"].map(|me| bench.elector(me, policy));
+        bench.highest = Epoch(3);
+        bench.heartbeat(&mut a);
+        bench.heartbeat(&mut b);
+        bench.pass(SECOND);
+        bench.forget();
+        bench.heartbeat(&mut newcomer);
         assert_eq!(leads(&newcomer), Some(1));
         b.take_events();
-        desk.glance(&mut b);
+        bench.check_lease(&mut b);
         assert_eq!(b.leader(), None, "not one whose number is an old one");
         assert_eq!(leads(&b), None, "as long as the newcomer may not know");
-        assert_eq!(desk.present().map(|lease| (lease.holder, lease.epoch)), Some(("b".into(), Epoch(5))));
-        desk.pass(SECOND * 4);
-        desk.beat(&mut newcomer);
+        assert_eq!(bench.present().map(|lease| (lease.holder, lease.epoch)), Some(("b".into(), Epoch(5))));
+        bench.pass(SECOND * 4);
+        bench.heartbeat(&mut newcomer);
         assert_eq!(leads(&newcomer), None);
-        desk.beat(&mut a);
+        bench.heartbeat(&mut a);
         assert_eq!(a.leader().map(|(leader, epoch, _)| (leader, epoch)), Some(("b", Epoch(5))));
-        desk.run(&mut b, SECOND * 15);
+        bench.run(&mut b, SECOND * 15);
         assert_eq!(leads(&b), Some(5));
-        let told: Vec<_> = b.take_events().into_iter().filter(is_of_leader).collect();
+        let reported: Vec<_> = b.take_events().into_iter().filter(is_of_leader).collect();
         let expected = [(Some("a"), None, 4), (Some("a"), Some("b"), 5)].map(|(before, after, epoch)| {
             let [previous_leader, new_leader] = [before, after].map(|name| name.map(str::to_owned));
-            Happening::LeaderChanged { previous_leader, new_leader, epoch: Epoch(epoch) }
+            ElectionEvent::LeaderChanged { previous_leader, new_leader, epoch: Epoch(epoch) }
         });
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 }
 
 #[test]
 fn a_number_that_is_given_twice_is_noticed_also_where_it_is_the_highest() {
-    let mut desk = Desk::new();
-    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| desk.elector(me, Policy::FirstCome));
-    desk.beat(&mut a);
-    desk.forget();
-    desk.beat(&mut newcomer);
+    let mut bench = TestBench::new();
+    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| bench.elector(me, Policy::FirstCome));
+    bench.heartbeat(&mut a);
+    bench.forget();
+    bench.heartbeat(&mut newcomer);
     assert_eq!(leads(&newcomer), Some(1));
-    desk.pass(SECOND * 5);
-    desk.beat(&mut a);
-    desk.run(&mut a, SECOND * 15);
+    bench.pass(SECOND * 5);
+    bench.heartbeat(&mut a);
+    bench.run(&mut a, SECOND * 15);
     assert_eq!(leads(&a), Some(2));
 }
 
 #[test]
 fn whoever_ended_a_term_that_should_not_be_keeps_the_place_shut_although_it_leaves() {
-    let mut desk = Desk::new();
-    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| desk.elector(me, Policy::FirstCome));
-    desk.beat(&mut a);
-    desk.forget();
-    desk.beat(&mut newcomer);
-    desk.pass(SECOND);
-    desk.beat(&mut a);
-    desk.step_down(&mut a);
-    assert_eq!(desk.present().map(|lease| lease.holder), Some("a".into()), "the newcomer may believe in its term");
-    desk.run(&mut newcomer, SECOND * 20);
+    let mut bench = TestBench::new();
+    let [mut a, mut newcomer] = ["a", "newcomer"].map(|me| bench.elector(me, Policy::FirstCome));
+    bench.heartbeat(&mut a);
+    bench.forget();
+    bench.heartbeat(&mut newcomer);
+    bench.pass(SECOND);
+    bench.heartbeat(&mut a);
+    bench.step_down(&mut a);
+    assert_eq!(bench.present().map(|lease| lease.holder), Some("a".into()), "the newcomer may believe in its term");
+    bench.run(&mut newcomer, SECOND * 20);
     assert_eq!(leads(&newcomer), Some(3));
 }
 
 #[test]
 fn a_leader_whose_backend_is_away_fences_itself_and_the_breaker_opens_and_closes() {
-    let mut desk = Desk::new();
-    let mut a = desk.elector("a", Policy::FirstCome);
-    desk.beat(&mut a);
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    bench.heartbeat(&mut a);
     a.take_events();
-    desk.down = true;
+    bench.down = true;
     let (mut skipped, mut names) = (0, Vec::new());
     for _ in 0..200 {
-        let (due, round) = a.due(desk.now);
-        desk.now = due.max(desk.now);
-        if desk.now >= desk.start + SECOND * 120 {
+        let (due, round) = a.due(bench.now);
+        bench.now = due.max(bench.now);
+        if bench.now >= bench.start + SECOND * 120 {
             break;
         }
-        skipped += u64::from(desk.converse(&mut a, round).is_empty());
-        names.extend(a.take_events().iter().map(Happening::name));
+        skipped += u64::from(bench.converse(&mut a, round).is_empty());
+        names.extend(a.take_events().iter().map(ElectionEvent::name));
     }
     assert_eq!(leads(&a), None);
     assert_eq!(a.metrics().heartbeats_skipped, skipped);
     let expected =
         ["circuitBreaker:open", "leader:changed", "workers:updated", "circuitBreaker:halfOpen", "circuitBreaker:open"];
     assert_eq!(&names[..5], expected, "{names:?}");
-    desk.down = false;
-    desk.pass(SECOND * 30);
-    desk.beat(&mut a);
-    let back: Vec<_> = a.take_events().iter().map(Happening::name).collect();
+    bench.down = false;
+    bench.pass(SECOND * 30);
+    bench.heartbeat(&mut a);
+    let back: Vec<_> = a.take_events().iter().map(ElectionEvent::name).collect();
     assert_eq!(back, ["circuitBreaker:halfOpen", "leader:changed", "workers:updated", "circuitBreaker:closed"]);
     assert_eq!(leads(&a), Some(2));
     assert_eq!(a.breaker().failure_count, 0);
@@ -451,14 +462,14 @@ fn a_leader_whose_backend_is_away_fences_itself_and_the_breaker_opens_and_closes
 
 #[test]
 fn tasks_of_the_term_before_are_admitted_for_a_while() {
-    let mut desk = Desk::new();
-    let (mut a, mut b) = (desk.elector("a", Policy::FirstCome), desk.elector("b", Policy::FirstCome));
-    desk.beat(&mut a);
-    desk.beat(&mut b);
-    desk.step_down(&mut a);
-    desk.glance(&mut b);
-    assert!(b.admits(Epoch(2), desk.now) && b.admits(Epoch(1), desk.now));
-    desk.pass(SECOND * 6);
-    assert!(!b.admits(Epoch(1), desk.now));
+    let mut bench = TestBench::new();
+    let (mut a, mut b) = (bench.elector("a", Policy::FirstCome), bench.elector("b", Policy::FirstCome));
+    bench.heartbeat(&mut a);
+    bench.heartbeat(&mut b);
+    bench.step_down(&mut a);
+    bench.check_lease(&mut b);
+    assert!(b.admits(Epoch(2), bench.now) && b.admits(Epoch(1), bench.now));
+    bench.pass(SECOND * 6);
+    assert!(!b.admits(Epoch(1), bench.now));
     assert_eq!(b.metrics().epochs_refused, 1);
 }

@@ -9,7 +9,7 @@ use crate::election::Moment;
 /// Where requests are paid for, everybody is listed at every so many beats.
 const ROLL_CALL_BEATS: u32 = 3;
 /// No look follows another sooner than this.
-const GLANCE_MIN: Duration = Duration::from_millis(5);
+const LEASE_CHECK_MIN: Duration = Duration::from_millis(5);
 /// Who has nothing to lose waits at least so long.
 const FOLLOWER_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// The shortest time in which an answer could come.
@@ -20,7 +20,7 @@ impl Elector {
     pub fn plan(&mut self, started: Moment, now: Moment, roll: f64) {
         let interval = self.settings.heartbeat_interval;
         let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
-        self.next_beat = match self.pulse.opens_until() {
+        self.next_beat = match self.stats.opens_until() {
             Some(until) => until.max(now),
             // The lease lasts a few attempts more.
             None if self.last_failed
@@ -43,23 +43,23 @@ impl Elector {
             let due = self.next_beat.min(held.certain_until);
             return match self.office_at {
                 // Nothing to ask: by then its time has come.
-                Some(at) if at < due => (at, Round::Glance),
-                _ => (due, Round::Beat),
+                Some(at) if at < due => (at, Round::LeaseCheck),
+                _ => (due, Round::Heartbeat),
             };
         }
-        match self.next_glance(now) {
-            Some(glance) if glance < self.next_beat => (glance, Round::Glance),
-            _ => (self.next_beat, Round::Beat),
+        match self.next_lease_check(now) {
+            Some(glance) if glance < self.next_beat => (glance, Round::LeaseCheck),
+            _ => (self.next_beat, Round::Heartbeat),
         }
     }
 
-    fn next_glance(&self, now: Moment) -> Option<Moment> {
-        if self.beats == 0 || self.last_failed || self.pulse.breaker().state != BreakerState::Closed {
+    fn next_lease_check(&self, now: Moment) -> Option<Moment> {
+        if self.beats == 0 || self.last_failed || self.stats.breaker().state != BreakerState::Closed {
             return None;
         }
-        let soon = self.glance_interval.map(|interval| now + interval);
+        let soon = self.lease_check_interval.map(|interval| now + interval);
         let at = match (&self.seen, &self.vacancy) {
-            (Some(seen), _) => soon.into_iter().chain([seen.expires + GLANCE_MIN]).min(),
+            (Some(seen), _) => soon.into_iter().chain([seen.expires + LEASE_CHECK_MIN]).min(),
             (None, _) if self.abstains(now) => self.abstains_until.into_iter().chain(soon).min(),
             (None, Some(vacancy)) => {
                 let again = now + self.settings.heartbeat_interval / 4;
@@ -69,7 +69,7 @@ impl Elector {
             }
             (None, None) => soon,
         };
-        at.map(|at| at.max(now + GLANCE_MIN))
+        at.map(|at| at.max(now + LEASE_CHECK_MIN))
     }
 
     /// For how long to wait for the answer to a question.
@@ -81,7 +81,7 @@ impl Elector {
             // Nothing else may delay the next renewal.
             (Some(held), _) => {
                 let left = (held.certain_until - now) / 2;
-                let began = self.talk.as_ref().map_or(now, |talk| talk.started);
+                let began = self.exchange.as_ref().map_or(now, |exchange| exchange.started);
                 (began + interval - now).min(left).max(PATIENCE_MIN)
             }
             // Nor the next look at who leads.
@@ -91,7 +91,7 @@ impl Elector {
     }
 
     pub(super) fn is_thrifty(&self) -> bool {
-        self.glance_interval.is_none()
+        self.lease_check_interval.is_none()
     }
 
     /// For how long a member is enrolled: also where not every beat does so, it is there from one to the next.
@@ -104,7 +104,7 @@ impl Elector {
     }
 
     /// Everybody was listed, or that failed: lists come no closer together.
-    pub(super) fn roll_called(&mut self) {
+    pub(super) fn members_listed(&mut self) {
         self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
     }
 

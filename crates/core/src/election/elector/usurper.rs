@@ -5,7 +5,7 @@
 //! and stands itself, with what it knows as the floor. Who held the term may believe in it until its next renewal: the new one
 //! is therefore held and renewed, but not acted on, for as long as the old lease may last.
 
-use super::{Ask, Elector, Talk};
+use super::{Ask, Elector, Exchange};
 use crate::election::Moment;
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
@@ -18,7 +18,7 @@ pub(super) struct Highest {
 }
 
 impl Highest {
-    pub fn hear(&mut self, lease: &Lease) {
+    pub fn observe(&mut self, lease: &Lease) {
         if lease.epoch > self.epoch {
             (self.epoch, self.holder) = (lease.epoch, Some(lease.holder.clone()));
         }
@@ -33,20 +33,20 @@ impl Highest {
 
 impl Elector {
     /// Ends a term that should not be, and stands.
-    pub(super) fn depose(&mut self, usurper: &Lease, now: Moment, talk: &mut Talk) {
-        if talk.has_stood || self.abstains(now) {
+    pub(super) fn depose(&mut self, usurper: &Lease, now: Moment, exchange: &mut Exchange) {
+        if exchange.has_stood || self.abstains(now) {
             return;
         }
-        self.stand(talk);
+        self.queue_elect(exchange);
         let (holder, epoch) = (usurper.holder.clone(), usurper.epoch);
-        talk.queue.push_front(Ask::Resign { holder, epoch });
-        talk.usurped_for = Some(usurper.remaining.max(self.settings.lease_timeout));
-        self.wait_for_usurper(now, talk);
+        exchange.queue.push_front(Ask::Resign { holder, epoch });
+        exchange.usurped_for = Some(usurper.remaining.max(self.settings.lease_timeout));
+        self.wait_for_usurper(now, exchange);
     }
 
     /// It may have renewed its lease until the moment at which it was ended.
-    pub(super) fn wait_for_usurper(&mut self, now: Moment, talk: &Talk) {
-        self.office_at = talk.usurped_for.map(|lease| now + lease).max(self.office_at);
+    pub(super) fn wait_for_usurper(&mut self, now: Moment, exchange: &Exchange) {
+        self.office_at = exchange.usurped_for.map(|lease| now + lease).max(self.office_at);
     }
 
     /// Whether a term that it holds must not be acted on yet.
@@ -55,7 +55,7 @@ impl Elector {
     }
 
     /// Begins to act on what was held so far, once nobody else can believe to lead.
-    pub(super) fn take_office(&mut self, now: Moment) {
+    pub(super) fn confirm_term(&mut self, now: Moment) {
         if self.office_at.take_if(|at| now >= *at).is_some() {
             self.act_on_term(now);
         }

@@ -47,17 +47,17 @@ impl Flat {
         Some(Event { at, node, what: self.what()? })
     }
 
-    fn what(self) -> Option<Happening> {
+    fn what(self) -> Option<ClusterEvent> {
         let name = self.event.clone();
         let (kind, change) = name.split_once(':').unwrap_or((&name, ""));
         Some(match (kind, change) {
-            ("leader", "changed") => Happening::LeaderChanged {
+            ("leader", "changed") => ClusterEvent::LeaderChanged {
                 namespace: self.namespace?,
                 previous_leader: self.previous_leader,
                 new_leader: self.new_leader,
                 epoch: self.epoch?,
             },
-            ("job", status) => Happening::Job {
+            ("job", status) => ClusterEvent::Job {
                 status: Status::parse(status)?,
                 job_id: self.job_id?,
                 job_type: self.job_type?,
@@ -65,12 +65,14 @@ impl Flat {
                 attempt: self.attempt?,
             },
             ("schedule", "fired") => {
-                Happening::ScheduleFired { schedule: self.schedule?, tick: self.tick?, job_id: self.job_id }
+                ClusterEvent::ScheduleFired { schedule: self.schedule?, tick: self.tick?, job_id: self.job_id }
             }
-            ("schedule", change) => Happening::Schedule { change: schedule_change(change)?, schedule: self.schedule? },
-            ("worker", change) => Happening::Worker { change: worker_change(change)?, worker_id: self.worker_id? },
-            ("node", change) => Happening::Node { change: node_change(change)?, node_id: self.node_id? },
-            ("handoff", change) => Happening::Handoff {
+            ("schedule", change) => {
+                ClusterEvent::Schedule { change: schedule_change(change)?, schedule: self.schedule? }
+            }
+            ("worker", change) => ClusterEvent::Worker { change: worker_change(change)?, worker_id: self.worker_id? },
+            ("node", change) => ClusterEvent::Node { change: node_change(change)?, node_id: self.node_id? },
+            ("handoff", change) => ClusterEvent::Handoff {
                 change: handoff_change(change)?,
                 job_id: self.job_id?,
                 execution_id: self.execution_id?,
@@ -79,14 +81,14 @@ impl Flat {
                 tries: self.tries,
             },
             ("shards", "rebalanced") => {
-                Happening::ShardsRebalanced { service: self.service?, version: self.version?, moved: self.moved? }
+                ClusterEvent::ShardsRebalanced { service: self.service?, version: self.version?, moved: self.moved? }
             }
-            ("shards", change) => Happening::ShardWorker {
+            ("shards", change) => ClusterEvent::ShardWorker {
                 change: worker_change(change)?,
                 service: self.service?,
                 worker_id: self.worker_id?,
             },
-            ("lagged", "") => Happening::Lagged { missed: self.missed? },
+            ("lagged", "") => ClusterEvent::Lagged { missed: self.missed? },
             _ => return None,
         })
     }

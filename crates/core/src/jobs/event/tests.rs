@@ -4,16 +4,16 @@ use super::*;
 
 const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
-fn json(what: Happening) -> String {
+fn json(what: ClusterEvent) -> String {
     let at = "2026-03-01T12:00:00Z".parse().expect("an instant");
     let event = Event::new(at, what);
     assert!(NAMES.contains(&event.name()), "{} can be asked for", event.name());
     let text = serde_json::to_string(&event).expect("serialises");
     assert_eq!(read_back(&text), std::slice::from_ref(&event), "{text} is read back as what it was");
     let elsewhere = Event { node: Some(node("node-9")), ..event };
-    let told = serde_json::to_string(&elsewhere).expect("serialises");
-    assert_eq!(told, text.replacen("00Z\"", "00Z\",\"node\":\"node-9\"", 1));
-    assert_eq!(read_back(&told), [elsewhere]);
+    let reported = serde_json::to_string(&elsewhere).expect("serialises");
+    assert_eq!(reported, text.replacen("00Z\"", "00Z\",\"node\":\"node-9\"", 1));
+    assert_eq!(read_back(&reported), [elsewhere]);
     text
 }
 
@@ -26,8 +26,8 @@ fn node(name: &str) -> NodeId {
     NodeId::new(name).expect("a name")
 }
 
-fn job(status: Status) -> Happening {
-    Happening::Job {
+fn job(status: Status) -> ClusterEvent {
+    ClusterEvent::Job {
         status,
         job_id: ID.parse().expect("an id"),
         job_type: JobType::new("email.send").expect("a name"),
@@ -49,7 +49,7 @@ fn a_job_event_is_named_after_the_status() {
 
 #[test]
 fn a_change_of_leader_names_both_and_the_epoch() {
-    let what = Happening::LeaderChanged {
+    let what = ClusterEvent::LeaderChanged {
         namespace: "jobs".into(),
         previous_leader: None,
         new_leader: Some(node("node-1")),
@@ -63,15 +63,15 @@ fn a_change_of_leader_names_both_and_the_epoch() {
 
 #[test]
 fn what_an_election_tells_can_be_asked_for_by_name() {
-    use election::Happening as Told;
+    use election::ElectionEvent as Elected;
     let slow = election::Contention { duration: Duration::ZERO, expected: Duration::ZERO, ratio: 1.0, threshold: 1.0 };
     for what in [
-        Told::LeaderChanged { previous_leader: None, new_leader: None, epoch: Epoch(1) },
-        Told::WorkersUpdated { workers: Vec::new() },
-        Told::ContentionDetected(slow),
-        Told::BreakerOpen { failure_count: 5 },
-        Told::BreakerHalfOpen { failure_count: 5 },
-        Told::BreakerClosed { failure_count: 5 },
+        Elected::LeaderChanged { previous_leader: None, new_leader: None, epoch: Epoch(1) },
+        Elected::WorkersUpdated { workers: Vec::new() },
+        Elected::ContentionDetected(slow),
+        Elected::BreakerOpen { failure_count: 5 },
+        Elected::BreakerHalfOpen { failure_count: 5 },
+        Elected::BreakerClosed { failure_count: 5 },
     ] {
         assert!(NAMES.contains(&what.name()), "{}", what.name());
     }
@@ -79,7 +79,7 @@ fn what_an_election_tells_can_be_asked_for_by_name() {
 
 #[test]
 fn a_fired_schedule_names_its_tick_and_job() {
-    let what = Happening::ScheduleFired {
+    let what = ClusterEvent::ScheduleFired {
         schedule: ScheduleName::new("nightly").expect("a name"),
         tick: "2026-03-01T11:00:00Z".parse().expect("an instant"),
         job_id: None,
@@ -99,7 +99,7 @@ fn a_changed_schedule_is_named_with_the_change() {
         (ScheduleChange::Resumed, "resumed"),
         (ScheduleChange::Removed, "removed"),
     ] {
-        let what = Happening::Schedule { change, schedule: ScheduleName::new("nightly").expect("a name") };
+        let what = ClusterEvent::Schedule { change, schedule: ScheduleName::new("nightly").expect("a name") };
         let expected = format!(r#"{{"event":"schedule:{name}","at":"2026-03-01T12:00:00Z","schedule":"nightly"}}"#);
         assert_eq!(json(what), expected);
     }
@@ -107,7 +107,10 @@ fn a_changed_schedule_is_named_with_the_change() {
 
 #[test]
 fn a_gap_says_how_much_is_missing() {
-    assert_eq!(json(Happening::Lagged { missed: 7 }), r#"{"event":"lagged","at":"2026-03-01T12:00:00Z","missed":7}"#);
+    assert_eq!(
+        json(ClusterEvent::Lagged { missed: 7 }),
+        r#"{"event":"lagged","at":"2026-03-01T12:00:00Z","missed":7}"#
+    );
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn what_is_not_an_event_is_passed_over() {
 fn workers_and_nodes_come_and_go_by_name() {
     for (change, name) in [(WorkerChange::Joined, "joined"), (WorkerChange::Left, "left"), (WorkerChange::Dead, "dead")]
     {
-        let what = Happening::Worker { change, worker_id: WorkerId::new("w-1").expect("a name") };
+        let what = ClusterEvent::Worker { change, worker_id: WorkerId::new("w-1").expect("a name") };
         let expected = format!(r#"{{"event":"worker:{name}","at":"2026-03-01T12:00:00Z","workerId":"w-1"}}"#);
         assert_eq!(json(what), expected);
     }
@@ -141,7 +144,7 @@ fn workers_and_nodes_come_and_go_by_name() {
         (NodeChange::Left, "left"),
         (NodeChange::Dead, "dead"),
     ] {
-        let what = Happening::Node { change, node_id: node("node-1") };
+        let what = ClusterEvent::Node { change, node_id: node("node-1") };
         let expected = format!(r#"{{"event":"node:{name}","at":"2026-03-01T12:00:00Z","nodeId":"node-1"}}"#);
         assert_eq!(json(what), expected);
     }
@@ -149,7 +152,7 @@ fn workers_and_nodes_come_and_go_by_name() {
 
 #[test]
 fn a_handoff_event_has_only_the_fields_of_its_stage() {
-    let handoff = |change, new_owner, tries| Happening::Handoff {
+    let handoff = |change, new_owner, tries| ClusterEvent::Handoff {
         change,
         job_id: ID.parse().expect("an id"),
         execution_id: ID.parse().expect("an id"),
@@ -174,14 +177,14 @@ fn a_handoff_event_has_only_the_fields_of_its_stage() {
 #[test]
 fn a_rebalance_says_how_much_moved_and_a_worker_of_a_service_is_named_with_it() {
     let service = ServiceName::new("prices").expect("a name");
-    let what = Happening::ShardsRebalanced { service: service.clone(), version: Version(9), moved: 4 };
+    let what = ClusterEvent::ShardsRebalanced { service: service.clone(), version: Version(9), moved: 4 };
     let expected =
         r#"{"event":"shards:rebalanced","at":"2026-03-01T12:00:00Z","service":"prices","version":9,"moved":4}"#;
     assert_eq!(json(what), expected);
     for (change, name) in [(WorkerChange::Joined, "joined"), (WorkerChange::Left, "left"), (WorkerChange::Dead, "dead")]
     {
         let worker_id = WorkerId::new("w-1").expect("a name");
-        let what = Happening::ShardWorker { change, service: service.clone(), worker_id };
+        let what = ClusterEvent::ShardWorker { change, service: service.clone(), worker_id };
         let expected =
             format!(r#"{{"event":"shards:{name}","at":"2026-03-01T12:00:00Z","service":"prices","workerId":"w-1"}}"#);
         assert_eq!(json(what), expected);

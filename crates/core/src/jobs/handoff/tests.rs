@@ -216,9 +216,9 @@ proptest! {
             all.iter().filter_map(|c| if let Command::Release(run) = c { Some(run.job_id) } else { None }).collect();
         let marked: BTreeSet<JobId> =
             all.iter().filter_map(|c| if let Command::MarkOrphan(run) = c { Some(run.job_id) } else { None }).collect();
-        let settled = |n: &u128| released.contains(&run(*n).job_id) || ended.contains(&run(*n).job_id);
-        prop_assert!((1..=jobs).all(|n| settled(&n) || marked.contains(&run(n).job_id)));
-        prop_assert_eq!(all.last(), Some(&Command::Exit { clean: (1..=jobs).all(|n| settled(&n)) }));
+        let is_finished = |n: &u128| released.contains(&run(*n).job_id) || ended.contains(&run(*n).job_id);
+        prop_assert!((1..=jobs).all(|n| is_finished(&n) || marked.contains(&run(n).job_id)));
+        prop_assert_eq!(all.last(), Some(&Command::Exit { clean: (1..=jobs).all(|n| is_finished(&n)) }));
         for command in &all {
             if let Command::Publish { tries, .. } = command {
                 prop_assert!(*tries <= max_retries + 1);

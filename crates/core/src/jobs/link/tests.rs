@@ -128,7 +128,7 @@ fn beating_is_exactly_this() {
     is_exactly(Heartbeat { draining: true, ..beat }, r#"{"workerId":"w-1","running":["RUN"],"draining":true}"#);
     // A list that is left out must not pass for an empty one: that would lose every run.
     refuses::<Heartbeat>(r#"{"workerId":"w-1"}"#, "`running`");
-    is_exactly(Beaten { cancel: vec![run()], drain: true }, r#"{"cancel":["RUN"],"drain":true}"#);
+    is_exactly(HeartbeatReply { cancel: vec![run()], drain: true }, r#"{"cancel":["RUN"],"drain":true}"#);
     is_exactly(Enqueued { id: job(), created: true }, r#"{"id":"JOB","created":true}"#);
 }
 
@@ -159,8 +159,8 @@ fn requests_with_unknown_fields_or_wrong_types_are_refused() {
 
 #[test]
 fn answers_may_say_more_in_a_newer_version() {
-    let read: Beaten = serde_json::from_str(r#"{"cancel":[],"drain":false,"hint":1}"#).expect("reads");
-    assert_eq!(read, Beaten::default());
+    let read: HeartbeatReply = serde_json::from_str(r#"{"cancel":[],"drain":false,"hint":1}"#).expect("reads");
+    assert_eq!(read, HeartbeatReply::default());
     let text = format!(r#"{{"id":"{JOB}","created":false,"job":{{}}}}"#);
     assert!(!serde_json::from_str::<Enqueued>(&text).expect("reads").created);
 }

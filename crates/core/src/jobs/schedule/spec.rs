@@ -161,13 +161,13 @@ impl ScheduleSpec {
     /// Checks that there is one rhythm and that it will come. Returns the zone.
     fn check_rhythm(&self, now: Timestamp) -> Result<Option<String>, Invalid> {
         match (&self.cron, self.every) {
-            (Some(_), Some(_)) => Err(Invalid::senseless("every", "expected either cron or every, got both")),
-            (None, None) => Err(Invalid::senseless("cron", "expected either cron or every, got neither")),
+            (Some(_), Some(_)) => Err(Invalid::unprocessable("every", "expected either cron or every, got both")),
+            (None, None) => Err(Invalid::unprocessable("cron", "expected either cron or every, got neither")),
             (None, Some(_)) if self.tz.is_some() => {
-                Err(Invalid::senseless("tz", "expected only together with cron: an interval has no zone"))
+                Err(Invalid::unprocessable("tz", "expected only together with cron: an interval has no zone"))
             }
             (None, Some(_)) if self.day.is_some() => {
-                Err(Invalid::senseless("day", "expected only together with cron: an interval has no day fields"))
+                Err(Invalid::unprocessable("day", "expected only together with cron: an interval has no day fields"))
             }
             (None, Some(every)) if every < EVERY_MIN => {
                 let (least, got) = (crate::duration::format(EVERY_MIN), crate::duration::format(every));
@@ -178,7 +178,7 @@ impl ScheduleSpec {
                 let cron = self.parse_cron(expression)?;
                 if cron.next_after(now).is_none() {
                     let message = format!("expected a date that comes, got {expression:?}, which never does");
-                    return Err(Invalid::senseless("cron", message));
+                    return Err(Invalid::unprocessable("cron", message));
                 }
                 Ok(Some(cron.tz().into()))
             }

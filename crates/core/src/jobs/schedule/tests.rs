@@ -59,18 +59,18 @@ fn a_full_request_is_kept() {
 
 #[test]
 fn what_makes_no_schedule_is_refused_by_its_field() {
-    use InvalidKind::{Argument, Senseless, TooLarge};
+    use InvalidKind::{Argument, TooLarge, Unprocessable};
     let huge = format!(r#""every":"1s","args":"{}""#, "x".repeat(ARGS_BYTES_MAX));
     let deep = format!(r#""every":"1s","args":{}{}"#, "[".repeat(100), "]".repeat(100));
     let stubborn = format!(r#""every":"1s","maxRetries":{}"#, RETRIES_MAX + 1);
     let cases = [
-        (r#""cron":"@daily","every":"1s""#, "every", Senseless),
-        (r#""paused":false"#, "cron", Senseless),
-        (r#""every":"1s","tz":"UTC""#, "tz", Senseless),
-        (r#""every":"1s","day":"and""#, "day", Senseless),
-        (r#""cron":"0 0 31 2 *""#, "cron", Senseless),
-        (r#""cron":"0 0 31 2,4 FRI","day":"and""#, "cron", Senseless),
-        (r#""cron":"* * 30 2 *""#, "cron", Senseless),
+        (r#""cron":"@daily","every":"1s""#, "every", Unprocessable),
+        (r#""paused":false"#, "cron", Unprocessable),
+        (r#""every":"1s","tz":"UTC""#, "tz", Unprocessable),
+        (r#""every":"1s","day":"and""#, "day", Unprocessable),
+        (r#""cron":"0 0 31 2 *""#, "cron", Unprocessable),
+        (r#""cron":"0 0 31 2,4 FRI","day":"and""#, "cron", Unprocessable),
+        (r#""cron":"* * 30 2 *""#, "cron", Unprocessable),
         (r#""cron":"nonsense""#, "cron", Argument),
         (r#""cron":"@daily","tz":"Mars/Olympus""#, "tz", Argument),
         (r#""every":"99ms""#, "every", Argument),

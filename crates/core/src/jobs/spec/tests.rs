@@ -104,16 +104,16 @@ fn a_time_that_has_come_is_at_once() {
 
 #[test]
 fn a_request_that_makes_no_sense_is_refused_by_its_field() {
-    use InvalidKind::{Argument, Senseless, TooLarge};
+    use InvalidKind::{Argument, TooLarge, Unprocessable};
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     let stubborn = format!(r#","maxRetries":{}"#, RETRIES_MAX + 1);
     let huge = format!(r#","args":"{}""#, "x".repeat(ARGS_BYTES_MAX));
     let deep = format!(r#","args":{}1{}"#, r#"{"a":"#.repeat(100), "}".repeat(100));
     let (long_key, long_correlation) = (format!(r#","uniqueKey":"{long}""#), format!(r#","correlationId":"{long}""#));
     let cases = [
-        (r#","delay":"5s","runAt":"2026-03-02T00:00:00Z""#, "runAt", Senseless),
-        (r#","uniqueFor":"5s""#, "uniqueFor", Senseless),
-        (r#","retryPolicy":{"initialDelay":"1h","maxDelay":"1s"}"#, "retryPolicy.maxDelay", Senseless),
+        (r#","delay":"5s","runAt":"2026-03-02T00:00:00Z""#, "runAt", Unprocessable),
+        (r#","uniqueFor":"5s""#, "uniqueFor", Unprocessable),
+        (r#","retryPolicy":{"initialDelay":"1h","maxDelay":"1s"}"#, "retryPolicy.maxDelay", Unprocessable),
         (r#","retryPolicy":{"multiplier":0.5}"#, "retryPolicy.multiplier", Argument),
         (r#","id":"00000000-0000-0000-0000-000000000000""#, "id", Argument),
         (r#","id":"ffffffff-ffff-ffff-ffff-ffffffffffff""#, "id", Argument),

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::ids::JobType;
-use crate::jobs::event::{Happening, WorkerChange};
+use crate::jobs::event::{ClusterEvent, WorkerChange};
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
 const RUN: &str = "0198c0de-0000-7000-8000-000000000002";
@@ -280,7 +280,7 @@ fn what_nodes_tell_each_other_for_their_watchers_is_exactly_this() {
 
 #[test]
 fn forwarded_events_are_exactly_this_and_unknown_ones_are_passed_over() {
-    let joined = Happening::Worker { change: WorkerChange::Joined, worker_id: worker() };
+    let joined = ClusterEvent::Worker { change: WorkerChange::Joined, worker_id: worker() };
     let event = Event { node: Some(node("n-1")), ..Event::new(at(), joined) };
     let message = Events { v: V1, node_id: node("n-1"), events: vec![event], missed: 3 };
     let known = r#"{"event":"worker:joined","at":"AT","node":"n-1","workerId":"w-1"}"#;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::ports::router::Peer;
-use crate::shards::wire::{Answer, Assignment, Report, Revoke};
+use crate::shards::wire::{Assignment, CoordinatorMessage, Report, Revoke};
 use crate::shards::{Shard, Version};
 
 /// A worker of a service, as the coordinator knows it.
@@ -17,7 +17,7 @@ pub struct Member {
     /// Which process it is, if it says so.
     instance: Option<u64>,
     /// Those that had its id before, the latest last. They may still speak.
-    former: VecDeque<Speaker>,
+    former: VecDeque<MessageSource>,
     pub is_active: bool,
     /// The store lists it, or there is no list.
     pub is_listed: bool,
@@ -46,12 +46,12 @@ pub struct Member {
 
 /// One that speaks under a worker's id: a process if it says which it is, else a connection.
 #[derive(Debug, Clone)]
-struct Speaker {
+struct MessageSource {
     peer: Peer,
     instance: Option<u64>,
 }
 
-impl Speaker {
+impl MessageSource {
     fn is(&self, from: &Peer, instance: Option<u64>) -> bool {
         match (self.instance, instance) {
             (Some(own), Some(other)) => own == other,
@@ -106,7 +106,7 @@ impl Member {
     /// Lets a report's speaker have this id from now on. Returns the connection of the one that had it, if that is another
     /// and still counts as alive.
     pub fn succeed(&mut self, from: &Peer, instance: Option<u64>, beat: Option<u64>) -> Option<Peer> {
-        let present = Speaker { peer: self.peer.clone(), instance: self.instance };
+        let present = MessageSource { peer: self.peer.clone(), instance: self.instance };
         self.former.retain(|former| !former.is(from, instance));
         self.instance = instance;
         if !self.is_active || present.is(from, instance) {
@@ -122,7 +122,7 @@ impl Member {
     }
 
     /// Notes a report. False where a later one came before it.
-    pub fn heard(&mut self, from: &Peer, report: &Report, now: Duration) -> bool {
+    pub fn record_report(&mut self, from: &Peer, report: &Report, now: Duration) -> bool {
         if self.peer != *from {
             self.peer = from.clone();
         }
@@ -145,7 +145,7 @@ impl Member {
     }
 
     /// Notes that shards were let go of; false where none of them was asked back under that version.
-    pub fn let_go(&mut self, shards: &[Shard], version: Version) -> bool {
+    pub fn on_released(&mut self, shards: &[Shard], version: Version) -> bool {
         if self.revoking.is_empty() {
             return false;
         }
@@ -183,7 +183,7 @@ impl Member {
                     heartbeat_timeout: self.knows_additions.then_some(heartbeat_timeout),
                     beat: None,
                 };
-                let text = Answer::Assignment(assignment).encode();
+                let text = CoordinatorMessage::Assignment(assignment).encode();
                 self.encoded = Some((version, text.clone()));
                 text
             }
@@ -193,6 +193,6 @@ impl Member {
     /// What it is still asked to let go of.
     pub fn revocation(&self, version: Version) -> Option<Bytes> {
         let shards: Vec<Shard> = self.revoking.iter().map(|it| it.shard).collect();
-        (!shards.is_empty()).then(|| Answer::Revoke(Revoke { shards, version }).encode())
+        (!shards.is_empty()).then(|| CoordinatorMessage::Revoke(Revoke { shards, version }).encode())
     }
 }

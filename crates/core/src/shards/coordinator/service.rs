@@ -223,7 +223,7 @@ impl Service {
             members.push(member);
         }
         let (parts, moved) = divide(self.shard_count as usize, &ids, &members, terms.strategy);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut changed = false;
         for (member, part) in members.into_iter().zip(parts) {
             let loses = !part.revoked.is_empty() || part.granted.len() < member.granted.len();
@@ -239,15 +239,15 @@ impl Service {
             if !member.is_listed {
                 member.owed.get_or_insert(None);
             } else if is_changed || (member.owed.is_some() && !member.waits_for_its_part()) {
-                told.push((!loses, is_changed, member));
+                reported.push((!loses, is_changed, member));
             }
         }
         if changed || moved > 0 {
             self.version = next;
             output.events.push(ShardEvent::Rebalanced { service: name.clone(), version: next, moved });
         }
-        told.sort_by_key(|(gains, ..)| *gains);
-        for (_, is_changed, member) in told {
+        reported.sort_by_key(|(gains, ..)| *gains);
+        for (_, is_changed, member) in reported {
             let assignment = member.assignment(self.version, terms.heartbeat_timeout);
             let beat = member.owed.take().flatten();
             output.sends.push((member.peer.clone(), wire::answering(&assignment, beat)));

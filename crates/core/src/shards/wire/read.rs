@@ -36,7 +36,7 @@ pub fn message(frames: &[Bytes]) -> Result<Message, Refusal> {
 }
 
 /// Reads what a coordinator said. None where it is of a kind that is not known, or is nothing at all.
-pub fn answer(frames: &[Bytes]) -> Option<Answer> {
+pub fn answer(frames: &[Bytes]) -> Option<CoordinatorMessage> {
     #[derive(Deserialize)]
     #[serde(tag = "type", content = "data", rename_all = "lowercase")]
     enum Known {
@@ -47,9 +47,11 @@ pub fn answer(frames: &[Bytes]) -> Option<Answer> {
     let known = serde_json::from_slice::<Known>(frames.first()?).ok()?;
     let is_sane = |shards: &[Shard]| shards.len() <= SHARDS_MAX as usize && shards.iter().all(|it| *it < SHARDS_MAX);
     match known {
-        Known::Assignment(assignment) => is_sane(&assignment.assigned_shards).then_some(Answer::Assignment(assignment)),
-        Known::Revoke(revoke) => is_sane(&revoke.shards).then_some(Answer::Revoke(revoke)),
-        Known::Error(refusal) => Some(Answer::Error(refusal)),
+        Known::Assignment(assignment) => {
+            is_sane(&assignment.assigned_shards).then_some(CoordinatorMessage::Assignment(assignment))
+        }
+        Known::Revoke(revoke) => is_sane(&revoke.shards).then_some(CoordinatorMessage::Revoke(revoke)),
+        Known::Error(refusal) => Some(CoordinatorMessage::Error(refusal)),
     }
 }
 

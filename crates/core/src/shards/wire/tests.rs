@@ -36,7 +36,7 @@ fn the_original_messages_are_read_as_they_are_documented() {
 #[test]
 fn an_assignment_is_what_the_original_sends_and_a_version() {
     let assignment = Assignment { assigned_shards: vec![0, 1], version: Version(7), ..Assignment::default() };
-    let text = Answer::Assignment(assignment).encode();
+    let text = CoordinatorMessage::Assignment(assignment).encode();
     assert_eq!(&text[..], br#"{"type":"assignment","data":{"assignedShards":[0,1],"version":7}}"#);
     assert_eq!(
         &answering(&text, Some(9))[..],
@@ -45,7 +45,7 @@ fn an_assignment_is_what_the_original_sends_and_a_version() {
     assert_eq!(answering(&text, None), text);
     let original = Bytes::from_static(br#"{"type":"assignment","data":{"assignedShards":[3]}}"#);
     let read = Assignment { assigned_shards: vec![3], ..Assignment::default() };
-    assert_eq!(answer(&[original]), Some(Answer::Assignment(read)));
+    assert_eq!(answer(&[original]), Some(CoordinatorMessage::Assignment(read)));
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn what_we_send_is_read_back() {
     let assignment =
         Assignment { assigned_shards: vec![2], version: Version(3), heartbeat_timeout: timeout, beat: Some(4) };
     for sent in [
-        Answer::Assignment(assignment),
-        Answer::Revoke(Revoke { shards: vec![1], version: Version(9) }),
-        Answer::Error(Refusal::new(Refusal::LIMIT, "no")),
+        CoordinatorMessage::Assignment(assignment),
+        CoordinatorMessage::Revoke(Revoke { shards: vec![1], version: Version(9) }),
+        CoordinatorMessage::Error(Refusal::new(Refusal::LIMIT, "no")),
     ] {
         assert_eq!(answer(&[sent.encode()]), Some(sent));
     }

@@ -15,26 +15,26 @@ fn worker(handoff: bool) -> Worker {
 }
 
 fn tick(worker: &mut Worker, now: Duration) -> Vec<Message> {
-    let mut says = Vec::new();
-    worker.tick(now, &mut says);
-    says
+    let mut outgoing = Vec::new();
+    worker.tick(now, &mut outgoing);
+    outgoing
 }
 
-fn hear(worker: &mut Worker, answer: Answer, now: Duration) -> Vec<Message> {
-    let mut says = Vec::new();
-    worker.hear(answer, now, &mut says);
-    says
+fn on_message(worker: &mut Worker, answer: CoordinatorMessage, now: Duration) -> Vec<Message> {
+    let mut outgoing = Vec::new();
+    worker.on_message(answer, now, &mut outgoing);
+    outgoing
 }
 
 fn acknowledge(worker: &mut Worker) -> Vec<Message> {
-    let mut says = Vec::new();
-    worker.acknowledge(&mut says);
-    says
+    let mut outgoing = Vec::new();
+    worker.acknowledge(&mut outgoing);
+    outgoing
 }
 
-fn assignment(shards: &[Shard], version: u64, beat: Option<u64>) -> Answer {
+fn assignment(shards: &[Shard], version: u64, beat: Option<u64>) -> CoordinatorMessage {
     let heartbeat_timeout = Some(Duration::from_secs(10));
-    Answer::Assignment(Assignment {
+    CoordinatorMessage::Assignment(Assignment {
         assigned_shards: shards.to_vec(),
         version: Version(version),
         heartbeat_timeout,
@@ -46,7 +46,7 @@ fn assignment(shards: &[Shard], version: u64, beat: Option<u64>) -> Answer {
 fn with(shards: &[Shard], handoff: bool) -> Worker {
     let mut worker = worker(handoff);
     assert!(matches!(tick(&mut worker, Duration::ZERO)[..], [Message::Register(_)]));
-    hear(&mut worker, assignment(shards, 5, Some(100)), SECOND);
+    on_message(&mut worker, assignment(shards, 5, Some(100)), SECOND);
     let change = worker.change(SECOND).expect("news");
     assert_eq!((change.added, change.version), (shards.to_vec(), Version(5)));
     acknowledge(&mut worker);
@@ -57,14 +57,14 @@ fn with(shards: &[Shard], handoff: bool) -> Worker {
 fn it_reports_again_at_once_when_it_hears_of_a_new_term() {
     let mut worker = with(&[1, 2], true);
     assert_eq!(tick(&mut worker, SECOND).len(), 1, "a heartbeat that is due");
-    hear(&mut worker, assignment(&[1, 2], 6, None), SECOND);
+    on_message(&mut worker, assignment(&[1, 2], 6, None), SECOND);
     assert_eq!(tick(&mut worker, SECOND), [], "the same term");
     let version = Version::PER_TERM + 1;
-    hear(&mut worker, assignment(&[1, 2], version, None), SECOND);
-    let says = tick(&mut worker, SECOND);
-    let [Message::Heartbeat(report)] = &says[..] else { panic!("expected a heartbeat, got {says:?}") };
+    on_message(&mut worker, assignment(&[1, 2], version, None), SECOND);
+    let outgoing = tick(&mut worker, SECOND);
+    let [Message::Heartbeat(report)] = &outgoing[..] else { panic!("expected a heartbeat, got {outgoing:?}") };
     assert_eq!((report.version, report.assigned_shards.as_deref()), (Some(Version(version)), Some(&[1, 2][..])));
-    hear(&mut worker, assignment(&[1, 2], version, report.beat), SECOND);
+    on_message(&mut worker, assignment(&[1, 2], version, report.beat), SECOND);
     assert_eq!(tick(&mut worker, SECOND), [], "once");
 }
 
@@ -83,8 +83,8 @@ fn it_fences_itself_and_says_so_to_the_application() {
     assert!(worker.change(SECOND * 8).is_none());
     let change = worker.change(SECOND * 9).expect("news");
     assert_eq!((change.removed, change.shards), (vec![1, 2], vec![]));
-    let says = tick(&mut worker, SECOND * 9);
-    let [Message::Register(report)] = &says[..] else { panic!("it registers again, {says:?}") };
+    let outgoing = tick(&mut worker, SECOND * 9);
+    let [Message::Register(report)] = &outgoing[..] else { panic!("it registers again, {outgoing:?}") };
     assert_eq!(report.assigned_shards, Some(vec![1, 2]), "the application has not let go yet");
     assert_eq!(report.version, Some(Version(5)));
 }
@@ -92,10 +92,10 @@ fn it_fences_itself_and_says_so_to_the_application() {
 #[test]
 fn news_that_come_by_themselves_vouch_for_nothing() {
     let mut worker = with(&[1], false);
-    hear(&mut worker, assignment(&[1, 2], 6, None), SECOND * 8);
+    on_message(&mut worker, assignment(&[1, 2], 6, None), SECOND * 8);
     assert_eq!(worker.shards(SECOND * 8), [1, 2]);
     assert!(worker.shards(SECOND * 9).is_empty());
-    hear(&mut worker, assignment(&[1, 2], 6, Some(77)), SECOND * 9);
+    on_message(&mut worker, assignment(&[1, 2], 6, Some(77)), SECOND * 9);
     assert!(worker.shards(SECOND * 9).is_empty(), "an answer to a former life");
 }
 
@@ -103,34 +103,37 @@ fn news_that_come_by_themselves_vouch_for_nothing() {
 fn an_older_version_is_ignored_while_there_is_something_to_lose() {
     let mut worker = with(&[1], false);
     tick(&mut worker, SECOND * 4);
-    hear(&mut worker, assignment(&[9], 4, Some(101)), SECOND * 5);
+    on_message(&mut worker, assignment(&[9], 4, Some(101)), SECOND * 5);
     assert_eq!(worker.shards(SECOND * 5), [1]);
     worker.change(SECOND * 9).expect("it fences itself");
     tick(&mut worker, SECOND * 10);
-    hear(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 11);
+    on_message(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 11);
     assert!(worker.shards(SECOND * 11).is_empty(), "the application still works");
     acknowledge(&mut worker);
-    hear(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 10);
+    on_message(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 10);
     assert!(worker.shards(SECOND * 10).is_empty(), "it may have been overtaken on the way");
-    hear(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 11);
+    on_message(&mut worker, assignment(&[9], 4, Some(102)), SECOND * 11);
     assert_eq!(worker.shards(SECOND * 11), [9], "its coordinator began anew");
 }
 
 #[test]
 fn it_says_released_only_after_the_application_has_let_go() {
     let mut worker = with(&[1, 2], true);
-    let revoke = || Answer::Revoke(Revoke { shards: vec![7, 2], version: Version(6) });
-    let says = hear(&mut worker, revoke(), SECOND);
-    let [Message::Released(released)] = &says[..] else { panic!("it does not hold 7, {says:?}") };
+    let revoke = || CoordinatorMessage::Revoke(Revoke { shards: vec![7, 2], version: Version(6) });
+    let outgoing = on_message(&mut worker, revoke(), SECOND);
+    let [Message::Released(released)] = &outgoing[..] else { panic!("it does not hold 7, {outgoing:?}") };
     assert_eq!((&released.shards[..], released.version), (&[7][..], Version(6)));
     let change = worker.change(SECOND).expect("news");
     assert_eq!((change.removed, change.shards), (vec![2], vec![1]));
-    let says = hear(&mut worker, revoke(), SECOND);
-    assert!(matches!(&says[..], [Message::Released(released)] if released.shards == [7]), "not yet 2: {says:?}");
-    hear(&mut worker, assignment(&[1, 2], 7, None), SECOND);
+    let outgoing = on_message(&mut worker, revoke(), SECOND);
+    assert!(
+        matches!(&outgoing[..], [Message::Released(released)] if released.shards == [7]),
+        "not yet 2: {outgoing:?}"
+    );
+    on_message(&mut worker, assignment(&[1, 2], 7, None), SECOND);
     assert!(worker.change(SECOND).is_none(), "one change at a time");
-    let says = acknowledge(&mut worker);
-    assert!(matches!(&says[..], [Message::Released(released)] if released.shards == [2]), "{says:?}");
+    let outgoing = acknowledge(&mut worker);
+    assert!(matches!(&outgoing[..], [Message::Released(released)] if released.shards == [2]), "{outgoing:?}");
     assert_eq!(worker.change(SECOND).expect("it is back").added, [2]);
 }
 
@@ -147,7 +150,7 @@ fn it_beats_three_times_a_timeout_and_tries_sooner_while_nobody_answers() {
     lonely.reconnected(SECOND * 10);
     assert!(!lonely.is_silent(SECOND * 10));
     assert!(matches!(tick(&mut lonely, SECOND * 10)[..], [Message::Register(_)]));
-    hear(&mut lonely, Answer::Error(Refusal::new(Refusal::LIMIT, "no")), SECOND * 19);
+    on_message(&mut lonely, CoordinatorMessage::Error(Refusal::new(Refusal::LIMIT, "no")), SECOND * 19);
     assert!(!lonely.is_silent(SECOND * 20), "somebody is there");
 }
 
@@ -160,11 +163,11 @@ fn it_leaves_when_it_holds_nothing_and_says_so_until_it_is_heard() {
     assert_eq!(worker.change(SECOND).expect("news").removed, [1]);
     acknowledge(&mut worker);
     assert!(matches!(&tick(&mut worker, SECOND)[..], [Message::Leave(leave)] if leave.version == Some(Version(5))));
-    hear(&mut worker, assignment(&[], 5, Some(100)), SECOND);
+    on_message(&mut worker, assignment(&[], 5, Some(100)), SECOND);
     assert!(!worker.is_gone(), "that was for a beat");
-    hear(&mut worker, assignment(&[1], 6, None), SECOND);
+    on_message(&mut worker, assignment(&[1], 6, None), SECOND);
     assert!(matches!(&tick(&mut worker, SECOND)[..], [Message::Leave(leave)] if leave.version == Some(Version(6))));
-    hear(&mut worker, assignment(&[], 6, None), SECOND);
+    on_message(&mut worker, assignment(&[], 6, None), SECOND);
     assert!(worker.is_gone());
     assert!(tick(&mut worker, SECOND * 60).is_empty());
 }
@@ -172,8 +175,8 @@ fn it_leaves_when_it_holds_nothing_and_says_so_until_it_is_heard() {
 #[test]
 fn an_application_that_starts_over_is_told_everything_again() {
     let mut worker = with(&[1, 2], true);
-    let mut says = Vec::new();
-    worker.start_over(&mut says);
+    let mut outgoing = Vec::new();
+    worker.start_over(&mut outgoing);
     assert_eq!(worker.change(SECOND).expect("news").added, [1, 2]);
 }
 
@@ -182,10 +185,10 @@ fn one_that_is_replaced_gives_up_everything_and_says_nothing_more() {
     for handoff in [false, true] {
         let mut worker = with(&[1, 2], handoff);
         let refusal = Refusal::new(Refusal::REPLACED, "another has its id");
-        assert!(hear(&mut worker, Answer::Error(refusal), SECOND * 2).is_empty());
+        assert!(on_message(&mut worker, CoordinatorMessage::Error(refusal), SECOND * 2).is_empty());
         assert!(worker.is_replaced() && worker.shards(SECOND * 2).is_empty());
         assert!(!worker.is_gone(), "the application still works on its shards");
-        hear(&mut worker, assignment(&[1, 2], 9, Some(100)), SECOND * 2);
+        on_message(&mut worker, assignment(&[1, 2], 9, Some(100)), SECOND * 2);
         assert!(worker.shards(SECOND * 2).is_empty(), "what comes late changes nothing");
         let change = worker.change(SECOND * 3).expect("news");
         assert_eq!((change.removed, change.shards), (vec![1, 2], vec![]));

@@ -189,19 +189,19 @@ impl Client {
             let cancel = format!("/v1/jobs/{}/cancel", run["jobId"].as_str().expect("an id"));
             self.post(&cancel, json!({"reason": "r"})).await;
             let execution = run["executionId"].clone();
-            let told = async {
+            let reported = async {
                 loop {
                     let body = match way {
                         "poll" => json!({"workerId": "w-1", "max": 1, "wait": "10ms"}),
                         _ => json!({"workerId": "w-1", "running": [execution]}),
                     };
-                    let told = self.post(&format!("/v1/worker/{way}"), body).await;
-                    if told["cancel"].as_array().is_some_and(|runs| runs.contains(&execution)) {
+                    let reported = self.post(&format!("/v1/worker/{way}"), body).await;
+                    if reported["cancel"].as_array().is_some_and(|runs| runs.contains(&execution)) {
                         return;
                     }
                 }
             };
-            in_time("the worker is told to stop", told).await;
+            in_time("the worker is told to stop", reported).await;
             self.report(&run, json!({"kind": "cancelled"})).await;
         }
     }

@@ -1,7 +1,7 @@
 //! The cache that nodes share, behind the one in memory.
 //!
 //! Requests use it only while it is known to respond: they never wait for a connection, and the first that gets no response in time
-//! switches it off until [`keep_up`] reaches it again. A key that has changed, here or as another node says, is not read from it
+//! switches it off until [`maintain_connection`] reaches it again. A key that has changed, here or as another node says, is not read from it
 //! until it was outdated there. So what this node knows to be old it does not show, and what it does not know of is as old
 //! as the lifetime of its kind at most.
 
@@ -179,7 +179,7 @@ fn silent(patience: Duration) -> Error {
 }
 
 /// Keeps the shared cache of a node usable, until `stop`.
-pub async fn keep_up(node: Arc<Node>, stop: CancellationToken) {
+pub async fn maintain_connection(node: Arc<Node>, stop: CancellationToken) {
     let Some(shared) = node.cache.shared() else { return };
     loop {
         if shared.must_refresh() {

@@ -8,7 +8,7 @@ fn cache(ttl: Duration) -> Cache {
         &CacheSettings { job_ttl: ttl, worker_ttl: ttl, node_ttl: ttl, ..CacheSettings::default() },
         None,
     );
-    cache.hears(&Kind::ALL);
+    cache.mark_subscribed(&Kind::ALL);
     cache
 }
 
@@ -53,9 +53,9 @@ async fn a_change_is_forgotten_at_once_and_only_it() {
         seen.push(read(&cache, key, &loads).await);
     }
     assert_eq!(seen, [5, 1, 2, 6, 7]);
-    let told: Vec<String> = cache.untold.lock().iter().cloned().collect();
+    let reported: Vec<String> = cache.unpublished.lock().iter().cloned().collect();
     let expected = ["coordinator:n", "coordinators", &format!("job:{}", job(1)), "jobs:follower:n"];
-    assert_eq!(told, expected.map(|key| format!("convoke:{key}")));
+    assert_eq!(reported, expected.map(|key| format!("convoke:{key}")));
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn nothing_is_kept_while_changes_go_unheard() {
     read(&cache, Key::Workers, &loads).await;
     cache.deaf(&[Kind::Worker]);
     assert_eq!([read(&cache, Key::Workers, &loads).await, read(&cache, Key::Workers, &loads).await], [1, 2]);
-    cache.hears(&[Kind::Worker]);
+    cache.mark_subscribed(&[Kind::Worker]);
     assert_eq!([read(&cache, Key::Workers, &loads).await, read(&cache, Key::Workers, &loads).await], [3, 3]);
     cache.missed(&[Kind::Worker]);
     assert_eq!(read(&cache, Key::Workers, &loads).await, 4);
@@ -85,14 +85,15 @@ async fn nothing_is_kept_while_changes_go_unheard() {
 #[tokio::test]
 async fn another_node_s_word_is_taken_and_nonsense_is_passed_over() {
     let (cache, loads) = (cache(TTL), AtomicUsize::new(0));
-    let hear = |keys: &[&str]| cache.heard(&Outdated { v: V1, keys: keys.iter().map(|key| (*key).into()).collect() });
+    let receive =
+        |keys: &[&str]| cache.apply_outdated(&Outdated { v: V1, keys: keys.iter().map(|key| (*key).into()).collect() });
     read(&cache, Key::Workers, &loads).await;
     read(&cache, Key::Nodes, &loads).await;
-    hear(&["", "convoke", "other:workers", "convoke:moon", "convoke:worker:w"]);
+    receive(&["", "convoke", "other:workers", "convoke:moon", "convoke:worker:w"]);
     assert_eq!([read(&cache, Key::Workers, &loads).await, read(&cache, Key::Nodes, &loads).await], [0, 1]);
-    hear(&["convoke:workers"]);
+    receive(&["convoke:workers"]);
     assert_eq!([read(&cache, Key::Workers, &loads).await, read(&cache, Key::Nodes, &loads).await], [2, 1]);
-    hear(&["convoke:*"]);
+    receive(&["convoke:*"]);
     assert_eq!([read(&cache, Key::Workers, &loads).await, read(&cache, Key::Nodes, &loads).await], [3, 4]);
 }
 
@@ -111,18 +112,18 @@ async fn what_is_kept_weighs_a_bounded_amount() {
     }
     let too_heavy = |_: &Vec<u8>| kept(ENTRY_BYTES_MAX + 1);
     cache.read(Key::Job(job(1_000)), async { Ok(Vec::new()) }, too_heavy).await.expect("it loads");
-    let shelf = cache.shelf(Kind::Job);
-    shelf.entries.run_pending_tasks();
-    assert!(shelf.entries.weighted_size() <= SHELF_BYTES_MAX, "{}", shelf.entries.weighted_size());
-    assert!(shelf.get::<Vec<u8>>(&Key::Job(job(1_000)).text("convoke")).is_none());
+    let kind_cache = cache.kind_cache(Kind::Job);
+    kind_cache.entries.run_pending_tasks();
+    assert!(kind_cache.entries.weighted_size() <= KIND_CACHE_BYTES_MAX, "{}", kind_cache.entries.weighted_size());
+    assert!(kind_cache.get::<Vec<u8>>(&Key::Job(job(1_000)).text("convoke")).is_none());
 }
 
 #[tokio::test]
 async fn more_changes_than_can_be_named_are_told_as_everything() {
     let cache = cache(TTL);
-    for n in 0..=UNTOLD_KEYS_MAX as u128 {
+    for n in 0..=UNPUBLISHED_KEYS_MAX as u128 {
         cache.job_changed(job(n));
     }
-    assert!(cache.untold.lock().contains("convoke:*"));
-    assert!(cache.untold.lock().len() <= UNTOLD_KEYS_MAX);
+    assert!(cache.unpublished.lock().contains("convoke:*"));
+    assert!(cache.unpublished.lock().len() <= UNPUBLISHED_KEYS_MAX);
 }

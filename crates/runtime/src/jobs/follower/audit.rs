@@ -39,19 +39,19 @@ async fn audit(node: &Node) -> Result<()> {
     let unknown = node.claims.unknown_to(&known, before);
     if !unknown.is_empty() {
         debug!(runs = unknown.len(), "released runs that ended or moved to another node");
-        claims::let_go(node, unknown).await;
+        claims::drop_claims(node, unknown).await;
     }
     if !node.draining.is_cancelled() {
-        take_up(node, &held).await;
+        claim_runs(node, &held).await;
     }
     claims::listen_to_all(node).await;
     Ok(())
 }
 
 /// Reads back what this node owned before it was restarted under the same id. Answers how much that is.
-pub async fn read_back(node: &Node) -> Result<usize> {
+pub async fn recover_owned_runs(node: &Node) -> Result<usize> {
     let held = owned(node).await?;
-    take_up(node, &held).await;
+    claim_runs(node, &held).await;
     Ok(held.len())
 }
 
@@ -61,7 +61,7 @@ async fn owned(node: &Node) -> Result<Vec<RunRef>> {
     Ok(runs.map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
 }
 
-async fn take_up(node: &Node, held: &[RunRef]) {
+async fn claim_runs(node: &Node, held: &[RunRef]) {
     let missing: Vec<RunRef> = held.iter().filter(|run| !node.claims.has(&run.execution_id)).copied().collect();
     if !missing.is_empty() {
         node.claims.inherited(&missing, Instant::now());

@@ -10,7 +10,7 @@ use convoke_core::jobs::wire::HandoffReason;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::offers::give_away;
+use super::offers::offer_runs;
 use crate::jobs::node::Node;
 
 /// How many runs a node with `own` should give away, the others having `others`: the busiest half of the difference to the
@@ -43,7 +43,7 @@ pub async fn balance_load(node: Arc<Node>, leave: CancellationToken) {
         node.peers.set_room(false);
         tokio::select! {
             () = leave.cancelled() => {}
-            _ = give_away(&node, runs, HandoffReason::Rebalance) => {}
+            _ = offer_runs(&node, runs, HandoffReason::Rebalance) => {}
         }
         node.peers.set_room(true);
         // The others must have said what they have now, or it would give away what they were just given.

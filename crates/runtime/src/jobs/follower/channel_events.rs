@@ -42,7 +42,7 @@ pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
 async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
     loop {
         let batch = channels.next().await?;
-        node.claims.heard_channel(Instant::now());
+        node.claims.mark_channel_read(Instant::now());
         let now = node.now();
         let bell = node.channels.bell();
         let mut reports = Reports { owner: node.id.clone(), bell, list: Vec::new(), by_run: HashMap::new() };
@@ -64,7 +64,7 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
         let jobs: Vec<JobId> = reports.list.iter().map(|report| report.job).collect();
         let recorded = record_until_stored(node, reports.list).await?;
         let foreign = jobs.into_iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::NotOwner);
-        claims::let_go_of_jobs(node, foreign.map(|(job, _)| job)).await;
+        claims::drop_claims_of_jobs(node, foreign.map(|(job, _)| job)).await;
         // What another node owns is left for it to read.
         let is_ours = |report: &Option<usize>| report.is_none_or(|index| recorded[index] != Recorded::NotOwner);
         let done = read.into_iter().map(|(queue, entries)| {

@@ -33,7 +33,7 @@ const LISTEN_AFTER: Duration = Duration::from_millis(50);
 const LISTEN_AT_ONCE_FOR: Duration = Duration::from_secs(60);
 /// After so long a claim is written down.
 const WRITE_AFTER: Duration = Duration::from_millis(200);
-const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
+const MAINTAIN_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH_MAX: usize = 1_000;
 /// How long it is remembered that another node has a run whose assignment may still be on its way here.
 const TAKEN_FOR: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ impl Claims {
     }
 
     /// Something came by a job's channel.
-    pub fn heard_channel(&self, now: Instant) {
+    pub fn mark_channel_read(&self, now: Instant) {
         self.inner.lock().heard_channel_at = Some(now);
     }
 
@@ -228,7 +228,7 @@ impl Claims {
     }
 
     /// Jobs whose channels should be listened to from now on.
-    fn unheard(&self, now: Instant) -> Vec<JobId> {
+    fn unsubscribed_jobs(&self, now: Instant) -> Vec<JobId> {
         let mut inner = self.inner.lock();
         let at_once = inner.heard_channel_at.is_some_and(|at| at + LISTEN_AT_ONCE_FOR > now);
         let before = if at_once { now } else { now - LISTEN_AFTER };
@@ -247,7 +247,7 @@ impl Claims {
     }
 
     /// Listening failed: try again.
-    fn unhear(&self, jobs: &[JobId], now: Instant) {
+    fn retry_subscribe(&self, jobs: &[JobId], now: Instant) {
         let mut inner = self.inner.lock();
         let Inner { claims, listening, readers, .. } = &mut *inner;
         for execution in jobs.iter().filter_map(|job| readers.remove(job)).flatten() {
@@ -302,14 +302,14 @@ impl Inner {
 }
 
 /// Writes down claims of runs that last, and listens to their channels, until `stop`; then writes what is left.
-pub async fn settle_claims(node: Arc<Node>, stop: CancellationToken) {
+pub async fn maintain_claims(node: Arc<Node>, stop: CancellationToken) {
     loop {
         let stopping = tokio::select! {
             () = stop.cancelled() => true,
-            () = tokio::time::sleep(SETTLE_INTERVAL) => false,
+            () = tokio::time::sleep(MAINTAIN_INTERVAL) => false,
         };
         listen(&node).await;
-        write_down(&node, if stopping { Duration::ZERO } else { WRITE_AFTER }).await;
+        persist_claims(&node, if stopping { Duration::ZERO } else { WRITE_AFTER }).await;
         if stopping {
             return;
         }
@@ -317,7 +317,7 @@ pub async fn settle_claims(node: Arc<Node>, stop: CancellationToken) {
 }
 
 /// Writes down which runs this node has had for `after`.
-pub async fn write_down(node: &Node, after: Duration) {
+pub async fn persist_claims(node: &Node, after: Duration) {
     let before = Instant::now() - after;
     loop {
         let reports = node.claims.unwritten(before, node);
@@ -338,13 +338,13 @@ pub async fn listen(node: &Node) {
     // First: a job that runs again is then read from the beginning.
     stop_listening(node).await;
     let now = Instant::now();
-    let jobs = node.claims.unheard(now);
+    let jobs = node.claims.unsubscribed_jobs(now);
     if jobs.is_empty() {
         return;
     }
     if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&jobs)).await {
         node.outages.failed("job channels", &error);
-        node.claims.unhear(&jobs, now);
+        node.claims.retry_subscribe(&jobs, now);
     }
 }
 
@@ -358,7 +358,7 @@ pub async fn listen_to_all(node: &Node) {
 }
 
 /// Drops the claims of runs that are over, or another node's by now.
-pub async fn let_go(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
+pub async fn drop_claims(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
     runs.into_iter().for_each(|run| node.claims.release(&run.execution_id));
     if node.claims.has_unneeded() {
         let _changing = node.claims.changing.lock().await;
@@ -368,9 +368,9 @@ pub async fn let_go(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
 
 /// Drops all claims of jobs that another node owns: they are of runs that have ended. What was read of such a job and left
 /// for its owner is read again should this node come to own it.
-pub async fn let_go_of_jobs(node: &Node, jobs: impl IntoIterator<Item = JobId>) {
+pub async fn drop_claims_of_jobs(node: &Node, jobs: impl IntoIterator<Item = JobId>) {
     let runs: Vec<RunRef> = jobs.into_iter().flat_map(|job| node.claims.readers_of(job)).collect();
-    let_go(node, runs).await;
+    drop_claims(node, runs).await;
 }
 
 async fn stop_listening(node: &Node) {

@@ -12,11 +12,11 @@ mod offers;
 mod peers;
 
 pub use assignments::consume_assignments;
-pub use audit::{audit_claims, read_back};
+pub use audit::{audit_claims, recover_owned_runs};
 pub use balance::balance_load;
 pub use channel_events::record_channel_events;
-pub use claims::{Claims, let_go, settle_claims, write_down};
+pub use claims::{Claims, drop_claims, maintain_claims, persist_claims};
 pub use enqueues::consume_enqueues;
 pub use handoffs::consume_handoffs;
-pub use offers::give_away;
-pub use peers::{Peers, Prospects, hear_peers, prospects, read_registry};
+pub use offers::offer_runs;
+pub use peers::{Peers, Prospects, prospects, read_registry, receive_peer_heartbeats};

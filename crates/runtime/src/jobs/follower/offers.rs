@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use convoke_core::Result;
-use convoke_core::jobs::event::{HandoffChange, Happening};
+use convoke_core::jobs::event::{ClusterEvent, HandoffChange};
 use convoke_core::jobs::handoff::{Command, Drain, Event};
 use convoke_core::jobs::wire::{HandoffAck, HandoffReason, RunRef};
 use convoke_core::ports::Subscription;
@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const REASSIGN_MAX: usize = 1_000;
 
 /// Offers `runs` and sees them through. True where each found another owner or ended.
-pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -> bool {
+pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -> bool {
     if runs.is_empty() {
         return true;
     }
@@ -45,7 +45,7 @@ pub async fn give_away(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) ->
     };
     let runs = offers.mark(runs, Handover::Offer).await;
     info!(runs = runs.len(), reason = reason.as_str(), "handing runs over");
-    offers.see_through(runs).await
+    offers.await_owners(runs).await
 }
 
 struct Offers<'a> {
@@ -58,7 +58,7 @@ struct Offers<'a> {
 }
 
 impl Offers<'_> {
-    async fn see_through(&mut self, runs: Vec<RunRef>) -> bool {
+    async fn await_owners(&mut self, runs: Vec<RunRef>) -> bool {
         let (mut drain, mut commands) = Drain::new(runs, self.node.settings.cluster, true, self.began.elapsed());
         let mut looked = Instant::now();
         loop {
@@ -125,10 +125,10 @@ impl Offers<'_> {
         self.publish(offers).await;
         for run in &released {
             self.orphans.remove(&run.job_id);
-            self.tell(HandoffChange::Acked, *run, None);
+            self.publish_event(HandoffChange::Acked, *run, None);
         }
         count("acked", released.len());
-        claims::let_go(self.node, released).await;
+        claims::drop_claims(self.node, released).await;
         self.give_up(orphans).await;
         exit.map(|clean| clean || self.orphans.is_empty())
     }
@@ -136,7 +136,7 @@ impl Offers<'_> {
     async fn publish(&mut self, runs: Vec<(RunRef, u32)>) {
         for (run, tries) in &runs {
             let change = if *tries == 1 { HandoffChange::Started } else { HandoffChange::Retried };
-            self.tell(change, *run, NonZeroU32::new(*tries));
+            self.publish_event(change, *run, NonZeroU32::new(*tries));
         }
         count("retried", runs.iter().filter(|(_, tries)| *tries > 1).count());
         let offer = |(run, tries)| Offer { run, from_node: self.node.id.clone(), reason: self.reason, tries };
@@ -155,7 +155,7 @@ impl Offers<'_> {
         let left: Vec<RunRef> = left.into_iter().filter(|run| self.orphans.insert(run.job_id)).collect();
         for run in &left {
             warn!(job = %run.job_id, "handoff not acknowledged: the run is left as an orphan");
-            self.tell(HandoffChange::Orphaned, *run, None);
+            self.publish_event(HandoffChange::Orphaned, *run, None);
         }
         count("orphaned", left.len());
     }
@@ -177,7 +177,7 @@ impl Offers<'_> {
                             Some(*run)
                         })
                         .collect();
-                    claims::let_go(self.node, gone).await;
+                    claims::drop_claims(self.node, gone).await;
                 }
                 Err(error) => {
                     // The store is away: whoever takes a run does so in the store, so that offering does no harm.
@@ -199,11 +199,18 @@ impl Offers<'_> {
         self.node.store().reassign(changes.collect()).await
     }
 
-    fn tell(&self, change: HandoffChange, run: RunRef, tries: Option<NonZeroU32>) {
+    fn publish_event(&self, change: HandoffChange, run: RunRef, tries: Option<NonZeroU32>) {
         if self.node.is_watched() {
             let (RunRef { job_id, execution_id }, from_node) = (run, self.node.id.clone());
             let new_owner = self.new_owners.get(&job_id).cloned();
-            self.node.tell(Happening::Handoff { change, job_id, execution_id, from_node, new_owner, tries });
+            self.node.publish_event(ClusterEvent::Handoff {
+                change,
+                job_id,
+                execution_id,
+                from_node,
+                new_owner,
+                tries,
+            });
         }
     }
 }

@@ -57,7 +57,7 @@ impl Peers {
         }
     }
 
-    fn beat(&self, beat: &CoordinatorHeartbeat, now: Instant) {
+    fn on_heartbeat(&self, beat: &CoordinatorHeartbeat, now: Instant) {
         let peer = Peer { job_count: beat.job_count, state: beat.state, seen: now };
         self.known.lock().peers.insert(beat.node_id.clone(), peer);
     }
@@ -92,8 +92,8 @@ impl Peers {
 
     /// Returns for how long nothing was heard of the node, neither by the bus nor in the registry.
     pub fn silent_for(&self, node: &NodeId) -> Duration {
-        let heard = self.known.lock().peers.get(node).map(|peer| peer.seen.elapsed());
-        heard.map_or_else(|| self.unchanged_for(node), |heard| heard.min(self.unchanged_for(node)))
+        let received = self.known.lock().peers.get(node).map(|peer| peer.seen.elapsed());
+        received.map_or_else(|| self.unchanged_for(node), |received| received.min(self.unchanged_for(node)))
     }
 
     /// Returns for how long the node's heartbeat in the registry has not changed, as far as this node has seen.
@@ -131,7 +131,7 @@ pub enum Prospects {
 
 /// Reads the registry, and notes which heartbeats have changed since the last time.
 pub async fn read_registry(node: &Node) -> Result<Vec<NodeRecord>> {
-    let nodes = node.store_reach.note(node.store().nodes().await, node.now())?;
+    let nodes = node.store_reach.record_result(node.store().nodes().await, node.now())?;
     node.peers.refresh(&node.id, &nodes);
     Ok(nodes)
 }
@@ -156,20 +156,20 @@ pub async fn prospects(node: &Node) -> Prospects {
 }
 
 /// Hears `coordinator.heartbeat` until `stop`.
-pub async fn hear_peers(node: Arc<Node>, stop: CancellationToken) {
+pub async fn receive_peer_heartbeats(node: Arc<Node>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let heard = tokio::select! {
+        let received = tokio::select! {
             () = stop.cancelled() => return,
-            heard = hear(&node) => heard,
+            received = receive_heartbeats(&node) => received,
         };
-        if let Err(error) = heard {
+        if let Err(error) = received {
             node.outages.failed("heartbeats of other nodes", &error);
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
 }
 
-async fn hear(node: &Node) -> Result<()> {
+async fn receive_heartbeats(node: &Node) -> Result<()> {
     let mut beats = node.bus().subscribe(&[node.channels.coordinator_heartbeat(), node.channels.taken()]).await?;
     loop {
         let Some(message) = beats.next().await? else { continue };
@@ -188,7 +188,7 @@ async fn hear(node: &Node) -> Result<()> {
             Ok(beat) => {
                 let resigned = beat.role == Some(NodeRole::Follower)
                     && node.leadership.borrow().leader.as_ref() == Some(&beat.node_id);
-                node.peers.beat(&beat, Instant::now());
+                node.peers.on_heartbeat(&beat, Instant::now());
                 if resigned {
                     node.peers.vacancy.notify_one();
                 }

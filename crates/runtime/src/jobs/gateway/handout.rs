@@ -129,7 +129,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         }
         done.push((consumer, ids));
     }
-    give_back(node, early).await?;
+    release_runs(node, early).await?;
     let jobs = drop_stale(node, worker, jobs, &again).await?;
     // Before anything that waits: the leader must not take the slots for free.
     let now = Instant::now();
@@ -141,7 +141,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         node.claims.handed_out(worker, runs, now);
         node.hints.slots(worker);
     } else {
-        give_back(node, runs).await?;
+        release_runs(node, runs).await?;
     }
     for (consumer, ids) in done {
         // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it. An entry that
@@ -199,7 +199,7 @@ async fn drop_stale(
 }
 
 /// Unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.
-pub async fn give_back(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> Result<()> {
+pub async fn release_runs(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> Result<()> {
     let now = node.now();
     let back = runs.into_iter();
     let back =

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use convoke_core::jobs::deadline;
-use convoke_core::jobs::link::{Beaten, Heartbeat};
+use convoke_core::jobs::link::{Heartbeat, HeartbeatReply};
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::WORKER_CONCURRENCY_MAX;
@@ -16,7 +16,7 @@ use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
-pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
+pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
     if beat.running.len() > WORKER_CONCURRENCY_MAX as usize {
         return Err(Invalid::new("running", format!("expected at most {WORKER_CONCURRENCY_MAX} entries")).into());
     }
@@ -39,7 +39,7 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<Beaten> {
     node.sessions.agree(&beat.worker_id);
     cancel.sort();
     cancel.dedup();
-    Ok(Beaten { cancel, drain: false })
+    Ok(HeartbeatReply { cancel, drain: false })
 }
 
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::jobs::event::{Happening, WorkerChange};
-use convoke_core::jobs::link::{Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink};
+use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
+use convoke_core::jobs::link::{
+    Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+};
 use convoke_core::jobs::wire::{RunRef, WorkerState};
 use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
 use convoke_core::ports::Consumer;
@@ -15,7 +17,7 @@ use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::handout::give_back;
+use super::handout::release_runs;
 use super::sessions::expect_stored;
 use crate::jobs::coordinator::Coordinator;
 use crate::jobs::node::{Node, WORKERS};
@@ -46,13 +48,13 @@ impl WorkerLink for Coordinator {
             last_heartbeat_at: now,
             via: Some(node.id.clone()),
         };
-        node.store().beat_workers(std::slice::from_ref(&record)).await?;
+        node.store().record_worker_heartbeats(std::slice::from_ref(&record)).await?;
         node.cache.worker_changed(&worker_id);
         let consumers = consumers(node, &record).await?;
         node.sessions.enter(record, consumers);
         expect_stored(node, &worker_id).await?;
         node.hints.slots(&worker_id);
-        node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
+        node.publish_event(ClusterEvent::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
         let settings = &node.settings.worker;
         Ok(Registered { worker_id, heartbeat_interval: settings.heartbeat_interval, stale_after: settings.stale_after })
     }
@@ -65,7 +67,7 @@ impl WorkerLink for Coordinator {
         super::report::report(self.node(), report).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         super::heartbeat::heartbeat(self.node(), beat).await
     }
 
@@ -75,7 +77,7 @@ impl WorkerLink for Coordinator {
         let barred = node.sessions.bar(&worker);
         leave(node, &worker).await?;
         drop(barred);
-        node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
+        node.publish_event(ClusterEvent::Worker { change: WorkerChange::Left, worker_id: worker });
         Ok(())
     }
 }
@@ -87,7 +89,7 @@ async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
         runs.extend(own);
         node.hints.gone(last);
     }
-    give_back(node, runs).await?;
+    release_runs(node, runs).await?;
     let _writing = node.sessions.registry.lock().await;
     node.store().remove_workers(None, std::slice::from_ref(worker)).await?;
     node.cache.worker_changed(worker);
@@ -156,7 +158,10 @@ fn check(worker: &Register) -> Result<(), Invalid> {
     }
     let mut seen = HashSet::new();
     if let Some(twice) = worker.queues.iter().find(|queue| !seen.insert(*queue)) {
-        return Err(Invalid::senseless("queues", format!("expected each queue once, got {:?} twice", twice.as_str())));
+        return Err(Invalid::unprocessable(
+            "queues",
+            format!("expected each queue once, got {:?} twice", twice.as_str()),
+        ));
     }
     if worker.concurrency == 0 || worker.concurrency > WORKER_CONCURRENCY_MAX {
         let message = format!("expected 1 to {WORKER_CONCURRENCY_MAX}, got {}", worker.concurrency);

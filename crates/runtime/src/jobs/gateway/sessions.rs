@@ -335,7 +335,7 @@ impl Sessions {
     }
 
     /// Whether it has said by a heartbeat what it runs, since it spoke to this node.
-    pub fn has_spoken(&self, worker: &WorkerId) -> bool {
+    pub fn has_named_runs(&self, worker: &WorkerId) -> bool {
         self.inner.lock().workers.get(worker).is_some_and(|session| session.compared)
     }
 
@@ -406,8 +406,8 @@ impl Session {
 
     fn record_at(&self, now: Timestamp) -> WorkerRecord {
         // To the microsecond, as all instants that are shown.
-        let heard = (now - self.silent_for()).as_microsecond();
-        let last_heartbeat_at = Timestamp::from_microsecond(heard).unwrap_or(now);
+        let received = (now - self.silent_for()).as_microsecond();
+        let last_heartbeat_at = Timestamp::from_microsecond(received).unwrap_or(now);
         WorkerRecord { running: self.runs.len() as u32, last_heartbeat_at, ..self.record.clone() }
     }
 
@@ -447,7 +447,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(interval) => {}
         }
-        if let Err(error) = let_go(&node).await {
+        if let Err(error) = forget_moved_workers(&node).await {
             node.outages.failed("silent workers", &error);
         }
         if let Err(error) = unnamed::lose_unnamed(&node).await {
@@ -461,7 +461,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
         for record in &records {
             node.hints.slots(&record.worker_id);
         }
-        if let Err(error) = node.store().beat_workers(&records).await {
+        if let Err(error) = node.store().record_worker_heartbeats(&records).await {
             node.outages.failed("worker heartbeats", &error);
         }
         drop(writing);
@@ -471,7 +471,7 @@ pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
 
 /// Forgets workers that went to another node, or speak the bus: their runs are told of there. Those that went nowhere are the
 /// leader's to judge.
-async fn let_go(node: &Node) -> Result<()> {
+async fn forget_moved_workers(node: &Node) -> Result<()> {
     for worker in node.sessions.silent(node.settings.worker.stale_after) {
         let Some(stored) = node.store().worker(&worker).await? else { continue };
         if stored.via.as_ref() == Some(&node.id) {
@@ -483,7 +483,7 @@ async fn let_go(node: &Node) -> Result<()> {
         if before.is_some_and(|before| before.registered_at != stored.registered_at) {
             unnamed::lose_left_behind(node, &worker, &runs).await?;
         }
-        follower::let_go(node, runs).await;
+        follower::drop_claims(node, runs).await;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::jobs::readers::BUSY_SILENCE;
 use convoke_core::jobs::wire::{self, Ready, RunRef, V1, WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
@@ -42,13 +42,13 @@ const WORKERS_MAX: usize = 100_000;
 /// What the leader has heard. Empty on a node that does not lead.
 #[derive(Default)]
 pub struct BusWorkers {
-    heard: Mutex<Heard>,
+    received: Mutex<ReceivedHeartbeats>,
     /// Something should be written down at once.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ReceivedHeartbeats {
     workers: HashMap<WorkerId, Known>,
     /// The workers that the store knew when the term began.
     registered: HashMap<WorkerId, Registered>,
@@ -58,7 +58,7 @@ struct Heard {
     began: Option<Instant>,
 }
 
-impl Heard {
+impl ReceivedHeartbeats {
     /// The worker that a heartbeat is of, entered if it was not known.
     fn known(&mut self, beat: &WorkerHeartbeat, now: Timestamp) -> &mut Known {
         let registered = self.registered.get(&beat.worker_id).copied();
@@ -114,49 +114,50 @@ impl BusWorkers {
         });
         let registered = registered.collect();
         let now = Some(Instant::now());
-        *self.heard.lock() = Heard { workers: HashMap::new(), registered, last: now, since: now, began: now };
+        *self.received.lock() =
+            ReceivedHeartbeats { workers: HashMap::new(), registered, last: now, since: now, began: now };
     }
 
     /// Something came; `gap` where it is known that more was lost. Hearing is certain from now on if it was not before.
     fn listened(&self, patience: Duration, gap: bool) {
-        let (mut heard, now) = (self.heard.lock(), Instant::now());
-        let deaf = heard.last.is_none_or(|last| now.duration_since(last) > patience);
+        let (mut received, now) = (self.received.lock(), Instant::now());
+        let deaf = received.last.is_none_or(|last| now.duration_since(last) > patience);
         if gap || deaf {
-            heard.since = Some(now);
+            received.since = Some(now);
         }
-        heard.last = Some(now);
+        received.last = Some(now);
     }
 
-    fn hear(&self, beat: WorkerHeartbeat, now: Timestamp) {
-        let mut heard = self.heard.lock();
+    fn on_heartbeat(&self, beat: WorkerHeartbeat, now: Timestamp) {
+        let mut received = self.received.lock();
         if beat.via.is_some() {
             // It speaks to a gateway by now, and its node writes it down.
-            heard.workers.remove(&beat.worker_id);
+            received.workers.remove(&beat.worker_id);
             return;
         }
-        if !heard.workers.contains_key(&beat.worker_id)
-            && (beat.state == WorkerState::Gone || heard.workers.len() >= WORKERS_MAX)
+        if !received.workers.contains_key(&beat.worker_id)
+            && (beat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX)
         {
             return;
         }
-        let known = heard.known(&beat, now);
+        let known = received.known(&beat, now);
         known.is_reader = false;
-        if known.hear(beat, now) {
+        if known.on_heartbeat(beat, now) {
             self.changed.notify_one();
         }
     }
 
     /// Enters what follows from a look at a worker that sends no heartbeats and read last `silent_for` ago.
     pub fn sight(&self, beat: WorkerHeartbeat, silent_for: Duration, now: Timestamp) {
-        let mut heard = self.heard.lock();
-        match heard.workers.get(&beat.worker_id) {
+        let mut received = self.received.lock();
+        match received.workers.get(&beat.worker_id) {
             Some(known) if !known.is_reader => return,
-            None if beat.state == WorkerState::Gone || heard.workers.len() >= WORKERS_MAX => return,
+            None if beat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX => return,
             _ => {}
         }
-        let known = heard.known(&beat, now);
+        let known = received.known(&beat, now);
         known.is_reader = true;
-        let is_urgent = known.hear(beat, now - silent_for);
+        let is_urgent = known.on_heartbeat(beat, now - silent_for);
         known.seen = Instant::now().checked_sub(silent_for).unwrap_or(known.seen);
         if is_urgent {
             self.changed.notify_one();
@@ -165,38 +166,38 @@ impl BusWorkers {
 
     /// Whether a worker sends heartbeats, or did before this term and may not have had the time since.
     pub fn sends_heartbeats(&self, worker: &WorkerId, stale_after: Duration) -> bool {
-        let heard = self.heard.lock();
-        match heard.workers.get(worker) {
+        let received = self.received.lock();
+        match received.workers.get(worker) {
             Some(known) => !known.is_reader,
             None => {
-                let is_young = heard.began.is_none_or(|began| began.elapsed() < stale_after);
-                is_young && heard.registered.get(worker).is_some_and(|registered| !registered.is_reader)
+                let is_young = received.began.is_none_or(|began| began.elapsed() < stale_after);
+                is_young && received.registered.get(worker).is_some_and(|registered| !registered.is_reader)
             }
         }
     }
 
     /// Returns for how long a worker may be silent. One that sends no heartbeats may be busy with what it has.
-    pub fn patience(&self, worker: &WorkerId, stale_after: Duration) -> Duration {
-        let is_reader = self.heard.lock().workers.get(worker).is_some_and(|known| known.is_reader);
+    pub fn silence_limit(&self, worker: &WorkerId, stale_after: Duration) -> Duration {
+        let is_reader = self.received.lock().workers.get(worker).is_some_and(|known| known.is_reader);
         if is_reader { stale_after * BUSY_SILENCE } else { stale_after }
     }
 
     /// The last that was heard of a worker.
     pub fn heartbeat(&self, worker: &WorkerId) -> Option<WorkerHeartbeat> {
-        self.heard.lock().workers.get(worker).map(|known| known.beat.clone())
+        self.received.lock().workers.get(worker).map(|known| known.beat.clone())
     }
 
     /// How long a worker was not heard while it could have been.
     pub fn silent_for(&self, worker: &WorkerId) -> Duration {
-        let heard = self.heard.lock();
-        let (Some(last), Some(since)) = (heard.last, heard.since) else { return Duration::ZERO };
-        let seen = heard.workers.get(worker).map_or(since, |known| known.seen.max(since));
+        let received = self.received.lock();
+        let (Some(last), Some(since)) = (received.last, received.since) else { return Duration::ZERO };
+        let seen = received.workers.get(worker).map_or(since, |known| known.seen.max(since));
         last.saturating_duration_since(seen)
     }
 
     /// Whether a worker has said what it has, in this term.
-    pub fn has_spoken(&self, worker: &WorkerId) -> bool {
-        self.heard.lock().workers.get(worker).is_some_and(|known| known.has_named)
+    pub fn has_named_runs(&self, worker: &WorkerId) -> bool {
+        self.received.lock().workers.get(worker).is_some_and(|known| known.has_named)
     }
 
     /// Returns those of `runs` that a worker named in its last heartbeat. One walk over what workers named, however many
@@ -206,22 +207,22 @@ impl BusWorkers {
         if runs.is_empty() {
             return HashSet::new();
         }
-        let heard = self.heard.lock();
-        heard.workers.values().flat_map(|known| &known.named).filter(|named| runs.contains(named)).copied().collect()
+        let received = self.received.lock();
+        received.workers.values().flat_map(|known| &known.named).filter(|named| runs.contains(named)).copied().collect()
     }
 
     /// Declared dead: forgotten until it speaks again.
     pub fn forget(&self, worker: &WorkerId) {
-        let mut heard = self.heard.lock();
-        heard.workers.remove(worker);
-        heard.registered.remove(worker);
+        let mut received = self.received.lock();
+        received.workers.remove(worker);
+        received.registered.remove(worker);
     }
 
     /// Queues of workers of whom nothing was heard for `silence` or longer, of those that send heartbeats.
     pub fn queues_of_the_silent(&self, silence: Duration) -> HashSet<QueueName> {
-        let heard = self.heard.lock();
-        let (Some(last), Some(since)) = (heard.last, heard.since) else { return HashSet::new() };
-        let silent = heard
+        let received = self.received.lock();
+        let (Some(last), Some(since)) = (received.last, received.since) else { return HashSet::new() };
+        let silent = received
             .workers
             .values()
             .filter(|known| !known.is_reader && last.saturating_duration_since(known.seen.max(since)) >= silence);
@@ -230,9 +231,9 @@ impl BusWorkers {
 
     /// Records that are due to be written, and those of them that are new.
     fn unwritten(&self, interval: Duration) -> (Vec<WorkerRecord>, Vec<WorkerId>) {
-        let mut heard = self.heard.lock();
+        let mut received = self.received.lock();
         let (mut records, mut new) = (Vec::new(), Vec::new());
-        for known in heard.workers.values_mut() {
+        for known in received.workers.values_mut() {
             let due = known.written.is_none_or(|written| known.seen > written && written.elapsed() >= interval);
             if std::mem::take(&mut known.urgent) || due {
                 known.written = Some(Instant::now());
@@ -247,9 +248,9 @@ impl BusWorkers {
 
     /// Writing failed.
     fn unwrite(&self, records: &[WorkerRecord], new: &[WorkerId]) {
-        let mut heard = self.heard.lock();
+        let mut received = self.received.lock();
         for record in records {
-            if let Some(known) = heard.workers.get_mut(&record.worker_id) {
+            if let Some(known) = received.workers.get_mut(&record.worker_id) {
                 known.urgent = true;
                 known.is_new = new.contains(&record.worker_id);
             }
@@ -258,15 +259,15 @@ impl BusWorkers {
 
     /// Workers that have left.
     fn gone(&self) -> Vec<WorkerId> {
-        let heard = self.heard.lock();
-        let gone = heard.workers.values().filter(|known| known.record.state == WorkerState::Gone);
+        let received = self.received.lock();
+        let gone = received.workers.values().filter(|known| known.record.state == WorkerState::Gone);
         gone.map(|known| known.record.worker_id.clone()).collect()
     }
 
     /// Workers that have named what they have since this was last asked.
     fn to_compare(&self) -> Vec<WorkerId> {
-        let mut heard = self.heard.lock();
-        let named = heard
+        let mut received = self.received.lock();
+        let named = received
             .workers
             .iter_mut()
             .filter_map(|(id, known)| std::mem::take(&mut known.to_compare).then(|| id.clone()));
@@ -275,8 +276,8 @@ impl BusWorkers {
 
     /// Holds a worker's last list against what the store says it has. Answers what was missing the time before, too.
     fn compare(&self, worker: &WorkerId, stored: Vec<RunRef>) -> Vec<RunRef> {
-        let mut heard = self.heard.lock();
-        let Some(known) = heard.workers.get_mut(worker) else { return Vec::new() };
+        let mut received = self.received.lock();
+        let Some(known) = received.workers.get_mut(worker) else { return Vec::new() };
         let missing: Vec<RunRef> = stored.into_iter().filter(|run| !known.named.contains(&run.execution_id)).collect();
         let before = std::mem::replace(&mut known.missing, missing.iter().map(|run| run.execution_id).collect());
         missing.into_iter().filter(|run| before.contains(&run.execution_id)).collect()
@@ -285,7 +286,7 @@ impl BusWorkers {
 
 impl Known {
     /// Answers whether that should be written down at once.
-    fn hear(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
+    fn on_heartbeat(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
         self.seen = Instant::now();
         if let Some(executions) = beat.executions.take() {
             self.named = executions.into_iter().collect();
@@ -332,11 +333,11 @@ pub async fn run(node: Arc<Node>, term: Term) {
     while !term.is_over() {
         let worked = tokio::select! {
             () = term.ended() => return,
-            heard = listen(&node, stale_after / 2) => heard,
+            received = listen(&node, stale_after / 2) => received,
             () = keep(&node, &term, interval) => return,
         };
         if let Err(error) = worked {
-            super::note(&node, &term, "bus workers", &error);
+            super::handle_duty_error(&node, &term, "bus workers", &error);
             term.sleep(Duration::from_millis(250)).await;
         }
     }
@@ -361,7 +362,7 @@ async fn listen(node: &Node, patience: Duration) -> Result<()> {
         if beat.via.is_none() && beat.state == WorkerState::Gone {
             node.group_readers.leave(&beat.worker_id);
         }
-        node.bus_workers.hear(beat, node.now());
+        node.bus_workers.on_heartbeat(beat, node.now());
     }
 }
 
@@ -385,7 +386,7 @@ async fn keep(node: &Node, term: &Term, interval: Duration) {
             compare(node, term, &mut unread).await
         };
         if let Err(error) = kept.await {
-            super::note(node, term, "bus workers", &error);
+            super::handle_duty_error(node, term, "bus workers", &error);
         }
         let _ = tokio::time::timeout(interval, node.bus_workers.changed.notified()).await;
     }
@@ -396,11 +397,11 @@ async fn write(node: &Node) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }
-    node.store().beat_workers(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
+    node.store().record_worker_heartbeats(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
     records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
     for worker_id in new {
         info!(worker = %worker_id, "worker joined over the bus");
-        node.tell(Happening::Worker { change: WorkerChange::Joined, worker_id });
+        node.publish_event(ClusterEvent::Worker { change: WorkerChange::Joined, worker_id });
     }
     Ok(())
 }
@@ -414,7 +415,7 @@ async fn part(node: &Node, term: &Term) -> Result<()> {
             node.cache.worker_changed(&worker);
             node.bus_workers.forget(&worker);
             node.group_readers.leave(&worker);
-            node.tell(Happening::Worker { change: WorkerChange::Left, worker_id: worker });
+            node.publish_event(ClusterEvent::Worker { change: WorkerChange::Left, worker_id: worker });
         }
     }
     Ok(())
@@ -442,7 +443,7 @@ async fn lose(node: &Node, term: &Term, worker: &WorkerId, runs: Vec<RunRef>, er
         let report = RunReport::of(run.job_id, run.execution_id).ended(now, outcome, rand::random());
         RunReport { worker: Some(worker.clone()), ..report }
     });
-    recorder::judge(node, term.fence(), reports.collect()).await.map(|_| ())
+    recorder::end_as_leader(node, term.fence(), reports.collect()).await.map(|_| ())
 }
 
 /// What a worker that died may have taken without saying so: runs of its queues that nobody claims, that no worker names

@@ -31,7 +31,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             if scans % WALK_EVERY == 0 { walk(&node, &term).await } else { Ok(()) }
         };
         if let Err(error) = cleaned.await {
-            super::note(&node, &term, "channel cleanup", &error);
+            super::handle_duty_error(&node, &term, "channel cleanup", &error);
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::event::{Happening, NodeChange};
+use convoke_core::jobs::event::{ClusterEvent, NodeChange};
 use convoke_core::jobs::liveness::forgettable;
 use convoke_core::jobs::wire::{HandoffReason, NodeState, RunRef};
 use convoke_core::ports::store::InFlightFilter;
@@ -24,13 +24,13 @@ use crate::jobs::views::in_flight;
 pub async fn run(node: Arc<Node>, term: Term) {
     let interval = node.settings.cluster.dead_node_timeout / 6;
     while term.sleep(interval).await {
-        if let Err(error) = strike(&node, &term).await {
-            super::note(&node, &term, "dead nodes", &error);
+        if let Err(error) = declare_dead_nodes(&node, &term).await {
+            super::handle_duty_error(&node, &term, "dead nodes", &error);
         }
     }
 }
 
-async fn strike(node: &Node, term: &Term) -> Result<()> {
+async fn declare_dead_nodes(node: &Node, term: &Term) -> Result<()> {
     let timeout = node.settings.cluster.dead_node_timeout;
     let nodes = read_registry(node).await?;
     let forgettable = forgettable(&nodes, node.now());
@@ -47,7 +47,7 @@ async fn strike(node: &Node, term: &Term) -> Result<()> {
             warn!(dead_node = %other.node_id, runs, silent_for, "node declared dead");
             node.store().retire_node(Some(term.fence()), &other.node_id, NodeState::Dead, node.now()).await?;
             node.cache.node_changed(&other.node_id);
-            node.tell(Happening::Node { change: NodeChange::Dead, node_id: other.node_id });
+            node.publish_event(ClusterEvent::Node { change: NodeChange::Dead, node_id: other.node_id });
         }
     }
     Ok(())

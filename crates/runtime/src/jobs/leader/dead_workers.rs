@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::event::{Happening, WorkerChange};
+use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::WorkerRecord;
@@ -31,8 +31,8 @@ pub async fn run(node: Arc<Node>, term: Term) {
             since = Instant::now();
         }
         looked = Instant::now();
-        if let Err(error) = bury_the_dead(&node, &term, since, stale_after, &mut signs).await {
-            super::note(&node, &term, "dead workers", &error);
+        if let Err(error) = declare_dead_workers(&node, &term, since, stale_after, &mut signs).await {
+            super::handle_duty_error(&node, &term, "dead workers", &error);
         }
     }
 }
@@ -57,7 +57,7 @@ impl Signs {
     }
 }
 
-async fn bury_the_dead(
+async fn declare_dead_workers(
     node: &Node,
     term: &Term,
     since: Instant,
@@ -80,15 +80,15 @@ async fn bury_the_dead(
             Some(silent) => silent.min(written),
             None => written,
         };
-        if silent > node.bus_workers.patience(&worker.worker_id, stale_after) {
+        if silent > node.bus_workers.silence_limit(&worker.worker_id, stale_after) {
             let _barred = node.sessions.bar(&worker.worker_id);
-            bury(node, term, worker, now).await?;
+            declare_dead(node, term, worker, now).await?;
         }
     }
     Ok(())
 }
 
-async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) -> Result<()> {
+async fn declare_dead(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) -> Result<()> {
     let id = worker.worker_id.clone();
     let mut runs = runs_of(node, &id).await?;
     if let Some((own, _)) = node.sessions.leave(&id, now) {
@@ -123,10 +123,10 @@ async fn bury(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) ->
         report.worker = Some(id.clone());
         report
     });
-    recorder::judge(node, term.fence(), reports.collect()).await?;
+    recorder::end_as_leader(node, term.fence(), reports.collect()).await?;
     let _writing = node.sessions.registry.lock().await;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
     node.cache.worker_changed(&id);
-    node.tell(Happening::Worker { change: WorkerChange::Dead, worker_id: id });
+    node.publish_event(ClusterEvent::Worker { change: WorkerChange::Dead, worker_id: id });
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::rate_limit::SlidingWindow;
 use convoke_core::jobs::window::Windows;
 use convoke_core::jobs::wire::{self, Assigned, Ready, RunRef, V1, WorkerHeartbeat};
@@ -39,7 +39,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
     while !term.is_over() {
         let mut dispatcher = Dispatcher::new(node.clone(), term.clone());
         if let Err(error) = dispatcher.serve().await {
-            super::note(&node, &term, "dispatcher", &error);
+            super::handle_duty_error(&node, &term, "dispatcher", &error);
             term.sleep(Duration::from_millis(100)).await;
         }
     }
@@ -93,7 +93,7 @@ impl Dispatcher {
         if let Some(limit) = self.node.settings.rate_limit.global {
             self.global = Some(self.restored(None, limit).await?);
         }
-        self.look().await?;
+        self.read_state().await?;
         loop {
             while self.dispatch().await? {}
             let term = self.term.clone();
@@ -109,9 +109,9 @@ impl Dispatcher {
                 () = tokio::time::sleep(pause) => None,
             };
             match hint {
-                Some(Some(message)) => self.hear(message, &mut *hints).await?,
+                Some(Some(message)) => self.receive_hint(message, &mut *hints).await?,
                 // Some hints were lost, or it is time anyway.
-                Some(None) | None => self.look_if_due(hint.is_some()).await?,
+                Some(None) | None => self.read_state_if_due(hint.is_some()).await?,
             }
         }
     }
@@ -121,15 +121,15 @@ impl Dispatcher {
         self.metered_until.map_or(look, |at| super::until(self.node.now(), at).min(look))
     }
 
-    async fn look_if_due(&mut self, missed: bool) -> Result<()> {
+    async fn read_state_if_due(&mut self, missed: bool) -> Result<()> {
         if missed || self.looked_at.elapsed() >= super::LOOK_INTERVAL {
-            self.look().await?;
+            self.read_state().await?;
         }
         Ok(())
     }
 
     /// Reads the state from the store: workers, limits, what is pending.
-    async fn look(&mut self) -> Result<()> {
+    async fn read_state(&mut self) -> Result<()> {
         let now = self.node.now();
         let stale_after = self.node.settings.worker.stale_after;
         for worker in self.node.store().workers().await? {
@@ -193,7 +193,7 @@ impl Dispatcher {
     }
 
     /// Takes in a hint and all that came with it.
-    async fn hear(&mut self, first: Message, hints: &mut dyn Subscription) -> Result<()> {
+    async fn receive_hint(&mut self, first: Message, hints: &mut dyn Subscription) -> Result<()> {
         let mut next = Some(first);
         for _ in 0..HINTS_MAX {
             let Some(message) = next else { return Ok(()) };
@@ -201,7 +201,7 @@ impl Dispatcher {
             next = match hints.next().now_or_never() {
                 Some(hint) => match hint? {
                     Some(message) => Some(message),
-                    None => return self.look().await,
+                    None => return self.read_state().await,
                 },
                 None => None,
             };
@@ -405,7 +405,7 @@ impl Dispatcher {
         }
         if self.node.is_watched() {
             for run in done.runs {
-                self.node.tell(Happening::Job {
+                self.node.publish_event(ClusterEvent::Job {
                     status: Status::Dispatched,
                     job_id: run.job_id,
                     job_type: run.input.job_type,

@@ -117,10 +117,10 @@ pub async fn run(node: Arc<Node>, term: Term) {
                 node.group_readers.begin(node.store().workers().await?);
                 has_begun = true;
             }
-            look(&node).await
+            read_groups(&node).await
         };
         if let Err(error) = looked.await {
-            super::note(&node, &term, "group readers", &error);
+            super::handle_duty_error(&node, &term, "group readers", &error);
         }
         let readers = &node.group_readers;
         let pause = readers.rules.lock().pause(readers.now());
@@ -135,7 +135,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
     }
 }
 
-async fn look(node: &Node) -> Result<()> {
+async fn read_groups(node: &Node) -> Result<()> {
     let readers = &node.group_readers;
     let queues = readers.rules.lock().watched(readers.now());
     if queues.is_empty() {

@@ -12,8 +12,8 @@ mod dispatcher;
 mod group_readers;
 mod orphans;
 mod promoter;
-mod recall;
 mod reconciler;
+mod requeue;
 mod retention;
 mod scheduler;
 mod timeouts;
@@ -35,7 +35,7 @@ pub use group_readers::GroupReaders;
 
 use super::node::{Node, WORKERS};
 use super::telemetry;
-use crate::election::{Duty, Tell, Term};
+use crate::election::{Duty, EventSink, Term};
 
 /// How often a duty looks without being told to.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     let mut duties = JoinSet::new();
     for duty in others.iter() {
         let (duty, term, telling) = (duty.clone(), term.clone(), node.clone());
-        let tell: Tell = Arc::new(move |what| telling.tell(what));
-        duties.spawn(async move { duty.lead(term, tell).await });
+        let publish_event: EventSink = Arc::new(move |what| telling.publish_event(what));
+        duties.spawn(async move { duty.lead(term, publish_event).await });
     }
     duties.spawn(dispatcher::run(node.clone(), term.clone()));
     duties.spawn(promoter::run(node.clone(), term.clone()));
@@ -59,7 +59,7 @@ pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
     duties.spawn(dead_nodes::run(node.clone(), term.clone()));
     duties.spawn(orphans::run(node.clone(), term.clone()));
     duties.spawn(reconciler::run(node.clone(), term.clone(), began_at));
-    duties.spawn(recall::run(node.clone(), term.clone()));
+    duties.spawn(requeue::run(node.clone(), term.clone()));
     duties.spawn(cleanup::run(node.clone(), term.clone()));
     duties.spawn(retention::run(node, term.clone()));
     while let Some(ended) = duties.join_next().await {
@@ -72,7 +72,7 @@ pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
 }
 
 /// Ends the term if `error` says that it is over; otherwise the duty tries again.
-fn note(node: &Node, term: &Term, duty: &'static str, error: &Error) {
+fn handle_duty_error(node: &Node, term: &Term, duty: &'static str, error: &Error) {
     if telemetry::is_fenced(error) {
         warn!(task = duty, epoch = term.fence().epoch().0, "write rejected: another node leads");
         term.end();

@@ -21,7 +21,7 @@ use crate::jobs::views::in_flight;
 pub async fn run(node: Arc<Node>, term: Term) {
     while term.sleep(node.settings.cluster.orphan_check_interval).await {
         if let Err(error) = offer_orphans(&node).await {
-            super::note(&node, &term, "orphans", &error);
+            super::handle_duty_error(&node, &term, "orphans", &error);
         }
     }
 }

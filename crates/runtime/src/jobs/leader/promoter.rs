@@ -23,7 +23,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
                 promoted.next_due_at
             }
             Err(error) => {
-                super::note(&node, &term, "promoter", &error);
+                super::handle_duty_error(&node, &term, "promoter", &error);
                 None
             }
         };

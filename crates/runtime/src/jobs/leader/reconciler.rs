@@ -38,7 +38,7 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
     let mut settled = false;
     loop {
         if !settled {
-            settled = began.elapsed() >= stale_after || everyone_has_spoken(&node).await;
+            settled = began.elapsed() >= stale_after || have_all_workers_named_runs(&node).await;
         }
         // What was dispatched before this term can be judged as soon as it is settled who runs what, and not before: how
         // long ago that was only the leader knows that dispatched it. Nothing of this term is that old by then.
@@ -46,16 +46,16 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
         let looked = Instant::now();
         let reconciled = async {
             if settled {
-                give_back(&node, &term, before).await?;
+                release_unclaimed(&node, &term, before).await?;
             }
             // A worker that speaks the bus and came while nobody led is known once it beats.
             if began.elapsed() < stale_after {
                 return Ok(());
             }
-            take_from_the_unknown(&node, &term).await
+            end_runs_of_unknown_workers(&node, &term).await
         };
         if let Err(error) = reconciled.await {
-            super::note(&node, &term, "reconciler", &error);
+            super::handle_duty_error(&node, &term, "reconciler", &error);
         }
         // Runs that nobody claims may be many. If reading them takes long, it is done less often.
         let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
@@ -66,13 +66,13 @@ pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
 }
 
 /// Whether every worker of the time before this term has said what it runs.
-async fn everyone_has_spoken(node: &Node) -> bool {
+async fn have_all_workers_named_runs(node: &Node) -> bool {
     let workers = node.store().workers().await;
-    let has_spoken = |id: &WorkerId| node.sessions.has_spoken(id) || node.bus_workers.has_spoken(id);
-    workers.is_ok_and(|workers| workers.iter().all(|worker| has_spoken(&worker.worker_id)))
+    let has_named_runs = |id: &WorkerId| node.sessions.has_named_runs(id) || node.bus_workers.has_named_runs(id);
+    workers.is_ok_and(|workers| workers.iter().all(|worker| has_named_runs(&worker.worker_id)))
 }
 
-async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
+async fn release_unclaimed(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
     let now = node.now();
     let stale_after = node.settings.worker.stale_after;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
@@ -100,14 +100,14 @@ async fn give_back(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
             .collect();
         if !reports.is_empty() {
             info!(%queue, runs = reports.len(), "dispatched runs were never picked up: their jobs are pending again");
-            recorder::judge(node, term.fence(), reports).await?;
+            recorder::end_as_leader(node, term.fence(), reports).await?;
         }
     }
     Ok(())
 }
 
 /// A worker that has runs and is not in the registry will never be declared dead: its runs are lost.
-async fn take_from_the_unknown(node: &Node, term: &Term) -> Result<()> {
+async fn end_runs_of_unknown_workers(node: &Node, term: &Term) -> Result<()> {
     let now = node.now();
     let horizon = now - node.settings.worker.stale_after;
     // Before the registry, in which a worker is before it has runs.
@@ -124,7 +124,7 @@ async fn take_from_the_unknown(node: &Node, term: &Term) -> Result<()> {
             let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
             RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())
         });
-        recorder::judge(node, term.fence(), lost.collect()).await?;
+        recorder::end_as_leader(node, term.fence(), lost.collect()).await?;
     }
     Ok(())
 }

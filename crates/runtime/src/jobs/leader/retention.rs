@@ -29,12 +29,12 @@ pub async fn run(node: Arc<Node>, term: Term) {
     let mut queues_looked_at = began;
     while term.sleep(interval).await {
         if let Err(error) = expire(&node, &term).await {
-            super::note(&node, &term, "retention", &error);
+            super::handle_duty_error(&node, &term, "retention", &error);
         }
         if queues_looked_at.elapsed() >= QUEUES_INTERVAL {
             queues_looked_at = Instant::now();
             if let Err(error) = delete_unused_queues(&node, &mut unused, began.elapsed()).await {
-                super::note(&node, &term, "retention of queues", &error);
+                super::handle_duty_error(&node, &term, "retention of queues", &error);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::jobs::event::Happening;
+use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::schedule::{Overlap, Schedule, job_for_tick, plan};
 use convoke_core::ports::store::{Tick, Ticked};
 use convoke_core::{Error, Result};
@@ -27,7 +27,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             Ok(Fired::More) => return,
             Ok(Fired::All { next_at }) => next_at,
             Err(error) => {
-                super::note(&node, &term, "scheduler", &error);
+                super::handle_duty_error(&node, &term, "scheduler", &error);
                 None
             }
         };
@@ -124,6 +124,6 @@ fn announce(node: &Node, schedule: &convoke_core::ScheduleName, planned: Planned
     counter!("convoke_schedule_ticks_total", "outcome" => "overlapped").increment(skipped as u64);
     for (job, tick) in planned {
         let job_id = Some(job).filter(|job| ticked.made.contains(job));
-        node.tell(Happening::ScheduleFired { schedule: schedule.clone(), tick, job_id });
+        node.publish_event(ClusterEvent::ScheduleFired { schedule: schedule.clone(), tick, job_id });
     }
 }

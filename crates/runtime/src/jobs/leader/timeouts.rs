@@ -43,7 +43,7 @@ pub async fn run(node: Arc<Node>, term: Term) {
             Ok(None) => LOOK_INTERVAL,
             Ok(Some(next)) => super::until(node.now(), next).min(LOOK_INTERVAL),
             Err(error) => {
-                super::note(&node, &term, "timeouts", &error);
+                super::handle_duty_error(&node, &term, "timeouts", &error);
                 super::LOOK_INTERVAL
             }
         };
@@ -75,7 +75,7 @@ impl LeaderClock {
         LeaderClock { since: Instant::now(), since_at: now, looked: Instant::now(), looked_at: now }
     }
 
-    fn look(&mut self, now: Timestamp) -> Watch {
+    fn check(&mut self, now: Timestamp) -> Watch {
         let expected = self.looked_at + self.looked.elapsed();
         let step = now.duration_since(expected);
         if step.abs() > STEP_MAX {
@@ -95,7 +95,7 @@ async fn end_overdue(
     postponed: &mut Postponed,
 ) -> Result<Option<Timestamp>> {
     let now = node.now();
-    let watch = clock.look(now);
+    let watch = clock.check(now);
     // Postponed runs must not be in the way of others.
     let limit = BATCH_MAX + postponed.waiting + postponed.uncertain;
     let overdue = node.store().overdue(now, limit).await?;
@@ -110,6 +110,6 @@ async fn end_overdue(
         let outcome = Outcome::TimedOut { error: "the run took longer than the job's timeout".into() };
         RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())
     });
-    recorder::judge(node, term.fence(), reports.collect()).await?;
+    recorder::end_as_leader(node, term.fence(), reports.collect()).await?;
     Ok(overdue.next_at)
 }

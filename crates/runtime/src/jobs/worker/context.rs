@@ -8,14 +8,14 @@ use convoke_core::jobs::{LogLevel, RunInput};
 use convoke_core::limits::{LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX};
 use convoke_core::{ExecutionId, JobId, JobType, QueueName};
 
-use super::ledger::Ledger;
 use super::run::{Run, Stop};
+use super::run_table::RunTable;
 
 /// Cheap to clone. What is said through it after the run has ended goes nowhere.
 #[derive(Clone)]
 pub struct Context {
     run: Arc<Run>,
-    ledger: Arc<Ledger>,
+    run_table: Arc<RunTable>,
 }
 
 /// The run is over, or no longer this worker's: there is nobody left to tell.
@@ -24,8 +24,8 @@ pub struct Context {
 pub struct Stopped;
 
 impl Context {
-    pub(super) fn new(run: Arc<Run>, ledger: Arc<Ledger>) -> Self {
-        Context { run, ledger }
+    pub(super) fn new(run: Arc<Run>, run_table: Arc<RunTable>) -> Self {
+        Context { run, run_table }
     }
 
     pub fn job_id(&self) -> JobId {
@@ -82,7 +82,7 @@ impl Context {
     pub async fn log(&self, level: LogLevel, message: impl Into<String>) -> Result<(), Stopped> {
         let message = cut(message.into(), LOG_LINE_BYTES_MAX);
         let event = Event { level: Some(level), message: Some(message), ..self.run.event(EventKind::Log) };
-        self.say(event).await
+        self.report(event).await
     }
 
     /// Says how far the run has got; the last one counts.
@@ -90,14 +90,14 @@ impl Context {
         let message = cut(message.into(), PROGRESS_MESSAGE_BYTES_MAX);
         let message = (!message.is_empty()).then_some(message);
         let event = Event { percent: Some(percent.min(100)), message, ..self.run.event(EventKind::Progress) };
-        self.say(event).await
+        self.report(event).await
     }
 
-    async fn say(&self, event: Event) -> Result<(), Stopped> {
+    async fn report(&self, event: Event) -> Result<(), Stopped> {
         if self.run.is_over() || self.run.stopped() == Stop::Stale {
             return Err(Stopped);
         }
-        self.ledger.say(&self.run, event).await
+        self.run_table.report(&self.run, event).await
     }
 }
 

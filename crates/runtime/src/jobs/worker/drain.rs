@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{Ledger, Summary};
+use super::run_table::{RunTable, Summary};
 use super::session::Session;
 use super::slots::Slots;
 
@@ -16,7 +16,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     session: &Session,
-    ledger: &Ledger,
+    run_table: &RunTable,
     slots: &mut Slots,
     grace: Duration,
     hurry: &CancellationToken,
@@ -24,22 +24,22 @@ pub(super) async fn run(
     // The coordinator must not count on its slots any more.
     session.beat_now.notify_one();
     // What never started can start elsewhere at once.
-    ledger.release_waiting(Instant::now());
+    run_table.release_waiting(Instant::now());
     let finished = tokio::select! {
         () = slots.idle() => true,
         () = tokio::time::sleep(grace) => false,
         () = hurry.cancelled() => false,
     };
     if !finished {
-        let runs = ledger.stop_all();
-        tracing::warn!(runs, "grace period is over: unfinished runs are given back");
+        let runs = run_table.stop_all();
+        tracing::warn!(runs, "grace period is over: unfinished runs are released");
         if timeout(STOP_LIMIT, slots.idle()).await.is_err() {
             // A handler that blocks its thread cannot be dropped, but its run can be given back.
-            let runs = ledger.abandon();
-            tracing::error!(runs, "handlers could not be stopped: their runs are given back");
+            let runs = run_table.abandon();
+            tracing::error!(runs, "handlers could not be stopped: their runs are released");
         }
     }
-    if timeout(FLUSH_LIMIT, ledger.settled()).await.is_err() {
+    if timeout(FLUSH_LIMIT, run_table.flushed()).await.is_err() {
         tracing::warn!("the outcome of the last runs could not be reported");
     }
     match timeout(FLUSH_LIMIT, session.link.leave(session.id.clone())).await {
@@ -47,9 +47,9 @@ pub(super) async fn run(
         Ok(Err(error)) => tracing::warn!(%error, "leaving the cluster failed"),
         Err(_) => tracing::warn!("leaving the cluster timed out"),
     }
-    ledger.lines.flush();
+    run_table.lines.flush();
     let Summary { completed, failed, timed_out, cancelled, released, stale, lines_dropped, unaccepted } =
-        ledger.summary();
+        run_table.summary();
     tracing::info!(
         worker = %session.id,
         completed,

@@ -7,7 +7,7 @@ use convoke_core::jobs::link::{Poll, Polled};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::Ledger;
+use super::run_table::RunTable;
 use super::session::Session;
 use super::slots::Slots;
 
@@ -21,7 +21,7 @@ const FULL_FOR: Duration = Duration::from_millis(250);
 /// leaves.
 pub(super) async fn run(
     session: &Session,
-    ledger: &Ledger,
+    run_table: &RunTable,
     slots: &mut Slots,
     wait: Duration,
     drain: &CancellationToken,
@@ -32,13 +32,13 @@ pub(super) async fn run(
         let answer = tokio::select! {
             biased;
             () = drain.cancelled() => return,
-            answer = poll(session, ledger, wait) => answer,
+            answer = poll(session, run_table, wait) => answer,
         };
         let pause = match answer {
             Ok(polled) => {
-                session.heard(ledger);
+                session.on_reply(run_table);
                 let empty = polled.jobs.is_empty() && polled.cancel.is_empty();
-                take(polled, ledger, slots, drain);
+                take(polled, run_table, slots, drain);
                 // A coordinator that answers at once with nothing must not be asked in a tight loop.
                 let hasty = empty && asked.elapsed() < HASTY.min(wait);
                 if !hasty {
@@ -48,7 +48,7 @@ pub(super) async fn run(
             }
             Err(error) => {
                 // Even after registering again, in case that does not help for long.
-                session.recover(ledger, "poll", &error, term).await;
+                session.recover(run_table, "poll", &error, term).await;
                 true
             }
         };
@@ -62,13 +62,13 @@ pub(super) async fn run(
 }
 
 /// Asks for what there is room for. A worker that stays full asks for nothing, to hear at once what it must stop.
-async fn poll(session: &Session, ledger: &Ledger, wait: Duration) -> Result<Polled> {
+async fn poll(session: &Session, run_table: &RunTable, wait: Duration) -> Result<Polled> {
     let ask = |max| session.link.poll(Poll { worker_id: session.id.clone(), max, wait });
     loop {
-        match ledger.wanted() {
-            0 if tokio::time::timeout(FULL_FOR, ledger.room.notified()).await.is_ok() => {}
+        match run_table.wanted() {
+            0 if tokio::time::timeout(FULL_FOR, run_table.room.notified()).await.is_ok() => {}
             0 => tokio::select! {
-                () = ledger.room.notified() => {}
+                () = run_table.room.notified() => {}
                 answer = ask(0) => return answer,
             },
             max => return ask(max).await,
@@ -76,9 +76,9 @@ async fn poll(session: &Session, ledger: &Ledger, wait: Duration) -> Result<Poll
     }
 }
 
-fn take(polled: Polled, ledger: &Ledger, slots: &mut Slots, drain: &CancellationToken) {
-    slots.start(ledger.accept(polled.jobs));
-    ledger.cancel(&polled.cancel);
+fn take(polled: Polled, run_table: &RunTable, slots: &mut Slots, drain: &CancellationToken) {
+    slots.start(run_table.accept(polled.jobs));
+    run_table.cancel(&polled.cancel);
     if polled.drain {
         tracing::info!("draining: the coordinator asked for it");
         drain.cancel();

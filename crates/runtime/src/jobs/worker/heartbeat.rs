@@ -5,11 +5,11 @@ use std::sync::Arc;
 use convoke_core::jobs::link::Heartbeat;
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::Ledger;
+use super::run_table::RunTable;
 use super::session::Session;
 
 /// Beats for as long as the worker lives, also while it drains: its runs go on.
-pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: CancellationToken) {
+pub(super) async fn run(session: Arc<Session>, run_table: Arc<RunTable>, drain: CancellationToken) {
     let mut backoff = session.backoff();
     let mut pause = session.heartbeat_interval();
     loop {
@@ -17,13 +17,13 @@ pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: Cance
         let _ = tokio::time::timeout(pause, session.beat_now.notified()).await;
         let term = session.term();
         let (worker_id, draining) = (session.id.clone(), drain.is_cancelled());
-        let beat = Heartbeat { worker_id, running: ledger.in_hand(), draining };
+        let beat = Heartbeat { worker_id, running: run_table.in_hand(), draining };
         pause = match session.link.heartbeat(beat).await {
             Ok(beaten) => {
-                session.heard(&ledger);
-                ledger.lines.flush();
+                session.on_reply(&run_table);
+                run_table.lines.flush();
                 backoff.reset();
-                ledger.cancel(&beaten.cancel);
+                run_table.cancel(&beaten.cancel);
                 if beaten.drain && !drain.is_cancelled() {
                     tracing::info!("draining: the coordinator asked for it");
                     drain.cancel();
@@ -31,7 +31,7 @@ pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>, drain: Cance
                 session.heartbeat_interval()
             }
             Err(error) => {
-                session.recover(&ledger, "heartbeat", &error, term).await;
+                session.recover(&run_table, "heartbeat", &error, term).await;
                 // Not later than the beat that is due anyway.
                 backoff.next_delay().min(session.heartbeat_interval())
             }

@@ -1,6 +1,6 @@
 //! The worker: fetches runs, runs their handlers, tells how they went.
 //!
-//! Four loops around one `Ledger` of what is in hand. *Fetch* polls for as many runs as there is room for;
+//! Four loops around one `RunTable` of what is in hand. *Fetch* polls for as many runs as there is room for;
 //! *slots* run handlers, at most `concurrency` at once; *report* sends everything there is to say in one request and
 //! collects the next meanwhile; *heartbeat* names what is in hand, so that the coordinator can tell a lost run.
 //!
@@ -19,12 +19,12 @@ mod drain;
 mod fetch;
 mod handlers;
 mod heartbeat;
-mod ledger;
 mod outbox;
 mod pace;
-mod patience;
+mod release;
 mod report;
 mod run;
+mod run_table;
 mod session;
 mod settings;
 mod slots;
@@ -42,10 +42,10 @@ use tokio_util::sync::CancellationToken;
 pub use bus_link::{BusLink, BusLinkSettings};
 pub use context::{Context, Stopped};
 pub use handlers::{Failure, HandlerFuture, Handlers};
-pub use ledger::Summary;
+pub use run_table::Summary;
 pub use settings::Settings;
 
-use ledger::Ledger;
+use run_table::RunTable;
 use session::Session;
 use slots::Slots;
 
@@ -80,15 +80,15 @@ impl Worker {
         let session = Arc::new(session);
         // The coordinator's request to drain is this worker's alone; the caller's token may be shared.
         let drain = shutdown.drain.child_token();
-        let ledger = Arc::new(Ledger::new(self.clock, &self.settings));
+        let run_table = Arc::new(RunTable::new(self.clock, &self.settings));
         // Aborted when dropped, whichever way this function ends.
         let mut chores = JoinSet::new();
-        chores.spawn(report::run(session.clone(), ledger.clone()));
-        chores.spawn(heartbeat::run(session.clone(), ledger.clone(), drain.clone()));
-        chores.spawn(patience::run(ledger.clone()));
-        let mut slots = Slots::new(ledger.clone(), Arc::new(self.handlers), self.settings.cancel_grace);
-        fetch::run(&session, &ledger, &mut slots, self.settings.poll_wait, &drain).await;
-        drain::run(&session, &ledger, &mut slots, self.settings.shutdown_grace, &shutdown.hurry).await;
-        Ok(ledger.summary())
+        chores.spawn(report::run(session.clone(), run_table.clone()));
+        chores.spawn(heartbeat::run(session.clone(), run_table.clone(), drain.clone()));
+        chores.spawn(release::run(run_table.clone()));
+        let mut slots = Slots::new(run_table.clone(), Arc::new(self.handlers), self.settings.cancel_grace);
+        fetch::run(&session, &run_table, &mut slots, self.settings.poll_wait, &drain).await;
+        drain::run(&session, &run_table, &mut slots, self.settings.shutdown_grace, &shutdown.hurry).await;
+        Ok(run_table.summary())
     }
 }

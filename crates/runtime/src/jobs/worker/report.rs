@@ -9,26 +9,26 @@ use std::sync::Arc;
 use convoke_core::Error;
 use convoke_core::jobs::link::{Event, Report};
 
-use super::ledger::Ledger;
+use super::run_table::RunTable;
 use super::session::Session;
 
-pub(super) async fn run(session: Arc<Session>, ledger: Arc<Ledger>) {
+pub(super) async fn run(session: Arc<Session>, run_table: Arc<RunTable>) {
     loop {
-        let events = ledger.take(usize::MAX);
+        let events = run_table.take(usize::MAX);
         if events.is_empty() {
-            match ledger.held_until() {
+            match run_table.held_until() {
                 Some(at) => {
-                    let _ = tokio::time::timeout_at(at, ledger.news.notified()).await;
+                    let _ = tokio::time::timeout_at(at, run_table.news.notified()).await;
                 }
-                None => ledger.news.notified().await,
+                None => run_table.news.notified().await,
             }
             continue;
         }
-        send(&session, &ledger, events).await;
+        send(&session, &run_table, events).await;
     }
 }
 
-async fn send(session: &Session, ledger: &Ledger, events: Vec<Event>) {
+async fn send(session: &Session, run_table: &RunTable, events: Vec<Event>) {
     // Parts that are still to be sent, the first of them last.
     let mut parts = vec![events];
     let mut backoff = session.backoff();
@@ -37,9 +37,9 @@ async fn send(session: &Session, ledger: &Ledger, events: Vec<Event>) {
         let report = Report { worker_id: session.id.clone(), events: part.clone() };
         match session.link.report(report).await {
             Ok(reported) => {
-                session.heard(ledger);
+                session.on_reply(run_table);
                 backoff.reset();
-                let stale = ledger.accepted(&part, &reported.rejected);
+                let stale = run_table.accepted(&part, &reported.rejected);
                 if stale > 0 {
                     metrics::counter!("convoke_worker_stale_total").increment(stale as u64);
                     tracing::warn!(runs = stale, "runs dropped: the coordinator gave them to another worker");
@@ -49,12 +49,12 @@ async fn send(session: &Session, ledger: &Ledger, events: Vec<Event>) {
                 Ok((first, second)) => parts.extend([second, first]),
                 Err(event) => {
                     tracing::error!(job = %event.job_id, kind = event.kind.as_str(), %error, "event rejected by the coordinator");
-                    ledger.refused(&event, &error.to_string());
+                    run_table.refused(&event, &error.to_string());
                 }
             },
             Err(error) => {
                 parts.push(part);
-                session.recover(ledger, "report", &error, term).await;
+                session.recover(run_table, "report", &error, term).await;
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }

@@ -88,7 +88,7 @@ impl Run {
     }
 
     /// The event that says when it started, the first time it is asked for and only if it did start.
-    pub fn tell_started(&self) -> Option<Event> {
+    pub fn take_started_event(&self) -> Option<Event> {
         let started_at = *self.started_at.get()?;
         if self.started_told.swap(true, Ordering::AcqRel) {
             return None;

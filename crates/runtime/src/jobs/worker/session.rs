@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::ledger::Ledger;
+use super::run_table::RunTable;
 use super::settings::Settings;
 use crate::outage::Outages;
 
@@ -107,9 +107,9 @@ impl Session {
     }
 
     /// A call was answered.
-    pub fn heard(&self, ledger: &Ledger) {
+    pub fn on_reply(&self, run_table: &RunTable) {
         self.outages.succeeded(COORDINATOR);
-        if ledger.set_away(false) {
+        if run_table.set_away(false) {
             // It may have lost count of what runs here.
             self.beat_now.notify_one();
         }
@@ -117,11 +117,11 @@ impl Session {
 
     /// A call failed that was made in `term`: registers again where the coordinator does not know the worker. True where
     /// that succeeded and the call can be made again.
-    pub async fn recover(&self, ledger: &Ledger, call: &'static str, error: &Error, term: u64) -> bool {
+    pub async fn recover(&self, run_table: &RunTable, call: &'static str, error: &Error, term: u64) -> bool {
         if matches!(error, Error::NotFound { .. }) {
             match self.register_again(term).await {
                 Ok(()) => {
-                    ledger.set_away(false);
+                    run_table.set_away(false);
                     self.beat_now.notify_one();
                     return true;
                 }
@@ -129,7 +129,7 @@ impl Session {
             }
         } else {
             if error.is_transient() {
-                ledger.set_away(true);
+                run_table.set_away(true);
             }
             self.outages.failed(call, error);
         }

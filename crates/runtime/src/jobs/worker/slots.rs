@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::context::{Context, cut};
 use super::handlers::{Failure, HandlerFuture, Handlers};
-use super::ledger::{Ended, Ledger, ending};
 use super::run::{Run, Stop};
+use super::run_table::{Ended, RunTable, ending};
 
 /// How much of an error is logged.
 const ERROR_LOGGED_BYTES_MAX: usize = 500;
@@ -28,20 +28,20 @@ const DRAIN_CANCEL_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Slots {
     /// Aborted when dropped: with the worker its handlers end.
     tasks: JoinSet<()>,
-    ledger: Arc<Ledger>,
+    run_table: Arc<RunTable>,
     handlers: Arc<Handlers>,
     cancel_grace: Duration,
 }
 
 impl Slots {
-    pub fn new(ledger: Arc<Ledger>, handlers: Arc<Handlers>, cancel_grace: Duration) -> Self {
-        Slots { tasks: JoinSet::new(), ledger, handlers, cancel_grace }
+    pub fn new(run_table: Arc<RunTable>, handlers: Arc<Handlers>, cancel_grace: Duration) -> Self {
+        Slots { tasks: JoinSet::new(), run_table, handlers, cancel_grace }
     }
 
     pub fn start(&mut self, count: usize) {
         while self.tasks.try_join_next().is_some() {}
         for _ in 0..count {
-            self.tasks.spawn(slot(self.ledger.clone(), self.handlers.clone(), self.cancel_grace));
+            self.tasks.spawn(slot(self.run_table.clone(), self.handlers.clone(), self.cancel_grace));
         }
     }
 
@@ -51,16 +51,16 @@ impl Slots {
     }
 }
 
-async fn slot(ledger: Arc<Ledger>, handlers: Arc<Handlers>, cancel_grace: Duration) {
-    let mut next = ledger.turn(None);
+async fn slot(run_table: Arc<RunTable>, handlers: Arc<Handlers>, cancel_grace: Duration) {
+    let mut next = run_table.turn(None);
     while let Some((run, args)) = next {
         let began = Instant::now();
-        let event = execute(&ledger, &handlers, &run, args, cancel_grace).await;
+        let event = execute(&run_table, &handlers, &run, args, cancel_grace).await;
         let took = began.elapsed();
-        if ledger.lines.admits() {
+        if run_table.lines.admits() {
             log(&run, &event, took);
         }
-        next = ledger.turn(Some(Ended { run, event, took }));
+        next = run_table.turn(Some(Ended { run, event, took }));
         // Handlers that never wait must not keep the thread from everybody else.
         tokio::task::coop::consume_budget().await;
     }
@@ -86,7 +86,7 @@ fn start_of(error: &str) -> &str {
 }
 
 async fn execute(
-    ledger: &Arc<Ledger>,
+    run_table: &Arc<RunTable>,
     handlers: &Handlers,
     run: &Arc<Run>,
     args: Json,
@@ -96,7 +96,7 @@ async fn execute(
         Ok(handler) => handler,
         Err(failure) => return failed(run, failure),
     };
-    let context = Context::new(run.clone(), ledger.clone());
+    let context = Context::new(run.clone(), run_table.clone());
     let mut future = match catch_unwind(AssertUnwindSafe(|| handler(context, args))) {
         Ok(future) => future,
         Err(panic) => return failed(run, panicked(&*panic)),

@@ -68,7 +68,7 @@ impl Contender {
     /// Until it says that it leads.
     pub async fn leads(&mut self) -> Result<()> {
         let mark = self.mark.clone();
-        self.says(|line| line.contains(&mark)).await
+        self.wait_for_line(|line| line.contains(&mark)).await
     }
 
     /// Until it knows that another leads.
@@ -77,11 +77,11 @@ impl Contender {
             tokio::time::sleep(ETCDCTL_START).await;
             return Ok(());
         }
-        self.says(|line| line.contains("\"newLeader\":\"")).await
+        self.wait_for_line(|line| line.contains("\"newLeader\":\"")).await
     }
 
-    async fn says(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
-        let said = async {
+    async fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let output = async {
             while let Some(line) = self.lines.next_line().await? {
                 if wanted(&line) {
                     return Ok(());
@@ -91,7 +91,7 @@ impl Contender {
             let words = words.ok().and_then(Result::ok).filter(|words| !words.is_empty());
             bail!("a contender ended before it led: {}", words.as_deref().unwrap_or("it did not say why"))
         };
-        timeout(PATIENCE, said).await.context("no leader was elected")?
+        timeout(PATIENCE, output).await.context("no leader was elected")?
     }
 
     pub fn signal(&self, signal: Signal) -> Result<()> {

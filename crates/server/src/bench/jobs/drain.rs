@@ -37,7 +37,7 @@ pub async fn live(target: &Target, queue: &str, count: u64, args: &JobsArgs) -> 
 }
 
 async fn finish(target: &Target, queue: &str, count: u64, started: Instant, workers: Workers) -> Result<f64> {
-    let settled = settled(target, queue, count, &workers).await;
+    let settled = wait_until_recorded(target, queue, count, &workers).await;
     let elapsed = started.elapsed();
     workers.stop().await?;
     settled?;
@@ -45,7 +45,7 @@ async fn finish(target: &Target, queue: &str, count: u64, started: Instant, work
 }
 
 /// Waits until every job was begun and the server has recorded the end of each.
-async fn settled(target: &Target, queue: &str, count: u64, workers: &Workers) -> Result<()> {
+async fn wait_until_recorded(target: &Target, queue: &str, count: u64, workers: &Workers) -> Result<()> {
     let (mut before, mut since) = (0, Instant::now());
     while tokio::time::timeout(Duration::from_secs(1), workers.tally.reaches(count)).await.is_err() {
         let begun = workers.tally.begun();

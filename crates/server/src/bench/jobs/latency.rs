@@ -53,7 +53,7 @@ impl Schedule {
         self.began + self.gap.mul_f64(number as f64)
     }
 
-    fn note(&self, cells: &[AtomicU32], number: usize) {
+    fn store_time(&self, cells: &[AtomicU32], number: usize) {
         let us = Instant::now().saturating_duration_since(self.due(number)).as_micros();
         if let Some(cell) = cells.get(number) {
             // Zero means that nothing was seen; a second run of the same job does not make it faster.
@@ -76,7 +76,7 @@ pub async fn measure(target: &Target, queue: &str, rate: u32, during: Duration) 
     let seen = schedule.clone();
     let workers = Workers::start(target, queue, 100, move |args| {
         if let Some(number) = number_of(args) {
-            seen.note(&seen.started_us, number);
+            seen.store_time(&seen.started_us, number);
         }
     })?;
     let sent = send(target, queue, count, &schedule).await;
@@ -115,7 +115,7 @@ async fn send(target: &Target, queue: &str, count: u64, schedule: &Arc<Schedule>
                 let number = next.lock().await.recv().await;
                 let Some(number) = number else { return anyhow::Ok(()) };
                 connection.exchange(&target.request("POST", "/v1/jobs", &job(&queue, number))).await?;
-                schedule.note(&schedule.acknowledged_us, usize::try_from(number)?);
+                schedule.store_time(&schedule.acknowledged_us, usize::try_from(number)?);
             }
         });
     }

@@ -59,13 +59,13 @@ async fn publish(mut publisher: MultiplexedConnection, channel: &str, body: Vec<
 async fn listen(
     url: &str,
     channel: &str,
-    hear: impl Fn(Vec<u8>) + Send + Sync + 'static,
+    on_message: impl Fn(Vec<u8>) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection> {
     let mut connection = open(url, move |push| {
         if push.kind == PushKind::Message
             && let Some(Value::BulkString(body)) = push.data.into_iter().nth(1)
         {
-            hear(body);
+            on_message(body);
         }
     })
     .await?;

@@ -217,7 +217,7 @@ async fn measure(args: &MeshArgs, ways: &[Arc<Way>], report: &mut Report) -> Res
                 found.p99_ms.push(run.percentile(99.0));
             }
         }
-        tell(report, in_flight, ways, &all);
+        add_rows(report, in_flight, ways, &all);
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ async fn load(way: &Arc<Way>, in_flight: usize, during: Duration) -> Result<Run>
     .await
 }
 
-fn tell(report: &mut Report, in_flight: usize, ways: &[Arc<Way>], all: &[Rounds]) {
+fn add_rows(report: &mut Report, in_flight: usize, ways: &[Arc<Way>], all: &[Rounds]) {
     for (way, found) in ways.iter().zip(all) {
         let (name, label) = (way.name(), way.label());
         report.add(

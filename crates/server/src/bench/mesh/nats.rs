@@ -19,11 +19,11 @@ const INBOX: &str = "_INBOX.convoke.bench";
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// Writes in order.
-type Pen = mpsc::UnboundedSender<Vec<u8>>;
+type WriteQueue = mpsc::UnboundedSender<Vec<u8>>;
 
 #[derive(Clone)]
 pub struct Nats {
-    pen: Pen,
+    writes: WriteQueue,
     slots: Arc<Slots>,
 }
 
@@ -31,22 +31,22 @@ impl Nats {
     pub async fn connect(address: &str) -> Result<Nats> {
         let slots = Arc::new(Slots::new());
         let waiting = slots.clone();
-        let pen = subscribe(address, INBOX, move |_, delivery| waiting.answer(&delivery.payload)).await?;
-        Ok(Nats { pen, slots })
+        let writes = subscribe(address, INBOX, move |_, delivery| waiting.answer(&delivery.payload)).await?;
+        Ok(Nats { writes, slots })
     }
 
     pub async fn round_trip(&self, place: usize) -> Result<()> {
         let answered = self.slots.wait(place)?;
-        self.pen.send(publication(SUBJECT, Some(INBOX), &message(place))).ok().context("NATS is gone")?;
+        self.writes.send(publication(SUBJECT, Some(INBOX), &message(place))).ok().context("NATS is gone")?;
         Ok(answered.await?)
     }
 }
 
 /// Sends back what comes, for as long as the connection lasts.
 pub async fn answer(address: &str) -> Result<()> {
-    subscribe(address, SUBJECT, |pen, delivery| {
+    subscribe(address, SUBJECT, |writes, delivery| {
         if let Some(reply) = &delivery.reply {
-            let _ = pen.send(publication(reply, None, &delivery.payload));
+            let _ = writes.send(publication(reply, None, &delivery.payload));
         }
     })
     .await?;
@@ -58,15 +58,19 @@ struct Delivery {
     payload: Vec<u8>,
 }
 
-async fn subscribe(address: &str, subject: &str, hear: impl Fn(&Pen, Delivery) + Send + Sync + 'static) -> Result<Pen> {
+async fn subscribe(
+    address: &str,
+    subject: &str,
+    on_message: impl Fn(&WriteQueue, Delivery) + Send + Sync + 'static,
+) -> Result<WriteQueue> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     let mut reader = BufReader::with_capacity(64 * 1024, reader);
-    let (pen, pages) = mpsc::unbounded_channel();
+    let (writes, pages) = mpsc::unbounded_channel();
     tokio::spawn(write(writer, pages));
     let hello = format!("CONNECT {{\"verbose\":false,\"pedantic\":false}}\r\nSUB {subject} 1\r\nPING\r\n");
-    pen.send(hello.into_bytes()).ok().context("NATS is gone")?;
+    writes.send(hello.into_bytes()).ok().context("NATS is gone")?;
     // The answer to the ping says that the subscription holds.
     let mut line = String::new();
     while line != "PONG\r\n" {
@@ -75,16 +79,20 @@ async fn subscribe(address: &str, subject: &str, hear: impl Fn(&Pen, Delivery) +
             bail!("NATS refused us: {line}");
         }
     }
-    let own = pen.clone();
+    let own = writes.clone();
     tokio::spawn(async move {
-        if let Err(error) = read(reader, &own, hear).await {
+        if let Err(error) = read(reader, &own, on_message).await {
             eprintln!("NATS: {error}");
         }
     });
-    Ok(pen)
+    Ok(writes)
 }
 
-async fn read(mut reader: BufReader<OwnedReadHalf>, pen: &Pen, hear: impl Fn(&Pen, Delivery)) -> Result<()> {
+async fn read(
+    mut reader: BufReader<OwnedReadHalf>,
+    writes: &WriteQueue,
+    on_message: impl Fn(&WriteQueue, Delivery),
+) -> Result<()> {
     let mut line = String::new();
     loop {
         line.clear();
@@ -96,9 +104,9 @@ async fn read(mut reader: BufReader<OwnedReadHalf>, pen: &Pen, hear: impl Fn(&Pe
                 let mut payload = vec![0; bytes + 2];
                 reader.read_exact(&mut payload).await?;
                 payload.truncate(bytes);
-                hear(pen, Delivery { reply, payload });
+                on_message(writes, Delivery { reply, payload });
             }
-            Heading::Ping => pen.send(b"PONG\r\n".to_vec()).ok().context("the connection is gone")?,
+            Heading::Ping => writes.send(b"PONG\r\n".to_vec()).ok().context("the connection is gone")?,
             Heading::Other => {}
             Heading::Error => bail!("it said {line}"),
         }

@@ -18,21 +18,21 @@ pub fn joining(strategy: Strategy, shards: u32, workers: u32, rounds: usize) -> 
     let mut coordinator = Coordinator::new(settings, Start::Fresh, Version::of_term(Epoch(1)));
     let mut now = Duration::ZERO;
     for number in 0..workers {
-        coordinator.hear(&peer(number), register(number, shards)?, now, &mut Output::default());
+        coordinator.on_message(&peer(number), register(number, shards)?, now, &mut Output::default());
     }
-    settle(&mut coordinator, &mut now);
+    run_until_quiet(&mut coordinator, &mut now);
     let mut took = Vec::with_capacity(rounds);
     for number in workers..workers + rounds as u32 {
-        coordinator.hear(&peer(number), register(number, shards)?, now, &mut Output::default());
+        coordinator.on_message(&peer(number), register(number, shards)?, now, &mut Output::default());
         let began = Instant::now();
-        let output = settle(&mut coordinator, &mut now);
+        let output = run_until_quiet(&mut coordinator, &mut now);
         took.push(began.elapsed().as_secs_f64() * 1_000.0);
         ensure!(!output.events.is_empty() && !output.sends.is_empty(), "nothing was rebalanced");
     }
     Ok(median(&mut took))
 }
 
-fn settle(coordinator: &mut Coordinator, now: &mut Duration) -> Output {
+fn run_until_quiet(coordinator: &mut Coordinator, now: &mut Duration) -> Output {
     let mut output = Output::default();
     *now = coordinator.next_deadline();
     coordinator.tick(*now, &mut output);

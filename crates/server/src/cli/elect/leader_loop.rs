@@ -95,7 +95,7 @@ impl<'a> GuardedTerm<'a> {
                     Some(GuardEvent::Started { .. }) => {}
                     Some(GuardEvent::NotStarted(error)) => anyhow::bail!("the command cannot be started: {error}"),
                     Some(GuardEvent::Stopping) => {
-                        info!(%epoch, "the lease may be lost: the command was told to end");
+                        info!(%epoch, "the lease may be lost: the command was asked to end");
                         is_lost = true;
                     }
                     Some(GuardEvent::Ended(ending)) => return Ok(match (is_lost, kill_at) {

@@ -64,7 +64,7 @@ pub struct ServeArgs {
     /// Pass CONVOKE_TOKEN on to the command
     #[arg(long)]
     pass_token: bool,
-    /// How long requests in flight may take to finish when it is told to stop
+    /// How long requests in flight may take to finish when it is asked to stop
     #[arg(long, value_parser = duration::parse, default_value = "25s", value_name = "DURATION")]
     shutdown_grace: Duration,
     /// Where to show /metrics; port 0 takes a free one [default: nowhere]

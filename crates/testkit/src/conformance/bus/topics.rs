@@ -29,13 +29,13 @@ pub async fn one_subscription_hears_several_topics_and_no_other(bus: &dyn Bus, _
     for (topic, text) in [("t", "1"), ("u", "2"), ("s", "3"), ("t", "4")] {
         bus.publish(topic, body(text)).await.expect("publish");
     }
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
-        heard.extend(soon(both.next()).await.map(|message| (message.channel, message.body)));
+        received.extend(soon(both.next()).await.map(|message| (message.channel, message.body)));
     }
-    heard.sort_by(|(one, _), (other, _)| one.cmp(other));
+    received.sort_by(|(one, _), (other, _)| one.cmp(other));
     let expected = [("s", "3"), ("t", "1"), ("t", "4")].map(|(topic, text)| (topic.to_owned(), body(text)));
-    assert_eq!(heard, expected, "in order per topic");
+    assert_eq!(received, expected, "in order per topic");
     assert_silent(both.next()).await;
 }
 
@@ -48,12 +48,12 @@ pub async fn what_was_published_before_does_not_arrive(bus: &dyn Bus, _advance: 
 
 pub async fn a_waiting_subscriber_is_woken(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
     let mut subscription = bus.subscribe(&["t".into()]).await.expect("subscribe");
-    let (heard, published) = tokio::join!(soon(subscription.next()), async {
+    let (received, published) = tokio::join!(soon(subscription.next()), async {
         tokio::task::yield_now().await;
         bus.publish("t", body("a")).await
     });
     published.expect("publish");
-    assert_eq!(heard, message("t", "a"));
+    assert_eq!(received, message("t", "a"));
 }
 
 pub async fn waiting_for_a_message_can_be_given_up(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
@@ -72,7 +72,7 @@ pub async fn a_slow_subscriber_is_told_that_it_missed_something(bus: &dyn Bus, _
     for n in 0..count {
         bus.publish("t", body(&n.to_string())).await.expect("a slow subscriber hinders no publisher");
     }
-    let (mut next, mut gaps, mut heard) = (0, 0, 0);
+    let (mut next, mut gaps, mut received) = (0, 0, 0);
     while let Ok(item) = tokio::time::timeout(Duration::from_secs(1), slow.next()).await {
         match item.expect("no error") {
             None => gaps += 1,
@@ -81,11 +81,11 @@ pub async fn a_slow_subscriber_is_told_that_it_missed_something(bus: &dyn Bus, _
                 assert!(n >= next, "{n} came again or out of order");
                 assert!(n == next || gaps > 0, "{next} to {n} were lost without a word");
                 next = n + 1;
-                heard += 1;
+                received += 1;
             }
         }
     }
-    assert!(heard == count || gaps > 0, "{heard} of {count} heard, and no word of the rest");
+    assert!(received == count || gaps > 0, "{received} of {count} heard, and no word of the rest");
     // It goes on.
     bus.publish("t", body("again")).await.expect("publish");
     assert_eq!(soon(slow.next()).await, message("t", "again"));

@@ -60,7 +60,7 @@ pub async fn a_job_that_ran_more_than_once_is_cleaned_by_hand(store: &dyn Store)
 pub async fn a_judged_end_says_nothing_of_channels(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1).with(|job| job.max_retries = 0)).await;
-    stage.judge(report(&run).ended(at(5), lost(), 0.0)).await;
+    stage.end_as_leader(report(&run).ended(at(5), lost(), 0.0)).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     assert_eq!(uncleaned(store).await, [job_id(1)]);
 }

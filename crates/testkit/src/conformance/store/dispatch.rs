@@ -70,8 +70,9 @@ pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn St
     let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
     let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
     let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
-    let told = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending, is_cut: false };
-    let expected = [told("b", 1, 2), told("empty", 0, 0), told("q", 3, 2), told("b", 2, 0), told("q", 0, 2)];
+    let reported = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending, is_cut: false };
+    let expected =
+        [reported("b", 1, 2), reported("empty", 0, 0), reported("q", 3, 2), reported("b", 2, 0), reported("q", 0, 2)];
     assert_eq!(answer.queues, expected);
     assert_eq!(answer.runs.len(), 6);
     let mut executions: Vec<_> = answer.runs.iter().map(|run| run.execution_id).collect();

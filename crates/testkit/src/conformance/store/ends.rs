@@ -48,7 +48,7 @@ pub async fn nobody_owns_a_job_that_has_ended(store: &dyn Store) {
     }
     stage.end(&runs[0], at(2), completed()).await;
     stage.end(&runs[1], at(2), failed("x")).await;
-    stage.judge(report(&runs[2]).ended(at(2), lost(), 0.0)).await;
+    stage.end_as_leader(report(&runs[2]).ended(at(2), lost(), 0.0)).await;
     stage.apply(RunReport { logs: vec![log("a")], ..owned(&runs[3]).ended(at(2), completed(), 0.0) }).await;
     store.cancel(&[job_id(5)], None, at(2)).await.expect("cancel");
     stage.apply(owned(&runs[5]).ended(at(2), completed(), 0.0)).await;

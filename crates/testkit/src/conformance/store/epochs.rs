@@ -48,10 +48,10 @@ pub async fn a_former_leader_cannot_judge(store: &dyn Store) {
     let run = stage.run(job(1)).await;
     let before = stage.job(job_id(1)).await;
     let fence = stage.depose().await;
-    assert_fenced(store.judge(stage.fence, vec![report(&run).ended(at(5), lost(), 0.0)]).await);
+    assert_fenced(store.end_as_leader(stage.fence, vec![report(&run).ended(at(5), lost(), 0.0)]).await);
     assert_eq!(stage.job(job_id(1)).await, before);
     assert_eq!(stage.history(job_id(1)).await.len(), 1);
-    store.judge(fence, vec![report(&run).ended(at(5), lost(), 0.0)]).await.expect("the leader's own");
+    store.end_as_leader(fence, vec![report(&run).ended(at(5), lost(), 0.0)]).await.expect("the leader's own");
     assert_eq!(stage.history(job_id(1)).await[0].status, convoke_core::jobs::ExecutionStatus::Lost);
 }
 
@@ -97,7 +97,7 @@ pub async fn a_former_leader_cannot_tick(store: &dyn Store) {
 
 pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    store.beat_workers(&[worker_record("w")]).await.expect("beat");
+    store.record_worker_heartbeats(&[worker_record("w")]).await.expect("beat");
     let fence = stage.depose().await;
     assert_fenced(store.remove_workers(Some(stage.fence), &[worker("w")]).await);
     assert_eq!(store.workers().await.expect("workers"), [worker_record("w")]);
@@ -107,7 +107,7 @@ pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
 
 pub async fn a_former_leader_cannot_retire_or_forget_a_node(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    store.beat_node(node_record("n")).await.expect("beat");
+    store.record_node_heartbeat(node_record("n")).await.expect("beat");
     let fence = stage.depose().await;
     assert_fenced(store.retire_node(Some(stage.fence), &node("n"), NodeState::Dead, at(9)).await);
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("n")]);

@@ -18,9 +18,9 @@ pub async fn runs_in_flight_are_told_by_job_id(store: &dyn Store) {
     let runs = stage.dispatch("q", 4, at(1)).await;
     stage.start(&runs[0], "w", at(2)).await;
     stage.end(&runs[1], at(2), completed()).await;
-    let told = store.in_flight(InFlightFilter::default(), None, 99).await.expect("in flight");
-    assert_eq!(told.iter().map(|run| run.job).collect::<Vec<_>>(), [1, 2, 5].map(job_id));
-    let last = &told[2];
+    let reported = store.in_flight(InFlightFilter::default(), None, 99).await.expect("in flight");
+    assert_eq!(reported.iter().map(|run| run.job).collect::<Vec<_>>(), [1, 2, 5].map(job_id));
+    let last = &reported[2];
     assert_eq!((last.execution, last.attempt, last.status), (runs[0].execution_id, 1, Status::Running));
     assert_eq!((&last.worker, &last.owner, last.dispatched_at), (&Some(worker("w")), &None, at(1)));
     assert_eq!((&last.job_type, &last.queue), (&runs[0].input.job_type, &runs[0].input.queue));
@@ -62,7 +62,7 @@ pub async fn runs_in_flight_are_found_by_worker_and_owner(store: &dyn Store) {
     assert_eq!(found(store, by_owner).await, [1, 3].map(job_id));
     assert_eq!(found(store, by_both).await, [1].map(job_id));
     assert!(found(store, InFlightFilter { worker: Some(worker("c")), ..Default::default() }).await.is_empty());
-    stage.judge(report(&runs[0]).ended(at(3), lost(), 0.0)).await;
+    stage.end_as_leader(report(&runs[0]).ended(at(3), lost(), 0.0)).await;
     assert_eq!(found(store, by_worker).await, [2].map(job_id), "a lost run is its worker's no more");
 }
 
@@ -84,7 +84,7 @@ pub async fn runs_that_no_worker_claimed_are_found(store: &dyn Store) {
     assert_eq!(page.iter().map(|run| run.job).collect::<Vec<_>>(), [3, 4].map(job_id));
     let executions = vec![early[0].execution_id, early[2].execution_id];
     assert_eq!(found(store, InFlightFilter { executions, ..without }).await, [3].map(job_id));
-    stage.judge(report(&early[3]).ended(at(7), convoke_core::jobs::Outcome::Released, 0.0)).await;
+    stage.end_as_leader(report(&early[3]).ended(at(7), convoke_core::jobs::Outcome::Released, 0.0)).await;
     let again = stage.dispatch_one(at(8)).await;
     assert_eq!(again.job_id, job_id(4));
     assert_eq!(found(store, unclaimed(8)).await, [3, 5].map(job_id), "its time begins anew");
@@ -152,7 +152,11 @@ pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dy
     // What has ended, however it did, is not overdue.
     stage.end(&runs[1], at(141), completed()).await;
     stage
-        .judge(report(&runs[2]).ended(at(141), convoke_core::jobs::Outcome::TimedOut { error: "x".into() }, 0.0))
+        .end_as_leader(report(&runs[2]).ended(
+            at(141),
+            convoke_core::jobs::Outcome::TimedOut { error: "x".into() },
+            0.0,
+        ))
         .await;
     store.cancel(&[job_id(1)], None, at(141)).await.expect("cancel");
     assert_eq!(overdue(9_999, 9).await, (vec![job_id(6)], None));
@@ -185,7 +189,7 @@ pub async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out(
     assert_eq!(overdue.next_at, None);
 
     // Another run of the job has a time of its own.
-    stage.judge(report(&runs[0]).ended(at(15), convoke_core::jobs::Outcome::Released, 0.0)).await;
+    stage.end_as_leader(report(&runs[0]).ended(at(15), convoke_core::jobs::Outcome::Released, 0.0)).await;
     stage.dispatch_one(at(16)).await;
     let nobody = store.overdue(at(9_999), 9).await.expect("overdue");
     assert!(nobody.runs.is_empty() && nobody.next_at.is_none());

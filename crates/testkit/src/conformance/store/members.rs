@@ -46,7 +46,7 @@ pub fn roster_change(add: &[(&str, &str)], remove: &[(&str, &str)]) -> RosterCha
 
 pub async fn workers_are_kept_by_id(store: &dyn Store) {
     assert!(store.workers().await.expect("workers").is_empty());
-    store.beat_workers(&[worker_record("b"), worker_record("a")]).await.expect("beat");
+    store.record_worker_heartbeats(&[worker_record("b"), worker_record("a")]).await.expect("beat");
     assert_eq!(store.workers().await.expect("workers"), [worker_record("a"), worker_record("b")]);
     let later = WorkerRecord {
         running: 0,
@@ -56,7 +56,7 @@ pub async fn workers_are_kept_by_id(store: &dyn Store) {
         queues: vec![],
         ..worker_record("b")
     };
-    store.beat_workers(std::slice::from_ref(&later)).await.expect("beat");
+    store.record_worker_heartbeats(std::slice::from_ref(&later)).await.expect("beat");
     assert_eq!(store.worker(&worker("b")).await.expect("worker"), Some(later.clone()));
     assert_eq!(store.worker(&worker("c")).await.expect("worker"), None);
     store.remove_workers(None, &[worker("a"), worker("c")]).await.expect("remove");
@@ -65,8 +65,8 @@ pub async fn workers_are_kept_by_id(store: &dyn Store) {
 
 pub async fn nodes_are_kept_by_id(store: &dyn Store) {
     assert!(store.nodes().await.expect("nodes").is_empty());
-    store.beat_node(node_record("b")).await.expect("beat");
-    store.beat_node(node_record("a")).await.expect("beat");
+    store.record_node_heartbeat(node_record("b")).await.expect("beat");
+    store.record_node_heartbeat(node_record("a")).await.expect("beat");
     let later = NodeRecord {
         role: NodeRole::Follower,
         state: NodeState::Draining,
@@ -75,7 +75,7 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
         last_heartbeat_at: at(7),
         ..node_record("b")
     };
-    store.beat_node(later.clone()).await.expect("beat");
+    store.record_node_heartbeat(later.clone()).await.expect("beat");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later.clone()]);
     store.retire_node(None, &node("c"), NodeState::Left, at(8)).await.expect("not an error");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later]);
@@ -84,7 +84,7 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
 pub async fn a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back(store: &dyn Store) {
     let fence = Stage::new(store).await.fence;
     for name in ["a", "b", "c", "d"] {
-        store.beat_node(node_record(name)).await.expect("beat");
+        store.record_node_heartbeat(node_record(name)).await.expect("beat");
     }
     store.retire_node(None, &node("a"), NodeState::Left, at(7)).await.expect("retire");
     store.retire_node(Some(fence), &node("b"), NodeState::Dead, at(8)).await.expect("retire");
@@ -94,7 +94,7 @@ pub async fn a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back(s
     let expected =
         [gone("a", NodeState::Left, 7), gone("b", NodeState::Dead, 8), gone("c", NodeState::Dead, 8), node_record("d")];
     assert_eq!(store.nodes().await.expect("nodes"), expected);
-    store.beat_node(node_record("c")).await.expect("it comes back");
+    store.record_node_heartbeat(node_record("c")).await.expect("it comes back");
     store.forget_nodes(fence, &["a", "b", "c", "d", "e"].map(node)).await.expect("forget");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("c"), node_record("d")]);
 }

@@ -289,7 +289,7 @@ pub async fn one_run_can_be_reported_several_times_in_a_batch(store: &dyn Store)
 pub async fn an_older_run_is_not_heard_whatever_it_says(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let old = stage.run(job(1)).await;
-    assert!(matches!(stage.judge(report(&old).ended(at(1), lost(), 0.0)).await, Recorded::Applied(_)));
+    assert!(matches!(stage.end_as_leader(report(&old).ended(at(1), lost(), 0.0)).await, Recorded::Applied(_)));
     let reports = every_kind(&old).into_iter().filter(|(kind, _)| *kind != "lost");
     // While none is current, while one is dispatched, running, and after it has ended.
     for step in 0..4 {
@@ -330,7 +330,7 @@ pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
         for (said, late) in every_kind(&run) {
             let expected = if same(said) { Recorded::Duplicate } else { Recorded::Stale };
             assert_eq!(stage.record(late.clone()).await, expected, "{said} after {kind}");
-            assert_eq!(stage.judge(late).await, expected, "{said}, judged, after {kind}");
+            assert_eq!(stage.end_as_leader(late).await, expected, "{said}, judged, after {kind}");
         }
         assert_eq!(stage.job(job_id(n)).await, ended, "nothing changed after {kind}");
         assert_eq!(stage.history(job_id(n)).await.len(), 1);
@@ -366,7 +366,11 @@ pub async fn an_end_is_repeated_by_the_same_result_or_error_only(store: &dyn Sto
             assert_eq!(stage.record(again(outcome)).await, Recorded::Duplicate, "{outcome:?}, {max_retries} retries");
             for other in others {
                 assert_eq!(stage.record(again(other)).await, Recorded::Stale, "{other:?} after {outcome:?}");
-                assert_eq!(stage.judge(again(other)).await, Recorded::Stale, "{other:?}, judged, after {outcome:?}");
+                assert_eq!(
+                    stage.end_as_leader(again(other)).await,
+                    Recorded::Stale,
+                    "{other:?}, judged, after {outcome:?}"
+                );
             }
             assert_eq!(stage.job(job_id(n)).await, ended, "nothing changed after {outcome:?}");
             assert!(store.logs(job_id(n), 0, 9).await.expect("logs").is_empty());

@@ -120,7 +120,7 @@ pub async fn a_worker_can_say_not_to_retry(store: &dyn Store) {
 pub async fn a_lost_run_counts_and_is_followed_at_once(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1)).await;
-    let Recorded::Applied(change) = stage.judge(report(&run).ended(at(5), lost(), 0.9)).await else {
+    let Recorded::Applied(change) = stage.end_as_leader(report(&run).ended(at(5), lost(), 0.9)).await else {
         panic!("the run was in flight");
     };
     assert_eq!((change.status, change.retry_at), (Status::Pending, Some(at(5))));
@@ -131,10 +131,10 @@ pub async fn a_lost_run_counts_and_is_followed_at_once(store: &dyn Store) {
 pub async fn the_last_lost_run_is_lost_in_the_history_too(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1).with(|job| job.max_retries = 0)).await;
-    stage.judge(report(&run).ended(at(5), lost(), 0.0)).await;
+    stage.end_as_leader(report(&run).ended(at(5), lost(), 0.0)).await;
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Lost)]);
-    assert_eq!(stage.judge(report(&run).ended(at(6), lost(), 0.0)).await, Recorded::Duplicate);
+    assert_eq!(stage.end_as_leader(report(&run).ended(at(6), lost(), 0.0)).await, Recorded::Duplicate);
     assert_eq!(stage.record(report(&run).ended(at(6), failed("x"), 0.0)).await, Recorded::Stale);
 }
 

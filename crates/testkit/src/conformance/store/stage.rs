@@ -160,8 +160,13 @@ impl<'a> Stage<'a> {
         self.store.record(vec![report]).await.expect("record").pop().expect("an answer for the report")
     }
 
-    pub async fn judge(&self, report: RunReport) -> Recorded {
-        self.store.judge(self.fence, vec![report]).await.expect("judge").pop().expect("an answer for the report")
+    pub async fn end_as_leader(&self, report: RunReport) -> Recorded {
+        self.store
+            .end_as_leader(self.fence, vec![report])
+            .await
+            .expect("judge")
+            .pop()
+            .expect("an answer for the report")
     }
 
     /// Records what must be news.

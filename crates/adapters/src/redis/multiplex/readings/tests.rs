@@ -120,7 +120,7 @@ fn a_channel_is_read_on_from_what_is_not_acknowledged() {
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, EntryId::parse("5-1"));
     assert!(readings.give(round, vec![vec![entry("5-1")]]).is_empty(), "nothing is given twice");
-    readings.settle(&channel(1), &["5-0", "5-1"]);
+    readings.mark_acknowledged(&channel(1), &["5-0", "5-1"]);
     readings.ring(&bell(&[1]), now);
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, None, "its next entry may have any id");

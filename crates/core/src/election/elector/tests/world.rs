@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct World {
-    desk: Desk,
+    bench: TestBench,
     electors: Vec<Elector>,
     asleep: [bool; ELECTORS],
     /// Of each epoch, who held it.
@@ -41,29 +41,29 @@ struct World {
 
 impl World {
     fn new(policy: Policy) -> Self {
-        let desk = Desk::new();
-        let electors = ["a", "b", "c", "d"].map(|me| desk.elector(me, policy)).into();
-        World { desk, electors, asleep: [false; ELECTORS], holders: BTreeMap::new() }
+        let bench = TestBench::new();
+        let electors = ["a", "b", "c", "d"].map(|me| bench.elector(me, policy)).into();
+        World { bench, electors, asleep: [false; ELECTORS], holders: BTreeMap::new() }
     }
 
     fn pass(&mut self, ms: u64) {
-        let end = self.desk.now + Duration::from_millis(ms);
+        let end = self.bench.now + Duration::from_millis(ms);
         loop {
             let awake = (0..ELECTORS).filter(|i| !self.asleep[*i]);
-            let due = awake.map(|i| (self.electors[i].due(self.desk.now), i)).min_by_key(|((at, _), _)| *at);
+            let due = awake.map(|i| (self.electors[i].due(self.bench.now), i)).min_by_key(|((at, _), _)| *at);
             let Some(((at, round), i)) = due.filter(|((at, _), _)| *at <= end) else { break };
-            self.desk.now = at.max(self.desk.now);
-            self.desk.converse(&mut self.electors[i], round);
+            self.bench.now = at.max(self.bench.now);
+            self.bench.converse(&mut self.electors[i], round);
             self.check();
             // A round that ends as soon as it began must not come at once again.
-            self.desk.now = self.desk.now + Duration::from_millis(1);
+            self.bench.now = self.bench.now + Duration::from_millis(1);
         }
-        self.desk.now = end.max(self.desk.now);
+        self.bench.now = end.max(self.bench.now);
     }
 
     /// Who believes to lead at this moment: by its own clock, which also one that slept looks at.
     fn check(&mut self) {
-        let now = self.desk.now;
+        let now = self.bench.now;
         let believers = self.electors.iter().filter_map(|elector| {
             let held = elector.term().filter(|held| now < held.certain_until)?;
             Some((elector.me().to_owned(), held.epoch.0))
@@ -81,17 +81,17 @@ impl World {
             Step::Pass(ms) => self.pass(ms),
             Step::Sleep(i) => self.asleep[i] = true,
             Step::Wake(i) => self.asleep[i] = false,
-            Step::Down(down) => self.desk.down = down,
-            Step::Mute(mute) => self.desk.mute = mute,
-            Step::Resign(i) => self.desk.step_down(&mut self.electors[i]),
+            Step::Down(down) => self.bench.down = down,
+            Step::Mute(mute) => self.bench.mute = mute,
+            Step::Resign(i) => self.bench.step_down(&mut self.electors[i]),
             Step::Forget => {
                 // Between terms: who leads at that moment cannot know that another may.
-                if self.desk.present().is_none() {
+                if self.bench.present().is_none() {
                     // Where somebody does not know the last, numbers are repeated for a while.
-                    if self.electors.iter().any(|elector| elector.epoch() != self.desk.highest) {
+                    if self.electors.iter().any(|elector| elector.epoch() != self.bench.highest) {
                         self.holders.clear();
                     }
-                    (self.desk.highest, self.desk.lease) = (Epoch(0), None);
+                    (self.bench.highest, self.bench.lease) = (Epoch(0), None);
                 }
             }
         }
@@ -116,7 +116,7 @@ proptest! {
         for step in steps {
             world.take(step);
         }
-        (world.desk.down, world.desk.mute, world.asleep) = (false, false, [false; ELECTORS]);
+        (world.bench.down, world.bench.mute, world.asleep) = (false, false, [false; ELECTORS]);
         world.pass(90_000);
         let epoch = world.electors.iter().find_map(|elector| elector.term()).map(|held| held.epoch);
         let known = world.electors.iter().map(Elector::epoch).max();

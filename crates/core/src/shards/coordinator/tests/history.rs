@@ -200,11 +200,11 @@ impl World {
     fn run_workers(&mut self) {
         for place in 0..WORKERS {
             let Some(mut process) = self.processes[place].take() else { continue };
-            let mut says = Vec::new();
-            process.worker.tick(self.now, &mut says);
+            let mut outgoing = Vec::new();
+            process.worker.tick(self.now, &mut outgoing);
             if let Some((_, shards)) = process.busy_until.take_if(|(until, _)| *until <= self.now) {
                 process.works_on = shards.into_iter().collect();
-                process.worker.acknowledge(&mut says);
+                process.worker.acknowledge(&mut outgoing);
             }
             if process.busy_until.is_none()
                 && let Some(change) = process.worker.change(self.now)
@@ -214,7 +214,7 @@ impl World {
                 let until = self.now + Duration::from_millis(self.dice.roll(400));
                 process.busy_until = Some((until, change.shards));
             }
-            for message in says {
+            for message in outgoing {
                 for at in self.arrivals() {
                     self.to_coordinator.push((at, place, message.clone()));
                 }
@@ -232,7 +232,7 @@ impl World {
         let mut output = Output::default();
         let due: Vec<(Duration, usize, Message)> = due;
         for (_, place, message) in due {
-            coordinator.hear(&peer(place), message, self.now - began, &mut output);
+            coordinator.on_message(&peer(place), message, self.now - began, &mut output);
         }
         self.run_store(&mut coordinator, self.now - began);
         coordinator.tick(self.now - began, &mut output);
@@ -248,7 +248,7 @@ impl World {
     /// Sees what the coordinator says.
     fn sent(&mut self, place: usize, text: &Bytes) {
         match wire::answer(std::slice::from_ref(text)).expect("it can be read") {
-            Answer::Assignment(assignment) => {
+            CoordinatorMessage::Assignment(assignment) => {
                 for shard in assignment.assigned_shards {
                     let holder = *self.grants.entry((assignment.version, shard)).or_insert(place);
                     if holder != place {
@@ -257,7 +257,7 @@ impl World {
                     }
                 }
             }
-            Answer::Revoke(revoke) if self.is_broken => {
+            CoordinatorMessage::Revoke(revoke) if self.is_broken => {
                 let (service_name, worker_id) = (ServiceName::new("s").expect("a name"), worker_id(place));
                 let released = Released { service_name, worker_id, shards: revoke.shards, version: revoke.version };
                 self.to_coordinator.push((self.now, place, Message::Released(released)));
@@ -271,12 +271,12 @@ impl World {
             std::mem::take(&mut self.to_workers).into_iter().partition(|(at, ..)| *at <= self.now);
         self.to_workers = later;
         for (_, place, text) in due {
-            let mut says = Vec::new();
+            let mut outgoing = Vec::new();
             if let Some(process) = &mut self.processes[place] {
                 let answer = wire::answer(&[text]).expect("it can be read");
-                process.worker.hear(answer, self.now, &mut says);
+                process.worker.on_message(answer, self.now, &mut outgoing);
             }
-            for message in says {
+            for message in outgoing {
                 for at in self.arrivals() {
                     self.to_coordinator.push((at, place, message.clone()));
                 }

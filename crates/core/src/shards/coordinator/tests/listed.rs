@@ -30,7 +30,7 @@ impl Stage {
     fn two_phase(&mut self, worker: &str, shards: &[Shard], beat: u64, version: Option<Version>) {
         let (assigned_shards, handoff) = (Some(shards.to_vec()), Some(true));
         let report = Report { assigned_shards, handoff, beat: Some(beat), version, ..report(worker, 4) };
-        self.hear(Message::Heartbeat(report));
+        self.on_message(Message::Heartbeat(report));
     }
 }
 
@@ -39,8 +39,8 @@ fn a_service_of_which_nobody_is_listed_is_granted_at_once() {
     let mut stage = Stage::with(Settings::default(), Start::Listed(vec![key(&name("other"), &member("x").worker)]));
     stage.register("a", 4);
     assert_eq!(stage.write(), (vec!["a".to_owned()], vec![]));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3])]);
     assert!(stage.now < TIMEOUT);
 }
 
@@ -49,17 +49,17 @@ fn a_worker_is_granted_nothing_before_the_store_lists_it() {
     let mut stage = successor(&[]);
     stage.register("a", 4);
     stage.write();
-    stage.settle();
-    stage.said();
+    stage.run_until_quiet();
+    stage.sent();
     stage.register("b", 4);
     stage.pass(Duration::from_secs(10));
-    assert_eq!(stage.said(), [], "its register waits");
-    stage.beat("a", 4, &[0, 1, 2, 3]);
-    stage.beat("b", 4, &[]);
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3]), has("b", &[])], "all others go on");
+    assert_eq!(stage.sent(), [], "its register waits");
+    stage.heartbeat("a", 4, &[0, 1, 2, 3]);
+    stage.heartbeat("b", 4, &[]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3]), has("b", &[])], "all others go on");
     assert_eq!(stage.write(), (vec!["b".to_owned()], vec![]));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), has("b", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), has("b", &[2, 3])]);
 }
 
 #[test]
@@ -67,20 +67,20 @@ fn a_worker_that_left_or_died_is_removed_from_the_list_and_listed_again_when_it_
     let mut stage = successor(&[]);
     ["a", "b", "c"].iter().for_each(|worker| stage.register(worker, 4));
     stage.write();
-    stage.settle();
+    stage.run_until_quiet();
     let Report { service_name, worker_id, .. } = report("a", 0);
-    stage.hear(Message::Leave(Leave { service_name, worker_id, version: None, beat: None }));
+    stage.on_message(Message::Leave(Leave { service_name, worker_id, version: None, beat: None }));
     assert_eq!(stage.write(), (vec![], vec!["a".to_owned()]));
     stage.pass(Duration::from_secs(10));
-    stage.beat("b", 4, &[]);
+    stage.heartbeat("b", 4, &[]);
     stage.pass(Duration::from_secs(10));
     assert_eq!(stage.write(), (vec![], vec!["c".to_owned()]));
     assert_eq!(stage.granted("b"), [0, 1, 2, 3]);
-    stage.beat("c", 4, &[2, 3]);
-    stage.settle();
+    stage.heartbeat("c", 4, &[2, 3]);
+    stage.run_until_quiet();
     assert_eq!(stage.granted("c"), [] as [Shard; 0]);
     assert_eq!(stage.write(), (vec!["c".to_owned()], vec![]));
-    stage.settle();
+    stage.run_until_quiet();
     assert_eq!(stage.granted("c"), [2, 3]);
 }
 
@@ -89,12 +89,12 @@ fn a_newcomer_waits_only_until_all_that_are_listed_have_reported() {
     let mut stage = successor(&["a", "b"]);
     stage.register("new", 6);
     stage.write();
-    stage.beat("a", 6, &[0, 1, 2]);
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2])], "the shards of b are not known yet");
-    stage.beat("b", 6, &[3, 4, 5]);
-    stage.settle();
-    let said = stage.said();
+    stage.heartbeat("a", 6, &[0, 1, 2]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2])], "the shards of b are not known yet");
+    stage.heartbeat("b", 6, &[3, 4, 5]);
+    stage.run_until_quiet();
+    let said = stage.sent();
     assert_eq!(said, [has("b", &[3, 4, 5]), has("a", &[0, 1]), has("b", &[2, 3]), has("new", &[4, 5])]);
     assert!(stage.now < Duration::from_secs(1));
 }
@@ -103,16 +103,16 @@ fn a_newcomer_waits_only_until_all_that_are_listed_have_reported() {
 fn only_the_service_of_a_listed_worker_that_is_dead_waits_for_the_timeout() {
     let mut stage = successor(&["dead"]);
     let other = Report { service_name: name("t"), ..report("x", 2) };
-    stage.hear(Message::Register(other));
+    stage.on_message(Message::Register(other));
     stage.register("a", 4);
     stage.write();
-    stage.settle();
-    assert_eq!(stage.said(), [has("x", &[0, 1])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("x", &[0, 1])]);
     stage.pass(TIMEOUT - Duration::from_secs(2));
-    stage.beat("a", 4, &[]);
-    assert_eq!(stage.said(), [has("a", &[])]);
+    stage.heartbeat("a", 4, &[]);
+    assert_eq!(stage.sent(), [has("a", &[])]);
     stage.pass(Duration::from_secs(3));
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3])]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3])]);
     stage.pass(Duration::from_secs(5));
     let dead = ShardEvent::Dead { service: name("s"), worker: member("dead").worker };
     assert!(stage.events.contains(&dead));
@@ -125,8 +125,8 @@ fn a_listed_worker_that_was_restarted_counts_as_reported() {
     stage.register("a", 4);
     stage.register("b", 4);
     assert_eq!(stage.write(), (vec![], vec![]), "both are listed");
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), has("b", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), has("b", &[2, 3])]);
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn a_two_phase_worker_has_reported_once_it_has_seen_this_term() {
     // Sent before a grant of the predecessor arrived, and delivered after it was gone.
     stage.two_phase("a", &[], 1, Some(Version(50)));
     stage.pass(Duration::from_secs(1));
-    assert_eq!(stage.said(), [has("a", &[])]);
+    assert_eq!(stage.sent(), [has("a", &[])]);
     stage.two_phase("a", &[0, 1, 2, 3], 2, Some(Version(60)));
     stage.pass(Duration::from_secs(1));
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3])], "it is still awaited, and keeps what it has");
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3])], "it is still awaited, and keeps what it has");
     stage.two_phase("a", &[0, 1, 2, 3], 3, Some(stage.version()));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3]), has("a", &[0, 1]), loses("a", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3]), has("a", &[0, 1]), loses("a", &[2, 3])]);
     assert!(stage.now < TIMEOUT);
 }
 
@@ -154,13 +154,13 @@ fn a_farewell_ends_the_wait_if_its_worker_has_reported() {
     stage.write();
     let Report { service_name, worker_id, .. } = report("a", 0);
     let leave = Leave { service_name, worker_id, version: None, beat: Some(9) };
-    stage.hear(Message::Leave(leave.clone()));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[])], "it may be of a former life: nobody knows this one");
+    stage.on_message(Message::Leave(leave.clone()));
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[])], "it may be of a former life: nobody knows this one");
     stage.two_phase("a", &[], 8, None);
-    stage.hear(Message::Leave(leave));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[]), has("a", &[]), has("new", &[0, 1, 2, 3])]);
+    stage.on_message(Message::Leave(leave));
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[]), has("a", &[]), has("new", &[0, 1, 2, 3])]);
     assert_eq!(stage.write(), (vec![], vec!["a".to_owned()]));
 }
 
@@ -168,17 +168,17 @@ fn a_farewell_ends_the_wait_if_its_worker_has_reported() {
 #[test]
 fn a_worker_that_is_not_listed_and_has_shards_keeps_them_and_is_waited_for() {
     let mut stage = successor(&[]);
-    stage.beat("a", 4, &[2, 3]);
+    stage.heartbeat("a", 4, &[2, 3]);
     stage.register("b", 4);
-    stage.settle();
-    assert_eq!(stage.said(), [], "a is not listed yet, b waits");
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [], "a is not listed yet, b waits");
     stage.write();
-    stage.beat("a", 4, &[2, 3]);
+    stage.heartbeat("a", 4, &[2, 3]);
     stage.pass(Duration::from_secs(10));
-    assert_eq!(stage.said(), [has("a", &[2, 3])]);
-    stage.beat("a", 4, &[2, 3]);
-    stage.beat("b", 4, &[]);
-    stage.said();
+    assert_eq!(stage.sent(), [has("a", &[2, 3])]);
+    stage.heartbeat("a", 4, &[2, 3]);
+    stage.heartbeat("b", 4, &[]);
+    stage.sent();
     stage.pass(Duration::from_secs(6));
     assert_eq!(stage.granted("a").len() + stage.granted("b").len(), 4);
 }
@@ -189,13 +189,13 @@ fn what_the_store_lists_counts_against_the_limit_of_workers() {
     let settings = Settings { limits, ..Settings::default() };
     let mut stage = Stage::with(settings, Start::Listed(vec![member("a"), member("b")]));
     stage.register("c", 4);
-    assert!(matches!(stage.said.as_slice(), [(to, Answer::Error(_))] if to == "c"));
+    assert!(matches!(stage.said.as_slice(), [(to, CoordinatorMessage::Error(_))] if to == "c"));
     stage.said.clear();
     stage.register("a", 4);
     stage.register("b", 4);
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), has("b", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), has("b", &[2, 3])]);
     let mut output = Output::default();
-    stage.coordinator.hear(&peer("c"), Message::Register(report("c", 4)), stage.now, &mut output);
+    stage.coordinator.on_message(&peer("c"), Message::Register(report("c", 4)), stage.now, &mut output);
     assert_eq!(output.events, []);
 }

@@ -31,7 +31,7 @@ pub(super) fn report(worker: &str, max: u32) -> Report {
 pub(super) struct Stage {
     pub(super) coordinator: Coordinator,
     pub(super) now: Duration,
-    pub(super) said: Vec<(String, Answer)>,
+    pub(super) said: Vec<(String, CoordinatorMessage)>,
     pub(super) events: Vec<ShardEvent>,
 }
 
@@ -53,32 +53,32 @@ impl Stage {
         }
     }
 
-    pub(super) fn hear(&mut self, message: Message) {
+    pub(super) fn on_message(&mut self, message: Message) {
         let (Message::Register(Report { worker_id, .. })
         | Message::Heartbeat(Report { worker_id, .. })
         | Message::Leave(Leave { worker_id, .. })
         | Message::Released(Released { worker_id, .. })) = &message;
         let from = peer(worker_id.as_str());
         let mut output = Output::default();
-        self.coordinator.hear(&from, message, self.now, &mut output);
+        self.coordinator.on_message(&from, message, self.now, &mut output);
         self.take(output);
     }
 
     pub(super) fn register(&mut self, worker: &str, max: u32) {
-        self.hear(Message::Register(report(worker, max)));
+        self.on_message(Message::Register(report(worker, max)));
     }
 
     pub(super) fn join(&mut self, worker: &str, max: u32, handoff: bool) {
-        self.hear(Message::Register(Report { handoff: Some(handoff), ..report(worker, max) }));
+        self.on_message(Message::Register(Report { handoff: Some(handoff), ..report(worker, max) }));
     }
 
-    pub(super) fn beat(&mut self, worker: &str, max: u32, shards: &[Shard]) {
-        self.hear(Message::Heartbeat(Report { assigned_shards: Some(shards.to_vec()), ..report(worker, max) }));
+    pub(super) fn heartbeat(&mut self, worker: &str, max: u32, shards: &[Shard]) {
+        self.on_message(Message::Heartbeat(Report { assigned_shards: Some(shards.to_vec()), ..report(worker, max) }));
     }
 
     pub(super) fn released(&mut self, worker: &str, shards: &[Shard], version: Version) {
         let Report { service_name, worker_id, .. } = report(worker, 0);
-        self.hear(Message::Released(Released { service_name, worker_id, shards: shards.to_vec(), version }));
+        self.on_message(Message::Released(Released { service_name, worker_id, shards: shards.to_vec(), version }));
     }
 
     /// Lets time pass, with everything that is due in it.
@@ -93,17 +93,17 @@ impl Stage {
         self.now = until;
     }
 
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_quiet(&mut self) {
         self.pass(Duration::from_millis(100));
     }
 
     /// What was said since the last time: of assignments who got what, of revocations what is asked of whom.
-    pub(super) fn said(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
+    pub(super) fn sent(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
         let said = std::mem::take(&mut self.said);
         let plain = |(worker, answer)| match answer {
-            Answer::Assignment(assignment) => (worker, "has", assignment.assigned_shards),
-            Answer::Revoke(Revoke { shards, .. }) => (worker, "loses", shards),
-            Answer::Error(_) => (worker, "error", Vec::new()),
+            CoordinatorMessage::Assignment(assignment) => (worker, "has", assignment.assigned_shards),
+            CoordinatorMessage::Revoke(Revoke { shards, .. }) => (worker, "loses", shards),
+            CoordinatorMessage::Error(_) => (worker, "error", Vec::new()),
         };
         said.into_iter().map(plain).collect()
     }
@@ -134,9 +134,9 @@ fn a_burst_of_registrations_is_one_rebalance_and_one_message_each() {
         stage.register(&format!("w{n:04}"), 10_000);
         stage.pass(Duration::from_micros(50));
     }
-    assert!(stage.said().is_empty(), "nothing is said before it is quiet");
-    stage.settle();
-    assert_eq!(stage.said().len(), 1000);
+    assert!(stage.sent().is_empty(), "nothing is said before it is quiet");
+    stage.run_until_quiet();
+    assert_eq!(stage.sent().len(), 1000);
     let rebalances = stage.events.iter().filter(|it| matches!(it, ShardEvent::Rebalanced { .. })).count();
     assert_eq!(rebalances, 1);
     assert_eq!(stage.granted("w0999"), (9_990..10_000).collect::<Vec<_>>());
@@ -146,7 +146,7 @@ fn a_burst_of_registrations_is_one_rebalance_and_one_message_each() {
 fn three_workers_share_ten_shards_as_four_three_and_three() {
     let mut stage = Stage::new();
     ["c", "a", "b"].iter().for_each(|worker| stage.register(worker, 10));
-    stage.settle();
+    stage.run_until_quiet();
     assert_eq!(stage.granted("a"), [0, 1, 2, 3]);
     assert_eq!(stage.granted("b"), [4, 5, 6]);
     assert_eq!(stage.granted("c"), [7, 8, 9]);
@@ -156,68 +156,68 @@ fn three_workers_share_ten_shards_as_four_three_and_three() {
 fn only_those_whose_part_changed_are_told_and_the_one_that_registers() {
     let mut stage = Stage::new();
     ["a", "b"].iter().for_each(|worker| stage.register(worker, 4));
-    stage.settle();
-    stage.said();
+    stage.run_until_quiet();
+    stage.sent();
     stage.register("a", 4);
-    assert_eq!(stage.said(), [has("a", &[0, 1])], "at once, from what is known");
+    assert_eq!(stage.sent(), [has("a", &[0, 1])], "at once, from what is known");
     stage.register("c", 4);
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[2]), has("c", &[3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[2]), has("c", &[3])]);
 }
 
 #[test]
 fn a_heartbeat_is_answered_at_once_and_a_mismatch_is_normal() {
     let mut stage = Stage::new();
     stage.register("a", 3);
-    stage.settle();
-    stage.said();
-    stage.beat("a", 3, &[7, 99_999]);
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2])]);
+    stage.run_until_quiet();
+    stage.sent();
+    stage.heartbeat("a", 3, &[7, 99_999]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2])]);
 }
 
 #[test]
 fn the_last_shard_count_wins_also_by_a_heartbeat() {
     let mut stage = Stage::new();
     ["a", "b"].iter().for_each(|worker| stage.register(worker, 4));
-    stage.settle();
-    stage.said();
-    stage.beat("b", 2, &[2, 3]);
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[2, 3]), has("a", &[0]), has("b", &[1])]);
+    stage.run_until_quiet();
+    stage.sent();
+    stage.heartbeat("b", 2, &[2, 3]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[2, 3]), has("a", &[0]), has("b", &[1])]);
     stage.register("a", 0);
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[]), has("b", &[])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[]), has("b", &[])]);
 }
 
 #[test]
 fn the_silent_lose_their_shards_at_a_check_and_get_some_back_when_they_beat() {
     let mut stage = Stage::new();
     ["a", "b"].iter().for_each(|worker| stage.register(worker, 4));
-    stage.settle();
+    stage.run_until_quiet();
     for _ in 0..3 {
         stage.pass(Duration::from_secs(4));
-        stage.beat("a", 4, &[]);
+        stage.heartbeat("a", 4, &[]);
     }
-    stage.said();
+    stage.sent();
     stage.pass(Duration::from_secs(5));
-    assert_eq!(stage.said(), [has("a", &[0, 1, 2, 3])]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1, 2, 3])]);
     let dead = ShardEvent::Dead { service: name("s"), worker: WorkerId::new("b").expect("a name") };
     assert!(stage.events.contains(&dead));
-    stage.beat("b", 4, &[2, 3]);
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[]), has("a", &[0, 1]), has("b", &[2, 3])]);
+    stage.heartbeat("b", 4, &[2, 3]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[]), has("a", &[0, 1]), has("b", &[2, 3])]);
 }
 
 #[test]
 fn the_silent_are_forgotten_and_their_service_begins_above_its_versions() {
     let mut stage = Stage::new();
     stage.register("a", 4);
-    stage.settle();
+    stage.run_until_quiet();
     let before = stage.version();
     stage.pass(TIMEOUT * 12);
     assert_eq!(stage.coordinator.views().count(), 0);
     stage.register("a", 4);
-    stage.settle();
+    stage.run_until_quiet();
     assert!(stage.version() > before);
 }
 
@@ -226,9 +226,9 @@ fn services_are_apart_also_where_workers_have_one_name_and_one_address() {
     let mut stage = Stage::new();
     stage.register("a", 2);
     let other = Report { service_name: name("t"), ..report("a", 3) };
-    stage.hear(Message::Register(other));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), has("a", &[0, 1, 2])]);
+    stage.on_message(Message::Register(other));
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), has("a", &[0, 1, 2])]);
 }
 
 #[test]
@@ -236,77 +236,77 @@ fn a_worker_is_answered_where_it_last_spoke_from() {
     let mut stage = Stage::new();
     stage.register("a", 2);
     let mut output = Output::default();
-    stage.coordinator.hear(&peer("elsewhere"), Message::Register(report("a", 2)), stage.now, &mut output);
-    stage.settle();
-    assert_eq!(stage.said(), [has("elsewhere", &[0, 1])]);
+    stage.coordinator.on_message(&peer("elsewhere"), Message::Register(report("a", 2)), stage.now, &mut output);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("elsewhere", &[0, 1])]);
 }
 
 #[test]
 fn who_leaves_is_heard_and_its_shards_move() {
     let mut stage = Stage::new();
     ["a", "b"].iter().for_each(|worker| stage.register(worker, 4));
-    stage.settle();
-    stage.said();
+    stage.run_until_quiet();
+    stage.sent();
     let Report { service_name, worker_id, .. } = report("a", 0);
     let leave = Leave { service_name, worker_id, version: None, beat: None };
-    stage.hear(Message::Leave(Leave { version: Some(Version(1)), ..leave.clone() }));
-    assert_eq!(stage.said(), [has("a", &[0, 1])], "the words of a former life");
-    stage.hear(Message::Leave(leave));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[]), has("b", &[0, 1, 2, 3])]);
+    stage.on_message(Message::Leave(Leave { version: Some(Version(1)), ..leave.clone() }));
+    assert_eq!(stage.sent(), [has("a", &[0, 1])], "the words of a former life");
+    stage.on_message(Message::Leave(leave));
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[]), has("b", &[0, 1, 2, 3])]);
 }
 
 #[test]
 fn a_shard_waits_until_its_holder_has_let_go() {
     let mut stage = Stage::new();
     stage.join("a", 4, true);
-    stage.settle();
+    stage.run_until_quiet();
     stage.join("b", 4, true);
-    stage.said();
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3]), has("b", &[])]);
-    stage.beat("a", 4, &[0, 1, 2, 3]);
-    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3])], "until it is heard");
+    stage.sent();
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3]), has("b", &[])]);
+    stage.heartbeat("a", 4, &[0, 1, 2, 3]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "until it is heard");
     let version = stage.version();
     stage.released("a", &[2], Version(version.0 - 1));
-    stage.settle();
-    assert!(stage.said().is_empty(), "a word about an earlier grant");
+    stage.run_until_quiet();
+    assert!(stage.sent().is_empty(), "a word about an earlier grant");
     stage.released("a", &[3, 77], version);
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[3])]);
     assert!(stage.version() > version);
     stage.pass(Duration::from_secs(10));
-    stage.beat("b", 4, &[]);
+    stage.heartbeat("b", 4, &[]);
     stage.pass(Duration::from_secs(10));
-    assert_eq!(stage.said().last(), Some(&has("b", &[0, 1, 2, 3])), "its holder is dead");
+    assert_eq!(stage.sent().last(), Some(&has("b", &[0, 1, 2, 3])), "its holder is dead");
 }
 
 #[test]
 fn a_worker_of_the_original_protocol_is_answered_once_others_have_let_go_of_its_part() {
     let mut stage = Stage::new();
     stage.join("a", 4, true);
-    stage.settle();
-    stage.said();
-    stage.hear(Message::Register(report("b", 4)));
-    stage.settle();
-    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3])], "it would take an empty answer for good");
+    stage.run_until_quiet();
+    stage.sent();
+    stage.on_message(Message::Register(report("b", 4)));
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "it would take an empty answer for good");
     stage.released("a", &[2, 3], stage.version());
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[2, 3])]);
 }
 
 #[test]
 fn what_was_asked_back_is_not_given_again_while_a_service_is_held() {
     let mut stage = Stage::new();
     stage.join("a", 4, true);
-    stage.settle();
+    stage.run_until_quiet();
     stage.join("b", 4, true);
-    stage.settle();
+    stage.run_until_quiet();
     // A stranger that has shards: there was a predecessor, whose workers are waited for.
-    stage.beat("c", 4, &[3]);
-    stage.said();
-    stage.beat("a", 4, &[0, 1, 2, 3]);
-    assert_eq!(stage.said(), [has("a", &[0, 1]), loses("a", &[2, 3])]);
+    stage.heartbeat("c", 4, &[3]);
+    stage.sent();
+    stage.heartbeat("a", 4, &[0, 1, 2, 3]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])]);
 }
 
 #[test]
@@ -314,46 +314,46 @@ fn a_takeover_moves_nothing_when_all_are_back() {
     let settings = Settings { strategy: Strategy::Sticky, ..Settings::default() };
     let mut stage = Stage::with(settings, Start::Takeover);
     stage.register("new", 6);
-    let beat = |worker: &str, shards: &[Shard], version: u64| {
+    let heartbeat = |worker: &str, shards: &[Shard], version: u64| {
         let (assigned_shards, version) = (Some(shards.to_vec()), Some(Version(version)));
         Message::Heartbeat(Report { assigned_shards, version, ..report(worker, 6) })
     };
-    stage.hear(beat("a", &[0, 3, 4], 50));
-    stage.hear(beat("b", &[1, 2, 4, 5], 60));
-    let said = stage.said();
+    stage.on_message(heartbeat("a", &[0, 3, 4], 50));
+    stage.on_message(heartbeat("b", &[1, 2, 4, 5], 60));
+    let said = stage.sent();
     assert_eq!(said, [has("a", &[0, 3, 4]), has("b", &[1, 2, 4, 5])], "the higher version wins");
     stage.pass(Duration::from_secs(14));
-    stage.hear(beat("a", &[0, 3, 4], 50));
-    stage.hear(beat("b", &[1, 2, 4, 5], 60));
-    assert_eq!(stage.said(), [has("a", &[0, 3]), has("b", &[1, 2, 4, 5])]);
-    stage.beat("new", 6, &[]);
-    stage.said();
+    stage.on_message(heartbeat("a", &[0, 3, 4], 50));
+    stage.on_message(heartbeat("b", &[1, 2, 4, 5], 60));
+    assert_eq!(stage.sent(), [has("a", &[0, 3]), has("b", &[1, 2, 4, 5])]);
+    stage.heartbeat("new", 6, &[]);
+    stage.sent();
     stage.pass(Duration::from_secs(2));
-    assert_eq!(stage.said(), [has("b", &[1, 2]), has("a", &[0, 3]), has("new", &[4, 5])]);
+    assert_eq!(stage.sent(), [has("b", &[1, 2]), has("a", &[0, 3]), has("new", &[4, 5])]);
     assert!(stage.version() > Version(100));
 }
 
 #[test]
 fn what_a_worker_no_longer_reports_is_free_after_a_takeover() {
     let mut stage = Stage::with(Settings::default(), Start::Takeover);
-    let beat = |worker: &str, beat: u64, shards: &[Shard]| {
+    let heartbeat = |worker: &str, beat: u64, shards: &[Shard]| {
         let (assigned_shards, handoff) = (Some(shards.to_vec()), Some(true));
         Message::Heartbeat(Report { assigned_shards, handoff, beat: Some(beat), ..report(worker, 4) })
     };
-    stage.hear(beat("a", 5, &[0, 1]));
-    stage.hear(beat("b", 5, &[1, 2]));
-    assert_eq!(stage.said(), [has("a", &[0, 1]), has("b", &[2])]);
-    stage.hear(beat("a", 6, &[0]));
-    stage.hear(beat("a", 5, &[0, 1]));
-    stage.hear(beat("b", 6, &[1, 2]));
-    assert_eq!(stage.said(), [has("a", &[0]), has("a", &[0]), has("b", &[1, 2])]);
+    stage.on_message(heartbeat("a", 5, &[0, 1]));
+    stage.on_message(heartbeat("b", 5, &[1, 2]));
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), has("b", &[2])]);
+    stage.on_message(heartbeat("a", 6, &[0]));
+    stage.on_message(heartbeat("a", 5, &[0, 1]));
+    stage.on_message(heartbeat("b", 6, &[1, 2]));
+    assert_eq!(stage.sent(), [has("a", &[0]), has("a", &[0]), has("b", &[1, 2])]);
 }
 
 #[test]
 fn a_worker_that_knows_beats_is_answered_while_nothing_is_granted() {
     let mut stage = Stage::with(Settings::default(), Start::Takeover);
-    stage.hear(Message::Register(Report { beat: Some(7), handoff: Some(false), ..report("a", 2) }));
-    let Some((_, Answer::Assignment(assignment))) = stage.said.first() else { panic!("an answer") };
+    stage.on_message(Message::Register(Report { beat: Some(7), handoff: Some(false), ..report("a", 2) }));
+    let Some((_, CoordinatorMessage::Assignment(assignment))) = stage.said.first() else { panic!("an answer") };
     assert_eq!((assignment.beat, assignment.heartbeat_timeout), (Some(7), Some(TIMEOUT)));
     assert!(assignment.assigned_shards.is_empty());
 }
@@ -362,32 +362,32 @@ fn a_worker_that_knows_beats_is_answered_while_nothing_is_granted() {
 fn a_first_term_waits_where_a_worker_has_shards_of_somebody() {
     let mut stage = Stage::new();
     stage.register("a", 4);
-    stage.settle();
-    stage.beat("b", 4, &[2, 3]);
+    stage.run_until_quiet();
+    stage.heartbeat("b", 4, &[2, 3]);
     stage.pass(Duration::from_secs(10));
-    stage.beat("a", 4, &[]);
+    stage.heartbeat("a", 4, &[]);
     assert!(stage.granted("b").is_empty(), "they were granted already");
     let mut stage = Stage::new();
-    stage.beat("b", 4, &[2, 3]);
+    stage.heartbeat("b", 4, &[2, 3]);
     stage.register("a", 4);
-    stage.settle();
-    assert_eq!(stage.said(), [has("b", &[2, 3])]);
+    stage.run_until_quiet();
+    assert_eq!(stage.sent(), [has("b", &[2, 3])]);
     stage.pass(Duration::from_secs(10));
-    stage.beat("a", 4, &[]);
-    stage.beat("b", 4, &[2, 3]);
-    stage.said();
+    stage.heartbeat("a", 4, &[]);
+    stage.heartbeat("b", 4, &[2, 3]);
+    stage.sent();
     stage.pass(Duration::from_secs(5));
-    assert_eq!(stage.said(), [has("a", &[0, 1])]);
+    assert_eq!(stage.sent(), [has("a", &[0, 1])]);
 }
 
 #[test]
 fn versions_begin_above_what_a_worker_has_seen_unless_it_is_absurd() {
     let mut stage = Stage::new();
-    stage.hear(Message::Register(Report { version: Some(Version(5_000)), ..report("a", 1) }));
-    stage.settle();
+    stage.on_message(Message::Register(Report { version: Some(Version(5_000)), ..report("a", 1) }));
+    stage.run_until_quiet();
     assert_eq!(stage.version(), Version(5_002));
-    stage.hear(Message::Register(Report { version: Some(Version::MAX), ..report("a", 1) }));
-    stage.settle();
+    stage.on_message(Message::Register(Report { version: Some(Version::MAX), ..report("a", 1) }));
+    stage.run_until_quiet();
     assert_eq!(stage.version(), Version(5_002));
 }
 
@@ -395,11 +395,11 @@ fn versions_begin_above_what_a_worker_has_seen_unless_it_is_absurd() {
 fn a_term_that_has_used_up_its_versions_says_so() {
     let mut stage = Stage::new();
     stage.register("a", 1);
-    stage.settle();
+    stage.run_until_quiet();
     stage.coordinator.services.get_mut(&name("s")).expect("it").version = Version(100 + Version::PER_TERM - 2);
     assert!(!stage.coordinator.is_exhausted());
     stage.register("a", 2);
-    stage.settle();
+    stage.run_until_quiet();
     assert!(stage.coordinator.is_exhausted());
     assert_eq!(stage.granted("a"), [0, 1], "it works until its term ends");
 }
@@ -410,16 +410,16 @@ fn what_is_too_much_is_refused_and_not_remembered() {
     let mut stage = Stage::with(Settings { limits, ..Settings::default() }, Start::Fresh);
     stage.register("a", 8);
     stage.register("b", 8);
-    stage.settle();
-    stage.said();
+    stage.run_until_quiet();
+    stage.sent();
     stage.register("c", 8);
-    stage.hear(Message::Register(Report { service_name: name("t"), ..report("a", 1) }));
+    stage.on_message(Message::Register(Report { service_name: name("t"), ..report("a", 1) }));
     stage.register("a", 11);
-    let errors = stage.said();
+    let errors = stage.sent();
     assert!(errors.len() == 3 && errors.iter().all(|(_, what, _)| *what == "error"), "{errors:?}");
     assert_eq!(stage.coordinator.views().map(|view| view.workers.len()).collect::<Vec<_>>(), [2]);
     stage.register("a", 10);
-    stage.settle();
+    stage.run_until_quiet();
     assert_eq!(stage.granted("b"), [5, 6, 7, 8, 9]);
 }
 
@@ -429,14 +429,14 @@ impl Stage {
         let report = Report { instance, beat: instance, handoff: instance.map(|_| false), ..report("w", max) };
         let message = if registers { Message::Register(report) } else { Message::Heartbeat(report) };
         let mut output = Output::default();
-        self.coordinator.hear(&peer(connection), message, self.now, &mut output);
+        self.coordinator.on_message(&peer(connection), message, self.now, &mut output);
         self.take(output);
     }
 
     /// To whom it said lately that another has their id.
     fn replaced(&mut self) -> Vec<String> {
         let said = std::mem::take(&mut self.said).into_iter();
-        let is_replaced = |answer: &Answer| matches!(answer, Answer::Error(refusal) if refusal.code == "replaced");
+        let is_replaced = |answer: &CoordinatorMessage| matches!(answer, CoordinatorMessage::Error(refusal) if refusal.code == "replaced");
         said.filter(|(_, answer)| is_replaced(answer)).map(|(to, _)| to).collect()
     }
 

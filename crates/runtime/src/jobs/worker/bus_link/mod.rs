@@ -13,8 +13,8 @@
 //! While the bus is away every call fails as transient; the worker goes on with what it has and says it again. What the
 //! bus forgets, should it come back empty, the coordinators find in the store.
 
-mod errands;
-mod hands;
+mod background;
+mod held_runs;
 mod timings;
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{
-    Assignment, Beaten, Heartbeat, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+    Assignment, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
 };
 use convoke_core::jobs::wire::{self, V1, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::{Bus, Clock, Consumer, Delivery};
@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use self::hands::Hands;
+use self::held_runs::HeldRuns;
 use self::timings::Timings;
 use crate::jobs::WorkerSettings;
 use crate::jobs::intake;
@@ -64,7 +64,7 @@ impl Default for BusLinkSettings {
 pub struct BusLink {
     post: Post,
     timings: Arc<Timings>,
-    desks: Mutex<HashMap<WorkerId, Desk>>,
+    registrations: Mutex<HashMap<WorkerId, Registration>>,
 }
 
 /// Where messages go.
@@ -83,9 +83,9 @@ impl Post {
 }
 
 /// A registered worker, and what is done for it aside. Its errands end when it is dropped.
-struct Desk {
+struct Registration {
     session: Arc<Session>,
-    _errands: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 struct Session {
@@ -94,14 +94,14 @@ struct Session {
     queues: Vec<QueueName>,
     /// One for each queue, in order.
     consumers: Vec<Arc<dyn Consumer>>,
-    hands: Mutex<Hands>,
+    held_runs: Mutex<HeldRuns>,
     draining: AtomicBool,
     /// Wakes a poll that has something to hear.
     bell: Notify,
     /// Something is to be said or acknowledged, or slots were taken or became free.
-    errand: Notify,
+    action_ready: Notify,
     /// One errand at a time: the last of them must be done before the worker has left.
-    settling: tokio::sync::Mutex<()>,
+    flushing: tokio::sync::Mutex<()>,
     rotation: AtomicUsize,
     next_take_over: Mutex<Instant>,
 }
@@ -109,15 +109,18 @@ struct Session {
 impl BusLink {
     pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>, settings: BusLinkSettings) -> Self {
         let timings = Arc::new(Timings::new(settings));
-        BusLink { post: Post { bus, channels, clock }, timings, desks: Mutex::default() }
+        BusLink { post: Post { bus, channels, clock }, timings, registrations: Mutex::default() }
     }
 
     fn session(&self, worker: &WorkerId) -> Result<Arc<Session>> {
-        let desks = self.desks.lock();
-        desks.get(worker).map(|desk| desk.session.clone()).ok_or_else(|| Error::not_found("worker", worker))
+        let registrations = self.registrations.lock();
+        registrations
+            .get(worker)
+            .map(|registration| registration.session.clone())
+            .ok_or_else(|| Error::not_found("worker", worker))
     }
 
-    async fn open(&self, worker: WorkerId, register: Register) -> Result<Desk> {
+    async fn open(&self, worker: WorkerId, register: Register) -> Result<Registration> {
         // Before anything is taken: what is cancelled meanwhile must not be run.
         let topics = self.post.bus.subscribe(&self.post.topics()).await?;
         // A worker that starts again under its id is another consumer.
@@ -132,19 +135,19 @@ impl BusLink {
             name: register.name,
             queues: register.queues,
             consumers,
-            hands: Mutex::new(Hands::new(register.concurrency)),
+            held_runs: Mutex::new(HeldRuns::new(register.concurrency)),
             draining: AtomicBool::new(false),
             bell: Notify::new(),
-            errand: Notify::new(),
-            settling: tokio::sync::Mutex::new(()),
+            action_ready: Notify::new(),
+            flushing: tokio::sync::Mutex::new(()),
             rotation: AtomicUsize::new(0),
             next_take_over: Mutex::new(Instant::now()),
         });
-        let mut errands = JoinSet::new();
-        errands.spawn(errands::hear(self.post.clone(), session.clone(), self.timings.clone(), topics));
-        errands.spawn(errands::run(self.post.clone(), session.clone()));
-        errands.spawn(errands::keep_pace(self.post.clone(), session.clone(), self.timings.clone()));
-        Ok(Desk { session, _errands: errands })
+        let mut tasks = JoinSet::new();
+        tasks.spawn(background::receive(self.post.clone(), session.clone(), self.timings.clone(), topics));
+        tasks.spawn(background::run(self.post.clone(), session.clone()));
+        tasks.spawn(background::keep_pace(self.post.clone(), session.clone(), self.timings.clone()));
+        Ok(Registration { session, _tasks: tasks })
     }
 
     /// Takes what the worker's queues hold now, of the first that has anything; the next one first each time.
@@ -190,18 +193,18 @@ impl WorkerLink for BusLink {
         let known = self.session(&worker_id).ok();
         let session = match known.filter(|session| session.queues == register.queues) {
             Some(session) => {
-                session.hands.lock().concurrency = register.concurrency;
+                session.held_runs.lock().concurrency = register.concurrency;
                 session
             }
             None => {
-                let desk = self.open(worker_id.clone(), register).await?;
-                let session = desk.session.clone();
-                self.desks.lock().insert(worker_id.clone(), desk);
+                let registration = self.open(worker_id.clone(), register).await?;
+                let session = registration.session.clone();
+                self.registrations.lock().insert(worker_id.clone(), registration);
                 session
             }
         };
-        let executions = session.hands.lock().executions();
-        session.beat(&self.post, WorkerState::Active, Some(executions)).await?;
+        let executions = session.held_runs.lock().executions();
+        session.send_heartbeat(&self.post, WorkerState::Active, Some(executions)).await?;
         let BusLinkSettings { heartbeat_interval, stale_after } = self.timings.current();
         Ok(Registered { worker_id, heartbeat_interval, stale_after })
     }
@@ -214,7 +217,7 @@ impl WorkerLink for BusLink {
             let bell = session.bell.notified();
             tokio::pin!(bell);
             bell.as_mut().enable();
-            let cancel = session.hands.lock().take_cancelled();
+            let cancel = session.held_runs.lock().take_cancelled();
             if !cancel.is_empty() {
                 return Ok(Polled { cancel, ..Polled::default() });
             }
@@ -247,33 +250,34 @@ impl WorkerLink for BusLink {
     /// All events of a report are one batch on the bus.
     async fn report(&self, report: Report) -> Result<Reported> {
         let session = self.session(&report.worker_id)?;
-        let entries = session.hands.lock().messages(&self.post, &session.worker, &report.events);
+        let entries = session.held_runs.lock().messages(&self.post, &session.worker, &report.events);
         self.post.bus.push(entries).await?;
-        if session.hands.lock().told(&report.events) {
-            session.errand.notify_one();
+        if session.held_runs.lock().mark_reported(&report.events) {
+            session.action_ready.notify_one();
         }
         Ok(Reported { accepted: report.events.len(), rejected: Vec::new() })
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let session = self.session(&beat.worker_id)?;
         session.draining.store(beat.draining, Ordering::Release);
-        session.beat(&self.post, session.state(), Some(beat.running)).await?;
-        let cancel = session.hands.lock().take_cancelled();
-        Ok(Beaten { cancel, drain: false })
+        session.send_heartbeat(&self.post, session.state(), Some(beat.running)).await?;
+        let cancel = session.held_runs.lock().take_cancelled();
+        Ok(HeartbeatReply { cancel, drain: false })
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<()> {
-        let desk = self.desks.lock().remove(&worker).ok_or_else(|| Error::not_found("worker", &worker))?;
-        let session = &desk.session;
-        session.hands.lock().release(&self.post, &worker);
+        let registration =
+            self.registrations.lock().remove(&worker).ok_or_else(|| Error::not_found("worker", &worker))?;
+        let session = &registration.session;
+        session.held_runs.lock().release(&self.post, &worker);
         // Before its entries are let go: what is acknowledged cannot be taken over.
-        let settled = errands::settle(&self.post, session).await;
-        let told = session.beat(&self.post, WorkerState::Gone, Some(Vec::new())).await;
+        let flushed = background::flush(&self.post, session).await;
+        let reported = session.send_heartbeat(&self.post, WorkerState::Gone, Some(Vec::new())).await;
         for consumer in &session.consumers {
             consumer.leave().await?;
         }
-        settled.and(told)
+        flushed.and(reported)
     }
 }
 
@@ -284,24 +288,29 @@ impl Session {
 
     /// What it was given, as the worker wants it.
     fn accept(&self, post: &Post, place: usize, deliveries: Vec<Delivery>) -> Vec<Assignment> {
-        let jobs = self.hands.lock().take(post, &self.worker, place, &self.queues[place], deliveries);
-        self.errand.notify_one();
+        let jobs = self.held_runs.lock().take(post, &self.worker, place, &self.queues[place], deliveries);
+        self.action_ready.notify_one();
         jobs
     }
 
-    async fn beat(&self, post: &Post, state: WorkerState, executions: Option<Vec<ExecutionId>>) -> Result<()> {
+    async fn send_heartbeat(
+        &self,
+        post: &Post,
+        state: WorkerState,
+        executions: Option<Vec<ExecutionId>>,
+    ) -> Result<()> {
         let beat = {
-            let hands = self.hands.lock();
+            let held_runs = self.held_runs.lock();
             WorkerHeartbeat {
                 v: V1,
                 worker_id: self.worker.clone(),
                 queues: self.queues.clone(),
-                running: hands.running(),
-                free: if state == WorkerState::Active { hands.free() } else { 0 },
+                running: held_runs.running(),
+                free: if state == WorkerState::Active { held_runs.free() } else { 0 },
                 state,
                 at: post.clock.now(),
                 name: self.name.clone(),
-                concurrency: Some(hands.concurrency),
+                concurrency: Some(held_runs.concurrency),
                 via: None,
                 executions,
             }

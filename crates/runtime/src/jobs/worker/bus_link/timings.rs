@@ -15,26 +15,26 @@ use tokio::time::Instant;
 use super::BusLinkSettings;
 
 /// How often the link beats while it does not know what the cluster expects, and for how long it does so.
-const UNTOLD_INTERVAL: Duration = Duration::from_secs(1);
-const UNTOLD_FOR: Duration = Duration::from_secs(60);
+const UNPUBLISHED_INTERVAL: Duration = Duration::from_secs(1);
+const UNPUBLISHED_FOR: Duration = Duration::from_secs(60);
 /// However short the leader says.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Timings {
     configured: BusLinkSettings,
     started: Instant,
-    told: Mutex<Option<BusLinkSettings>>,
+    reported: Mutex<Option<BusLinkSettings>>,
     changed: Notify,
 }
 
 impl Timings {
     pub(super) fn new(configured: BusLinkSettings) -> Self {
-        Timings { configured, started: Instant::now(), told: Mutex::default(), changed: Notify::new() }
+        Timings { configured, started: Instant::now(), reported: Mutex::default(), changed: Notify::new() }
     }
 
     /// What holds now.
     pub(super) fn current(&self) -> BusLinkSettings {
-        self.told.lock().unwrap_or(self.configured)
+        self.reported.lock().unwrap_or(self.configured)
     }
 
     /// Follows a leader's heartbeat.
@@ -47,7 +47,7 @@ impl Timings {
             heartbeat_interval: beat.worker_heartbeat_interval.unwrap_or(self.configured.heartbeat_interval),
             stale_after: beat.worker_stale_after.unwrap_or(self.configured.stale_after),
         };
-        if self.told.lock().replace(settings) == Some(settings) {
+        if self.reported.lock().replace(settings) == Some(settings) {
             return;
         }
         if settings.heartbeat_interval < self.configured.heartbeat_interval {
@@ -63,10 +63,10 @@ impl Timings {
 
     /// How often the link has to beat. `None` if the worker's own heartbeats are enough.
     fn interval(&self) -> Option<Duration> {
-        let (told, configured) = (*self.told.lock(), self.configured.heartbeat_interval);
-        let interval = match told {
-            Some(told) => told.heartbeat_interval.max(INTERVAL_MIN),
-            None if self.started.elapsed() < UNTOLD_FOR => UNTOLD_INTERVAL,
+        let (reported, configured) = (*self.reported.lock(), self.configured.heartbeat_interval);
+        let interval = match reported {
+            Some(reported) => reported.heartbeat_interval.max(INTERVAL_MIN),
+            None if self.started.elapsed() < UNPUBLISHED_FOR => UNPUBLISHED_INTERVAL,
             None => configured,
         };
         (interval < configured).then_some(interval)

@@ -61,7 +61,7 @@ async fn the_coordinator_can_ask_it_to_drain() {
     let rig = start(2, sleeper(Duration::from_secs(5)));
     rig.fake.give([job(1, "sleep")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
-    rig.fake.tell(|script| script.drain = true);
+    rig.fake.change_script(|script| script.drain = true);
     let summary = rig.worker.await.expect("no panic").expect("it began");
     assert_eq!(summary, Summary { completed: 1, ..Summary::default() });
     assert_eq!(rig.fake.script().left, 1);
@@ -73,7 +73,7 @@ async fn a_heartbeat_can_ask_it_to_drain_when_all_slots_are_taken() {
     let rig = start(1, sleeper(Duration::from_secs(50)));
     rig.fake.give([job(1, "sleep")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
-    rig.fake.tell(|script| script.drain = true);
+    rig.fake.change_script(|script| script.drain = true);
     let summary = rig.worker.await.expect("no panic").expect("it began");
     assert_eq!(summary.released, 1, "the grace period began with the heartbeat");
 }
@@ -96,7 +96,7 @@ async fn a_coordinator_that_is_away_does_not_keep_it_from_ending() {
     let rig = start(1, sleeper(Duration::from_secs(10)));
     rig.fake.give([job(1, "sleep")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
-    rig.fake.tell(|script| script.away = true);
+    rig.fake.change_script(|script| script.away = true);
     let asked = tokio::time::Instant::now();
     let summary = rig.stop().await;
     assert_eq!((summary.completed, summary.unaccepted), (1, 1));

@@ -79,10 +79,10 @@ async fn heartbeats_name_what_runs_and_what_is_not_yet_accepted() {
     let mut first = rig.fake.script().beats[0].clone();
     first.sort();
     assert_eq!(first, [run_id(1), run_id(2)]);
-    rig.fake.tell(|script| script.reports_held = true);
+    rig.fake.change_script(|script| script.reports_held = true);
     rig.fake.until("it beats after their end", |script| script.beats.len() == 2).await;
     assert_eq!(rig.fake.script().beats[1].len(), 2, "their end is not durable yet");
-    rig.fake.tell(|script| script.reports_held = false);
+    rig.fake.change_script(|script| script.reports_held = false);
     rig.fake.until("it beats again", |script| script.beats.len() == 3).await;
     assert_eq!(rig.fake.script().beats[2].len(), 0);
     rig.stop().await;
@@ -94,7 +94,7 @@ async fn a_worker_that_is_forgotten_registers_again_and_says_what_it_runs() {
     rig.fake.give([job(1, "sleep")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
     let forgotten = tokio::time::Instant::now();
-    rig.fake.tell(|script| script.forgotten = true);
+    rig.fake.change_script(|script| script.forgotten = true);
     rig.fake.until("it registers again", |script| script.registered.len() == 2).await;
     rig.fake.until("it beats", |script| script.beats.last().is_some_and(|beat| *beat == [run_id(1)])).await;
     assert!(forgotten.elapsed() < Duration::from_secs(5), "at once, not at the next beat: {:?}", forgotten.elapsed());
@@ -107,10 +107,10 @@ async fn a_worker_that_is_forgotten_registers_again_and_says_what_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn registering_is_tried_until_somebody_answers() {
     let fake = Arc::new(Fake::default());
-    fake.tell(|script| script.away = true);
+    fake.change_script(|script| script.away = true);
     let rig = start_with(fake, settings(1), no_op());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    rig.fake.tell(|script| script.away = false);
+    rig.fake.change_script(|script| script.away = false);
     rig.fake.until("it registers", |script| script.registered.len() == 1).await;
     rig.stop().await;
 }
@@ -118,7 +118,7 @@ async fn registering_is_tried_until_somebody_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_never_registered_can_be_stopped() {
     let fake = Arc::new(Fake::default());
-    fake.tell(|script| script.away = true);
+    fake.change_script(|script| script.away = true);
     let rig = start_with(fake, settings(1), no_op());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(rig.stop().await, Summary::default());
@@ -127,7 +127,7 @@ async fn a_worker_that_never_registered_can_be_stopped() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_refused_or_makes_no_sense_does_not_begin() {
     let fake = Arc::new(Fake::default());
-    fake.tell(|script| script.denied = true);
+    fake.change_script(|script| script.denied = true);
     let refused = start_with(fake, settings(1), no_op()).worker.await.expect("no panic");
     assert!(refused.is_err_and(|error| error.is_denied()));
     for (settings, field) in [

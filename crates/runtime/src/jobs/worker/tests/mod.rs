@@ -86,13 +86,13 @@ impl Fake {
     }
 
     /// Changes what the coordinator does, and wakes whoever waits for it.
-    pub fn tell(&self, change: impl FnOnce(&mut Script)) {
+    pub fn change_script(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.script.lock());
         self.changed.notify_waiters();
     }
 
     pub fn give(&self, jobs: impl IntoIterator<Item = Assignment>) {
-        self.tell(|script| script.jobs.extend(jobs));
+        self.change_script(|script| script.jobs.extend(jobs));
     }
 
     /// Waits until it is so; an hour of paused time without it is a failure.
@@ -134,7 +134,7 @@ impl WorkerLink for Fake {
     async fn poll(&self, poll: Poll) -> Result<Polled> {
         let until = tokio::time::Instant::now() + poll.wait;
         let max = poll.max;
-        self.tell(|script| script.polls.push(poll));
+        self.change_script(|script| script.polls.push(poll));
         loop {
             let changed = self.changed.notified();
             {
@@ -154,7 +154,7 @@ impl WorkerLink for Fake {
     }
 
     async fn report(&self, report: Report) -> Result<Reported> {
-        self.tell(|script| script.reports_begun += 1);
+        self.change_script(|script| script.reports_begun += 1);
         self.until("reports are let through", |script| !script.reports_held).await;
         let mut script = self.script();
         script.answers()?;
@@ -174,17 +174,17 @@ impl WorkerLink for Fake {
         if lost { Err(Error::unknown("the coordinator", "cut")) } else { Ok(Reported { accepted, rejected }) }
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<Beaten> {
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         self.script().answers()?;
-        self.tell(|script| script.beats.push(beat.running));
+        self.change_script(|script| script.beats.push(beat.running));
         let mut script = self.script();
         // Jobs wait for a poll; cancellations are for whoever asks first.
-        Ok(Beaten { cancel: std::mem::take(&mut script.cancel), drain: script.drain })
+        Ok(HeartbeatReply { cancel: std::mem::take(&mut script.cancel), drain: script.drain })
     }
 
     async fn leave(&self, _: WorkerId) -> Result<()> {
         self.script().answers()?;
-        self.tell(|script| script.left += 1);
+        self.change_script(|script| script.left += 1);
         Ok(())
     }
 }

@@ -32,13 +32,13 @@ async fn a_longer_run_says_that_it_started_before_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn while_a_report_is_under_way_the_next_is_collected() {
     let rig = start(100, no_op());
-    rig.fake.tell(|script| script.reports_held = true);
+    rig.fake.change_script(|script| script.reports_held = true);
     rig.fake.give([job(0, "noop")]);
     rig.fake.until("the first report is sent", |script| script.reports_begun == 1).await;
     rig.fake.give(jobs(1..80, "noop"));
     rig.fake.until("all were fetched", |script| script.jobs.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    rig.fake.tell(|script| script.reports_held = false);
+    rig.fake.change_script(|script| script.reports_held = false);
     rig.fake.until("all are done", |script| script.of_kind(EventKind::Completed) == 80).await;
     assert_eq!(rig.fake.script().reports.len(), 2);
     rig.stop().await;
@@ -49,11 +49,11 @@ async fn runs_go_on_while_the_coordinator_is_away_and_their_ends_arrive_when_it_
     let rig = start(3, sleeper(Duration::from_secs(30)));
     rig.fake.give(jobs(1..3, "sleep"));
     rig.fake.until("they run", |script| script.of_kind(EventKind::Started) == 2).await;
-    rig.fake.tell(|script| script.away = true);
+    rig.fake.change_script(|script| script.away = true);
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(rig.fake.script().of_kind(EventKind::Completed), 0);
     let beats = rig.fake.script().beats.len();
-    rig.fake.tell(|script| script.away = false);
+    rig.fake.change_script(|script| script.away = false);
     let back = tokio::time::Instant::now();
     rig.fake.until("it beats", |script| script.beats.len() > beats).await;
     rig.fake.until("they are done", |script| script.of_kind(EventKind::Completed) == 2).await;
@@ -64,7 +64,7 @@ async fn runs_go_on_while_the_coordinator_is_away_and_their_ends_arrive_when_it_
 #[tokio::test(start_paused = true)]
 async fn an_end_whose_answer_was_lost_is_sent_again_as_it_was() {
     let rig = start(1, no_op());
-    rig.fake.tell(|script| script.answers_to_lose = 2);
+    rig.fake.change_script(|script| script.answers_to_lose = 2);
     rig.fake.give([job(1, "noop")]);
     rig.fake.until("it was sent three times", |script| script.of_kind(EventKind::Completed) == 3).await;
     {
@@ -77,7 +77,7 @@ async fn an_end_whose_answer_was_lost_is_sent_again_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_stale_is_dropped_and_counted() {
     let rig = start(1, no_op());
-    rig.fake.tell(|script| script.stale = HashSet::from([run_id(1)]));
+    rig.fake.change_script(|script| script.stale = HashSet::from([run_id(1)]));
     rig.fake.give(jobs(1..3, "noop"));
     rig.fake.until("both ended", |script| script.of_kind(EventKind::Completed) == 2).await;
     let fake = rig.fake.clone();
@@ -102,7 +102,7 @@ async fn a_run_that_turns_out_to_be_stale_is_stopped_and_says_no_more() {
             }
         }),
     );
-    rig.fake.tell(|script| script.stale = HashSet::from([run_id(1)]));
+    rig.fake.change_script(|script| script.stale = HashSet::from([run_id(1)]));
     rig.fake.give([job(1, "slow")]);
     gone.notified().await;
     let fake = rig.fake.clone();
@@ -113,13 +113,13 @@ async fn a_run_that_turns_out_to_be_stale_is_stopped_and_says_no_more() {
 #[tokio::test(start_paused = true)]
 async fn one_event_that_is_refused_does_not_hold_up_the_others() {
     let rig = start(100, handler("echo", |_, args| async { Ok(Some(args)) }));
-    rig.fake.tell(|script| {
+    rig.fake.change_script(|script| {
         script.reports_held = true;
         script.minds = Some(|event| event.result.as_ref().is_some_and(|result| result.as_str() == "\"13\""));
     });
     rig.fake.give(jobs(0..50, "echo"));
     rig.fake.until("a report is sent", |script| script.reports_begun == 1).await;
-    rig.fake.tell(|script| script.reports_held = false);
+    rig.fake.change_script(|script| script.reports_held = false);
     rig.fake.until("the others are done", |script| script.of_kind(EventKind::Completed) == 49).await;
     rig.fake.until("that one failed", |script| script.of_kind(EventKind::Failed) == 1).await;
     {
@@ -143,27 +143,27 @@ async fn a_chatty_run_waits_for_the_coordinator_but_not_for_one_that_is_away() {
             Ok(None)
         }),
     );
-    rig.fake.tell(|script| script.reports_held = true);
+    rig.fake.change_script(|script| script.reports_held = true);
     rig.fake.give([job(1, "chatty")]);
     rig.fake.until("a report is sent", |script| script.reports_begun == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    rig.fake.tell(|script| script.reports_held = false);
+    rig.fake.change_script(|script| script.reports_held = false);
     rig.fake.until("all lines arrived", |script| script.of_kind(EventKind::Log) == LINES).await;
     rig.fake.until("it is done", |script| script.of_kind(EventKind::Completed) == 1).await;
 
     rig.fake.give([job(2, "chatty")]);
-    rig.fake.tell(|script| script.reports_held = true);
+    rig.fake.change_script(|script| script.reports_held = true);
     let begun = rig.fake.script().reports_begun;
     rig.fake.until("a report is sent", |script| script.reports_begun > begun).await;
-    rig.fake.tell(|script| {
+    rig.fake.change_script(|script| {
         script.away = true;
         script.reports_held = false;
     });
     tokio::time::sleep(Duration::from_secs(60)).await;
-    rig.fake.tell(|script| script.away = false);
+    rig.fake.change_script(|script| script.away = false);
     rig.fake.until("it is done", |script| script.of_kind(EventKind::Completed) == 2).await;
-    let told = rig.fake.script().of_kind(EventKind::Log) as u64;
+    let reported = rig.fake.script().of_kind(EventKind::Log) as u64;
     let summary = rig.stop().await;
     assert!(summary.lines_dropped > 0);
-    assert_eq!(told + summary.lines_dropped, 2 * LINES as u64, "each line is told once or counted as dropped");
+    assert_eq!(reported + summary.lines_dropped, 2 * LINES as u64, "each line is told once or counted as dropped");
 }

@@ -106,7 +106,7 @@ async fn a_cancelled_run_can_tidy_up() {
     let rig = start(2, handlers);
     rig.fake.give([job(1, "kind")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
-    rig.fake.tell(|script| script.cancel.push(run_id(1)));
+    rig.fake.change_script(|script| script.cancel.push(run_id(1)));
     rig.fake.until("it is cancelled", |script| script.of_kind(EventKind::Cancelled) == 1).await;
     assert_eq!(tidied.load(Ordering::SeqCst), 1);
     assert_eq!(rig.stop().await.cancelled, 1);
@@ -118,7 +118,7 @@ async fn a_cancelled_run_that_goes_on_is_dropped() {
     rig.fake.give([job(1, "sleep")]);
     rig.fake.until("it runs", |script| script.of_kind(EventKind::Started) == 1).await;
     // Its slot was the only one, so that there is no poll: the heartbeat brings it.
-    rig.fake.tell(|script| script.cancel.push(run_id(1)));
+    rig.fake.change_script(|script| script.cancel.push(run_id(1)));
     let asked = tokio::time::Instant::now();
     rig.fake.until("it is cancelled", |script| script.of_kind(EventKind::Cancelled) == 1).await;
     assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());

@@ -7,7 +7,7 @@ use convoke_core::Result;
 use convoke_core::jobs::wire::{Cancel, CoordinatorHeartbeat};
 use convoke_core::ports::Subscription;
 
-use super::hands::Errands;
+use super::held_runs::PendingActions;
 use super::timings::Timings;
 use super::{Post, Session};
 use crate::jobs::worker::backoff::Backoff;
@@ -17,7 +17,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Receives which runs are over, and what the leader expects of workers. What is missed while the bus is away costs work, not
 /// correctness.
-pub(super) async fn hear(post: Post, session: Arc<Session>, timings: Arc<Timings>, mut topics: Box<dyn Subscription>) {
+pub(super) async fn receive(
+    post: Post,
+    session: Arc<Session>,
+    timings: Arc<Timings>,
+    mut topics: Box<dyn Subscription>,
+) {
     let leader = post.channels.coordinator_heartbeat();
     let mut backoff = Backoff::new(rand::random());
     loop {
@@ -32,7 +37,7 @@ pub(super) async fn hear(post: Post, session: Arc<Session>, timings: Arc<Timings
                 backoff.reset();
                 match serde_json::from_slice::<Cancel>(&message.body) {
                     Ok(cancel) => {
-                        if session.hands.lock().cancel(cancel.execution_id) {
+                        if session.held_runs.lock().cancel(cancel.execution_id) {
                             session.bell.notify_waiters();
                         }
                     }
@@ -64,8 +69,8 @@ async fn subscribe(post: &Post, backoff: &mut Backoff) -> Box<dyn Subscription> 
 pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Timings>) {
     loop {
         timings.due().await;
-        let executions = session.hands.lock().executions();
-        if let Err(error) = session.beat(&post, session.state(), Some(executions)).await {
+        let executions = session.held_runs.lock().executions();
+        if let Err(error) = session.send_heartbeat(&post, session.state(), Some(executions)).await {
             // The worker's own heartbeat logs that the bus is away.
             tracing::debug!(%error, "worker heartbeat failed");
         }
@@ -76,11 +81,11 @@ pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Ti
 pub(super) async fn run(post: Post, session: Arc<Session>) {
     let mut backoff = Backoff::new(rand::random());
     loop {
-        session.errand.notified().await;
+        session.action_ready.notified().await;
         let done = async {
             // Slots first: the leader waits for them, nobody waits for an acknowledgement.
-            session.beat(&post, session.state(), None).await?;
-            settle(&post, &session).await
+            session.send_heartbeat(&post, session.state(), None).await?;
+            flush(&post, &session).await
         };
         match done.await {
             Ok(()) => {
@@ -90,26 +95,26 @@ pub(super) async fn run(post: Post, session: Arc<Session>) {
             Err(error) => {
                 tracing::debug!(%error, "publishing job events failed");
                 tokio::time::sleep(backoff.next_delay()).await;
-                session.errand.notify_one();
+                session.action_ready.notify_one();
             }
         }
     }
 }
 
 /// Says what is to be said, then acknowledges. What fails is kept for the next time: to say or acknowledge twice is no harm.
-pub(super) async fn settle(post: &Post, session: &Session) -> Result<()> {
-    let _one_at_a_time = session.settling.lock().await;
-    let Errands { say, mut ack } = session.hands.lock().take_errands();
+pub(super) async fn flush(post: &Post, session: &Session) -> Result<()> {
+    let _one_at_a_time = session.flushing.lock().await;
+    let PendingActions { say, mut ack } = session.held_runs.lock().take_pending_actions();
     if !say.is_empty()
         && let Err(error) = post.bus.push(say.clone()).await
     {
-        session.hands.lock().put_back(Errands { say, ack });
+        session.held_runs.lock().put_back(PendingActions { say, ack });
         return Err(error);
     }
     while let Some((place, ids)) = ack.pop() {
         if let Err(error) = session.consumers[place].ack(&ids).await {
             ack.push((place, ids));
-            session.hands.lock().put_back(Errands { say: Vec::new(), ack });
+            session.held_runs.lock().put_back(PendingActions { say: Vec::new(), ack });
             return Err(error);
         }
     }

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::switchboard::{Listener, Listening, Switchboard};
+use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
 const LOOK_INTERVAL_MS: std::ops::Range<u64> = 750..1_250;
 
-pub(super) struct Door {
+pub(super) struct WaitSlot {
     bell: Arc<Bell>,
     /// When the queue is read although nobody rang.
     next_look: Mutex<Instant>,
@@ -39,7 +39,7 @@ impl Default for Bell {
 }
 
 impl Listener for Bell {
-    fn hear(&self, _topic: &Arc<str>, _body: Bytes) {
+    fn on_message(&self, _topic: &Arc<str>, _body: Bytes) {
         self.is_rung.store(true, Ordering::SeqCst);
         self.notify.notify_one();
     }
@@ -55,7 +55,7 @@ fn look_after_now() -> Instant {
     Instant::now() + Duration::from_millis(rand::random_range(LOOK_INTERVAL_MS))
 }
 
-impl Door {
+impl WaitSlot {
     /// Waits for a ring, or until it is time to look without one; then one of those who wait does.
     pub(super) async fn wait(&self) {
         loop {
@@ -90,7 +90,7 @@ impl Door {
     }
 
     /// Something may be left for another.
-    pub(super) fn pass_on(&self) {
+    pub(super) fn wake_next(&self) {
         self.bell.is_rung.store(true, Ordering::SeqCst);
         self.bell.notify.notify_one();
     }
@@ -102,25 +102,27 @@ impl Door {
 
 /// The doors of a process: one for each queue and group that it consumes.
 #[derive(Default)]
-pub(super) struct Doors {
-    by_place: Mutex<HashMap<(String, String), Weak<Door>>>,
+pub(super) struct WaitSlots {
+    by_place: Mutex<HashMap<(String, String), Weak<WaitSlot>>>,
 }
 
-impl Doors {
-    pub(super) fn door(&self, switchboard: &Switchboard, queue: &str, group: &str) -> Arc<Door> {
-        let mut doors = self.by_place.lock();
+impl WaitSlots {
+    pub(super) fn wait_slot(&self, subscriptions: &SubscriptionHub, queue: &str, group: &str) -> Arc<WaitSlot> {
+        let mut wait_slots = self.by_place.lock();
         let place = (queue.to_owned(), group.to_owned());
-        if let Some(door) = doors.get(&place).and_then(Weak::upgrade) {
-            return door;
+        if let Some(wait_slot) = wait_slots.get(&place).and_then(Weak::upgrade) {
+            return wait_slot;
         }
         // Those that nobody waits at any more are let go of here: there are never more than twice as many as are in use.
-        if doors.len() >= 64 && doors.len() >= 2 * doors.values().filter(|door| door.strong_count() > 0).count() {
-            doors.retain(|_, door| door.strong_count() > 0);
+        if wait_slots.len() >= 64
+            && wait_slots.len() >= 2 * wait_slots.values().filter(|wait_slot| wait_slot.strong_count() > 0).count()
+        {
+            wait_slots.retain(|_, wait_slot| wait_slot.strong_count() > 0);
         }
         let bell = Arc::new(Bell::default());
-        let listening = switchboard.listen(&[queue.to_owned()], bell.clone());
-        let door = Arc::new(Door { bell, next_look: Mutex::new(look_after_now()), listening });
-        doors.insert(place, Arc::downgrade(&door));
-        door
+        let listening = subscriptions.listen(&[queue.to_owned()], bell.clone());
+        let wait_slot = Arc::new(WaitSlot { bell, next_look: Mutex::new(look_after_now()), listening });
+        wait_slots.insert(place, Arc::downgrade(&wait_slot));
+        wait_slot
     }
 }

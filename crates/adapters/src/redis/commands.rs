@@ -13,10 +13,10 @@ use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
+use super::abort_on_drop::AbortOnDrop;
 use super::dial::Dialer;
 use super::failure::{Intent, failure, is_fatal};
 use super::script::Script;
-use super::tether::Tether;
 
 /// How long a request waits for a connection that is being made.
 const CONNECTION_WAIT: Duration = Duration::from_millis(500);
@@ -25,12 +25,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Clones are the same line.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct Commands {
     what: &'static str,
     address: Arc<str>,
     live: watch::Receiver<Option<Live>>,
     broken: mpsc::UnboundedSender<u64>,
-    _task: Arc<Tether>,
+    _task: Arc<AbortOnDrop>,
 }
 
 #[derive(Clone)]
@@ -39,16 +39,16 @@ struct Live {
     connection: MultiplexedConnection,
 }
 
-impl Line {
+impl Commands {
     /// The first connection must succeed; those after it are made without a word.
     pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
         let (broken, reports) = mpsc::unbounded_channel();
         let address = dialer.address().into();
-        let first = dialer.dial(ear(1, broken.clone())).await;
+        let first = dialer.dial(on_push(1, broken.clone())).await;
         let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
         let (current, live) = watch::channel(Some(Live { number: 1, connection }));
-        let task = Tether::spawn(keep_open(what, dialer, current, reports, broken.clone()));
-        Ok(Line { what, address, live, broken, _task: Arc::new(task) })
+        let task = AbortOnDrop::spawn(keep_open(what, dialer, current, reports, broken.clone()));
+        Ok(Commands { what, address, live, broken, _task: Arc::new(task) })
     }
 
     /// Connects in the background, from the first connection on.
@@ -56,8 +56,8 @@ impl Line {
         let (broken, reports) = mpsc::unbounded_channel();
         let address = dialer.address().into();
         let (current, live) = watch::channel(None);
-        let task = Tether::spawn(keep_open(what, dialer, current, reports, broken.clone()));
-        Line { what, address, live, broken, _task: Arc::new(task) }
+        let task = AbortOnDrop::spawn(keep_open(what, dialer, current, reports, broken.clone()));
+        Commands { what, address, live, broken, _task: Arc::new(task) }
     }
 
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value> {
@@ -76,7 +76,7 @@ impl Line {
     pub(super) async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>> {
         let mut live = self.live().await?;
         let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
-        Ok(answer.inspect_err(|error| self.note(live.number, error)))
+        Ok(answer.inspect_err(|error| self.report_if_broken(live.number, error)))
     }
 
     /// Many commands in one go; each has its own answer, which may be an error of the server's.
@@ -84,11 +84,11 @@ impl Line {
         let count = commands.cmd_iter().count();
         let mut live = self.live().await?;
         let answers = live.connection.send_packed_commands(commands, 0, count).await;
-        let answers = answers.inspect_err(|error| self.note(live.number, error));
+        let answers = answers.inspect_err(|error| self.report_if_broken(live.number, error));
         let answers = answers.map_err(|error| failure(self.what, intent, error))?;
         for answer in &answers {
             if let Value::ServerError(error) = answer {
-                self.note(live.number, &error.clone().into());
+                self.report_if_broken(live.number, &error.clone().into());
             }
         }
         Ok(answers)
@@ -128,7 +128,7 @@ impl Line {
     }
 
     /// Has the connection replaced where the error says that it is of no more use.
-    fn note(&self, number: u64, error: &redis::RedisError) {
+    fn report_if_broken(&self, number: u64, error: &redis::RedisError) {
         if is_fatal(error) {
             debug!(what = self.what, %error, "connection to Redis dropped");
             let _ = self.broken.send(number);
@@ -137,7 +137,7 @@ impl Line {
 }
 
 /// Hears that connection `number` is lost.
-fn ear(number: u64, broken: mpsc::UnboundedSender<u64>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
+fn on_push(number: u64, broken: mpsc::UnboundedSender<u64>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
     move |push| {
         if push.kind == PushKind::Disconnection {
             let _ = broken.send(number);
@@ -161,7 +161,7 @@ async fn keep_open(
         }
         current.send_replace(None);
         number += 1;
-        let connection = dialer.dial_until_connected(what, ear(number, broken.clone())).await;
+        let connection = dialer.dial_until_connected(what, on_push(number, broken.clone())).await;
         current.send_replace(Some(Live { number, connection }));
     }
 }

@@ -19,9 +19,9 @@ use super::rows::{count, duration_micros, get};
 /// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
 const TYPES_REMEMBERED_MAX: usize = 20_000;
 
-pub(super) struct Ledger<'a> {
+pub(super) struct WriteTx<'a> {
     pub(super) db: &'a Connection,
-    pub(super) books: &'a mut Books,
+    pub(super) catalog: &'a mut Catalog,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +35,7 @@ struct QueueEntry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct Catalog {
     queues: HashMap<QueueId, QueueEntry>,
     queues_by_name: HashMap<QueueName, QueueId>,
     types_by_name: HashMap<JobType, i64>,
@@ -43,17 +43,17 @@ pub(super) struct Books {
     dirty: Vec<QueueId>,
 }
 
-impl Books {
+impl Catalog {
     pub(super) fn read(db: &Connection) -> rusqlite::Result<Self> {
-        let mut books = Books::default();
+        let mut catalog = Catalog::default();
         let text = sql!("select {queue}, {counts} from queues", queue = QUEUE.list, counts = COUNTS);
         let mut statement = db.prepare_cached(text)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (id, queue) = read_queue(row)?;
-            books.add(id, queue);
+            catalog.add(id, queue);
         }
-        Ok(books)
+        Ok(catalog)
     }
 
     fn add(&mut self, id: QueueId, queue: Queue) {
@@ -170,7 +170,7 @@ impl Books {
     }
 
     /// Writes the counts that changed.
-    pub(super) fn settle(&mut self, db: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn write_counts(&mut self, db: &Connection) -> rusqlite::Result<()> {
         if self.dirty.is_empty() {
             return Ok(());
         }

@@ -34,15 +34,15 @@ pub async fn run(node: Arc<Node>, term: Term) {
             goes_on = term.sleep(super::LOOK_INTERVAL) => if !goes_on { return },
             () = node.paused.notified() => {}
         }
-        if let Err(error) = recall_all(&node, &term, &mut unserved).await {
-            super::note(&node, &term, "recall", &error);
+        if let Err(error) = requeue_unserved(&node, &term, &mut unserved).await {
+            super::handle_duty_error(&node, &term, "recall", &error);
         }
     }
 }
 
 /// A queue that nobody served at the last look either, which is in `unserved`: a worker that has just come may not be in the
 /// registry yet.
-async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>) -> Result<()> {
+async fn requeue_unserved(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>) -> Result<()> {
     let before = std::mem::take(unserved);
     let queues = node.store().queues().await?;
     let mut dispatched = queues.into_iter().filter(|queue| queue.counts.get(Status::Dispatched) > 0).peekable();
@@ -51,19 +51,19 @@ async fn recall_all(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>)
     }
     let (paused, dispatched): (Vec<_>, Vec<_>) = dispatched.partition(|queue| queue.paused);
     for queue in paused {
-        recall(node, term, &queue.name).await?;
+        requeue_queue(node, term, &queue.name).await?;
     }
     let served = super::served(node).await?;
     for queue in dispatched.into_iter().filter(|queue| !served.contains(&queue.name)) {
         if before.contains(&queue.name) {
-            recall(node, term, &queue.name).await?;
+            requeue_queue(node, term, &queue.name).await?;
         }
         unserved.insert(queue.name);
     }
     Ok(())
 }
 
-async fn recall(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
+async fn requeue_queue(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
     let channel = node.channels.dispatch(queue);
     // No more than lies there now: what is given back may be dispatched again at once, to a worker that has just come.
     let waiting = super::untaken(node, queue).await?.unwrap_or(0);
@@ -101,7 +101,7 @@ async fn take_back(
             ids.push(delivery.id);
         }
         info!(%queue, runs = reports.len(), "queue is paused or has no worker: dispatched jobs are pending again");
-        recorder::judge(node, term.fence(), reports).await?;
+        recorder::end_as_leader(node, term.fence(), reports).await?;
         consumer.ack(&ids).await?;
         waiting = waiting.saturating_sub(ids.len());
     }

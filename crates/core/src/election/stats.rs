@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::breaker::{BreakerState, BreakerStatus, CircuitBreaker};
 use super::contention::ContentionWatch;
-use super::event::Happening;
+use super::event::ElectionEvent;
 use super::latency::{LatencyWindow, Percentiles};
 use super::moment::Moment;
 use super::settings::Settings;
@@ -23,16 +23,16 @@ pub struct Now {
 
 /// How a heartbeat ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beat {
+pub enum HeartbeatOutcome {
     /// Everything that it asked for was answered.
-    Whole,
+    Complete,
     /// The lease is renewed; something else was not waited for, or failed.
     CutShort,
     Failed,
 }
 
 #[derive(Debug, Clone)]
-pub struct Pulse {
+pub struct ElectionStats {
     interval: Duration,
     breaker: CircuitBreaker,
     contention: ContentionWatch,
@@ -40,7 +40,7 @@ pub struct Pulse {
     metrics: Metrics,
     /// Time spent in heartbeats that failed or were cut short, since the last one that was whole.
     cut_off: Duration,
-    events: Vec<Happening>,
+    events: Vec<ElectionEvent>,
 }
 
 /// Counters of an election since this process started.
@@ -70,9 +70,9 @@ pub struct Metrics {
     pub epochs_refused: u64,
 }
 
-impl Pulse {
+impl ElectionStats {
     pub fn new(settings: &Settings, start: Timestamp) -> Self {
-        Pulse {
+        ElectionStats {
             interval: settings.heartbeat_interval,
             breaker: CircuitBreaker::new(settings.circuit_breaker),
             contention: ContentionWatch::new(settings.contention),
@@ -96,7 +96,7 @@ impl Pulse {
         }
     }
 
-    /// Whether a heartbeat may go out. One that may must be ended by `beaten`.
+    /// Whether a heartbeat may go out. One that may must be ended by `record_heartbeat`.
     pub fn may_beat(&mut self, now: Moment) -> bool {
         let allowed = self.on_breaker(|breaker| breaker.allows(now));
         self.metrics.heartbeats_skipped += u64::from(!allowed);
@@ -104,9 +104,9 @@ impl Pulse {
     }
 
     /// A heartbeat that went out at `started` came to its end.
-    pub fn beaten(&mut self, started: Moment, now: Now, end: Beat) {
+    pub fn record_heartbeat(&mut self, started: Moment, now: Now, end: HeartbeatOutcome) {
         let duration = now.at - started;
-        let succeeded = end != Beat::Failed;
+        let succeeded = end != HeartbeatOutcome::Failed;
         if succeeded {
             self.metrics.heartbeat_count += 1;
             self.metrics.last_heartbeat_time = Some(now.wall);
@@ -117,14 +117,14 @@ impl Pulse {
         // A beat that hangs is cut off long before the threshold: the time that was spent in vain counts with the next one.
         let whole = self.cut_off + duration;
         let is_over = match end {
-            Beat::Whole => true,
+            HeartbeatOutcome::Complete => true,
             // A request that was rejected at once took no time.
-            Beat::CutShort => duration < self.interval / 2,
-            Beat::Failed => false,
+            HeartbeatOutcome::CutShort => duration < self.interval / 2,
+            HeartbeatOutcome::Failed => false,
         };
         self.cut_off = if is_over { Duration::ZERO } else { whole };
-        let contention = self.contention.judge(whole, self.interval, now.at);
-        self.events.extend(contention.map(Happening::ContentionDetected));
+        let contention = self.contention.check(whole, self.interval, now.at);
+        self.events.extend(contention.map(ElectionEvent::ContentionDetected));
         self.on_breaker(|breaker| if succeeded { breaker.succeed() } else { breaker.fail(now.at) });
     }
 
@@ -134,9 +134,9 @@ impl Pulse {
         let after = self.breaker.status();
         if after.state != before.state {
             self.events.push(match after.state {
-                BreakerState::Open => Happening::BreakerOpen { failure_count: after.failure_count },
-                BreakerState::HalfOpen => Happening::BreakerHalfOpen { failure_count: after.failure_count },
-                BreakerState::Closed => Happening::BreakerClosed { failure_count: after.failure_count },
+                BreakerState::Open => ElectionEvent::BreakerOpen { failure_count: after.failure_count },
+                BreakerState::HalfOpen => ElectionEvent::BreakerHalfOpen { failure_count: after.failure_count },
+                BreakerState::Closed => ElectionEvent::BreakerClosed { failure_count: after.failure_count },
             });
         }
         answer
@@ -155,7 +155,7 @@ impl Pulse {
         Metrics { heartbeat_latency_ms: self.latency.percentiles(), ..self.metrics.clone() }
     }
 
-    pub fn stood(&mut self) {
+    pub fn record_candidacy(&mut self) {
         self.metrics.election_count += 1;
     }
 
@@ -172,11 +172,11 @@ impl Pulse {
         self.metrics.worker_timeouts += turnover.gone;
     }
 
-    pub fn tell(&mut self, what: Happening) {
+    pub fn push_event(&mut self, what: ElectionEvent) {
         self.events.push(what);
     }
 
-    pub fn take_events(&mut self) -> Vec<Happening> {
+    pub fn take_events(&mut self) -> Vec<ElectionEvent> {
         std::mem::take(&mut self.events)
     }
 }
@@ -185,28 +185,31 @@ impl Pulse {
 mod tests {
     use super::*;
 
-    fn contended(pulse: &mut Pulse) -> Option<Duration> {
-        pulse.take_events().into_iter().find_map(|what| match what {
-            Happening::ContentionDetected(contention) => Some(contention.duration),
+    fn contended(stats: &mut ElectionStats) -> Option<Duration> {
+        stats.take_events().into_iter().find_map(|what| match what {
+            ElectionEvent::ContentionDetected(contention) => Some(contention.duration),
             _ => None,
         })
     }
 
     /// Beats one after the other, each of which takes `each`; tells after how many of them contention was detected.
     fn beats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
-        let ends: Vec<_> = outcomes.iter().map(|through| if *through { Beat::Whole } else { Beat::Failed }).collect();
+        let ends: Vec<_> = outcomes
+            .iter()
+            .map(|through| if *through { HeartbeatOutcome::Complete } else { HeartbeatOutcome::Failed })
+            .collect();
         contended_after(each, &ends)
     }
 
-    fn contended_after(each: Duration, ends: &[Beat]) -> Option<(usize, Duration)> {
+    fn contended_after(each: Duration, ends: &[HeartbeatOutcome]) -> Option<(usize, Duration)> {
         let settings = Settings::default();
-        let mut pulse = Pulse::new(&settings, Timestamp::UNIX_EPOCH);
+        let mut stats = ElectionStats::new(&settings, Timestamp::UNIX_EPOCH);
         let mut at = Moment::default();
         ends.iter().enumerate().find_map(|(place, end)| {
             let started = at;
-            pulse.beaten(started, Now { at: started + each, wall: Timestamp::UNIX_EPOCH }, *end);
+            stats.record_heartbeat(started, Now { at: started + each, wall: Timestamp::UNIX_EPOCH }, *end);
             at = started + each + settings.heartbeat_interval;
-            contended(&mut pulse).map(|duration| (place + 1, duration))
+            contended(&mut stats).map(|duration| (place + 1, duration))
         })
     }
 
@@ -224,11 +227,32 @@ mod tests {
     fn beats_that_are_cut_short_to_renew_in_time_are_contention_together() {
         // A leader whose backend takes 4 s for each response: the renewal is granted, and nothing else is waited for.
         let each = Duration::from_millis(5_001);
-        assert_eq!(contended_after(each, &[Beat::CutShort; 4]), Some((2, each * 2)));
-        assert_eq!(contended_after(each, &[Beat::CutShort, Beat::Whole, Beat::CutShort]), Some((2, each * 2)));
+        assert_eq!(contended_after(each, &[HeartbeatOutcome::CutShort; 4]), Some((2, each * 2)));
+        assert_eq!(
+            contended_after(
+                each,
+                &[HeartbeatOutcome::CutShort, HeartbeatOutcome::Complete, HeartbeatOutcome::CutShort]
+            ),
+            Some((2, each * 2))
+        );
         let quick = Duration::from_millis(4_000);
-        assert_eq!(contended_after(quick, &[Beat::CutShort, Beat::Whole, Beat::CutShort, Beat::Whole]), None);
-        assert_eq!(contended_after(Duration::from_secs(1), &[Beat::CutShort; 100]), None, "refused, not slow");
+        assert_eq!(
+            contended_after(
+                quick,
+                &[
+                    HeartbeatOutcome::CutShort,
+                    HeartbeatOutcome::Complete,
+                    HeartbeatOutcome::CutShort,
+                    HeartbeatOutcome::Complete
+                ]
+            ),
+            None
+        );
+        assert_eq!(
+            contended_after(Duration::from_secs(1), &[HeartbeatOutcome::CutShort; 100]),
+            None,
+            "refused, not slow"
+        );
     }
 
     #[test]

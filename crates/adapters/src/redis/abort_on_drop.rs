@@ -2,15 +2,15 @@
 
 use tokio::task::JoinHandle;
 
-pub(super) struct Tether(JoinHandle<()>);
+pub(super) struct AbortOnDrop(JoinHandle<()>);
 
-impl Tether {
+impl AbortOnDrop {
     pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
-        Tether(tokio::spawn(task))
+        AbortOnDrop(tokio::spawn(task))
     }
 }
 
-impl Drop for Tether {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

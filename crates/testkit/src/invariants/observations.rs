@@ -10,7 +10,7 @@ use crate::process::PATIENCE;
 
 /// Shared by the clients and workers of a test.
 #[derive(Clone, Default)]
-pub struct Ledger {
+pub struct Observations {
     entries: Arc<Mutex<Entries>>,
     grown: Arc<Notify>,
 }
@@ -50,7 +50,7 @@ pub struct Reported {
     pub accepted: bool,
 }
 
-impl Ledger {
+impl Observations {
     pub fn entries(&self) -> Entries {
         self.entries.lock().clone()
     }

@@ -6,39 +6,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::election::{Beat, BreakerStatus, Metrics, Moment, Now, Pulse, Settings};
-use convoke_core::jobs::event::Happening;
+use convoke_core::election::{BreakerStatus, ElectionStats, HeartbeatOutcome, Metrics, Moment, Now, Settings};
+use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::ports::Clock;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Tell;
+use super::EventSink;
 use super::telemetry;
 
-pub struct Vitals {
+pub struct ElectionHealth {
     namespace: &'static str,
-    pulse: Mutex<Pulse>,
+    stats: Mutex<ElectionStats>,
     clock: Arc<dyn Clock>,
-    tell: Tell,
+    publish_event: EventSink,
     /// Whether the last request to the leases was answered; none before the first.
     respond: Mutex<Option<bool>>,
     /// From where moments are counted.
     origin: Instant,
 }
 
-impl Vitals {
-    pub fn new(namespace: &'static str, settings: &Settings, clock: Arc<dyn Clock>, tell: Tell) -> Self {
+impl ElectionHealth {
+    pub fn new(namespace: &'static str, settings: &Settings, clock: Arc<dyn Clock>, publish_event: EventSink) -> Self {
         telemetry::describe();
-        let vitals = Vitals {
+        let election_health = ElectionHealth {
             namespace,
-            pulse: Mutex::new(Pulse::new(settings, clock.now())),
+            stats: Mutex::new(ElectionStats::new(settings, clock.now())),
             clock,
-            tell,
+            publish_event,
             respond: Mutex::default(),
             origin: Instant::now(),
         };
-        vitals.publish();
-        vitals
+        election_health.publish();
+        election_health
     }
 
     fn moment(&self, instant: Instant) -> Moment {
@@ -46,11 +46,11 @@ impl Vitals {
     }
 
     pub fn metrics(&self) -> Metrics {
-        self.pulse.lock().metrics()
+        self.stats.lock().metrics()
     }
 
     pub fn breaker(&self) -> BreakerStatus {
-        self.pulse.lock().breaker()
+        self.stats.lock().breaker()
     }
 
     /// Returns whether the leases answered the election's last request; `None` before the first.
@@ -66,47 +66,47 @@ impl Vitals {
     /// For how long nothing should be asked.
     pub(super) fn shut_for(&self) -> Option<Duration> {
         let now = self.moment(Instant::now());
-        let mut pulse = self.pulse.lock();
-        let is_shut = !pulse.may_beat(now);
-        let until = pulse.opens_until().filter(|_| is_shut);
-        drop(pulse);
+        let mut stats = self.stats.lock();
+        let is_shut = !stats.may_beat(now);
+        let until = stats.opens_until().filter(|_| is_shut);
+        drop(stats);
         self.publish();
         until.map(|until| until - now)
     }
 
     /// A request was answered, or failed, after so long.
-    pub(super) fn beaten(&self, took: Duration, succeeded: bool) {
+    pub(super) fn record_heartbeat(&self, took: Duration, succeeded: bool) {
         self.asked(succeeded);
         let now = Now { at: self.moment(Instant::now()), wall: self.clock.now() };
-        let end = if succeeded { Beat::Whole } else { Beat::Failed };
-        self.pulse.lock().beaten(Moment(now.at.0.saturating_sub(took)), now, end);
+        let end = if succeeded { HeartbeatOutcome::Complete } else { HeartbeatOutcome::Failed };
+        self.stats.lock().record_heartbeat(Moment(now.at.0.saturating_sub(took)), now, end);
         self.publish();
     }
 
-    pub(super) fn stood(&self) {
-        self.pulse.lock().stood();
+    pub(super) fn record_candidacy(&self) {
+        self.stats.lock().record_candidacy();
     }
 
     pub(super) fn election_took(&self, duration: Duration) {
-        self.pulse.lock().election_took(duration);
+        self.stats.lock().election_took(duration);
     }
 
     pub fn leader_changed(&self) {
-        self.pulse.lock().leader_changed();
+        self.stats.lock().leader_changed();
     }
 
     /// Nodes came or went.
     pub fn members_changed(&self, turnover: convoke_core::election::Turnover) {
-        self.pulse.lock().members_changed(turnover);
+        self.stats.lock().members_changed(turnover);
     }
 
     fn publish(&self) {
-        let mut pulse = self.pulse.lock();
-        telemetry::pulse(self.namespace, pulse.metrics().heartbeat_latency_ms, pulse.breaker().state);
-        let happened = pulse.take_events();
-        drop(pulse);
+        let mut stats = self.stats.lock();
+        telemetry::stats(self.namespace, stats.metrics().heartbeat_latency_ms, stats.breaker().state);
+        let happened = stats.take_events();
+        drop(stats);
         for what in happened {
-            (self.tell)(Happening::Election { namespace: self.namespace.to_owned(), what });
+            (self.publish_event)(ClusterEvent::Election { namespace: self.namespace.to_owned(), what });
         }
     }
 }

@@ -17,12 +17,12 @@ use super::deadlines::Pending;
 use super::handlers::Handlers;
 use super::inbox::Inbox;
 use super::lease::Lease;
-use super::outbox::{Letter, Outbox, Sort};
+use super::outbox::{Outbox, OutgoingMessage, Sort};
 use super::settings::Settings;
 use super::telemetry::Meters;
 use crate::outage::Outages;
 
-pub(super) struct Station {
+pub(super) struct MeshSession {
     pub link: Arc<dyn MeshLink>,
     pub settings: Settings,
     pub hostname: String,
@@ -34,7 +34,7 @@ pub(super) struct Station {
     /// Nobody's until it has joined; messages may come before. It changes where it had to join anew.
     id: AtomicU64,
     /// Dropped, we hear no more.
-    seat: Mutex<Option<Arc<dyn Membership>>>,
+    membership: Mutex<Option<Arc<dyn Membership>>>,
     /// The connection was lost for a while: the registry must hear of us at once.
     pub missed: Notify,
     pub tasks: TaskTracker,
@@ -47,16 +47,16 @@ pub(super) struct Station {
     pub abandoned: CancellationToken,
 }
 
-impl Station {
+impl MeshSession {
     pub(super) fn new(
         link: Arc<dyn MeshLink>,
         settings: Settings,
         hostname: String,
         handlers: Arc<Handlers>,
-    ) -> (Arc<Self>, mpsc::Receiver<Letter>) {
-        let (outbox, letters) = Outbox::new();
+    ) -> (Arc<Self>, mpsc::Receiver<OutgoingMessage>) {
+        let (outbox, outgoing_messages) = Outbox::new();
         let meters = Arc::new(Meters::new());
-        let station = Station {
+        let session = MeshSession {
             outages: Outages::new([("mesh", link.address())]),
             link,
             settings,
@@ -66,7 +66,7 @@ impl Station {
             lease: Lease::new(meters.clone()),
             meters,
             id: AtomicU64::new(InstanceId::NOBODY.0),
-            seat: Mutex::new(None),
+            membership: Mutex::new(None),
             missed: Notify::new(),
             tasks: TaskTracker::new(),
             running: AtomicUsize::new(0),
@@ -75,7 +75,7 @@ impl Station {
             stopping: CancellationToken::new(),
             abandoned: CancellationToken::new(),
         };
-        (Arc::new(station), letters)
+        (Arc::new(session), outgoing_messages)
     }
 
     pub(super) fn id(&self) -> InstanceId {
@@ -84,25 +84,25 @@ impl Station {
 
     /// Joins, under a number that it did not have before.
     pub(super) async fn join(self: &Arc<Self>) -> Result<()> {
-        let seat = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
-        self.id.store(seat.id().0, Ordering::Release);
-        *self.seat.lock() = Some(seat.into());
+        let membership = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
+        self.id.store(membership.id().0, Ordering::Release);
+        *self.membership.lock() = Some(membership.into());
         // Whoever stops us cancels first and takes the seat away second: one of us sees the other.
         if self.stopping.is_cancelled() {
-            self.give_up_seat();
+            self.leave_registry();
         }
         Ok(())
     }
 
-    pub(super) fn seat(&self) -> Option<Arc<dyn Membership>> {
-        self.seat.lock().clone()
+    pub(super) fn membership(&self) -> Option<Arc<dyn Membership>> {
+        self.membership.lock().clone()
     }
 
     /// Hears no more, and is nobody. What hears holds on to us, so this must happen sooner or later.
-    pub(super) fn give_up_seat(&self) {
+    pub(super) fn leave_registry(&self) {
         self.id.store(InstanceId::NOBODY.0, Ordering::Release);
-        let seat = self.seat.lock().take();
-        drop(seat);
+        let membership = self.membership.lock().take();
+        drop(membership);
     }
 
     pub(super) fn running(&self) -> usize {
@@ -124,24 +124,24 @@ impl Station {
         let count = |running: usize| (running < max).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).ok()?;
         self.meters.handler_began();
-        Some(Permit { station: self.clone() })
+        Some(Permit { session: self.clone() })
     }
 
     /// Answers a request that is not run. Never waits.
     pub(super) fn refuse(&self, caller: InstanceId, id: &str, request_type: &str, fault: &Fault) {
         let message = envelope::encode_refusal(id, &fault.to_error(request_type)).into();
-        self.outbox.try_put(Letter { to: caller, message, sort: Sort::Refusal });
+        self.outbox.try_put(OutgoingMessage { to: caller, message, sort: Sort::Refusal });
     }
 }
 
 /// Leave to run one handler, until its reply is sent.
 pub(super) struct Permit {
-    pub(super) station: Arc<Station>,
+    pub(super) session: Arc<MeshSession>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.station.running.fetch_sub(1, Ordering::AcqRel);
-        self.station.meters.handler_ended();
+        self.session.running.fetch_sub(1, Ordering::AcqRel);
+        self.session.meters.handler_ended();
     }
 }

@@ -83,7 +83,7 @@ fn read_run<'r>(row: &Row, documents: &mut Documents) -> failure::Result<Run<'r>
 }
 
 /// Answers all of `reports` and commits.
-pub(super) async fn settle<'r>(
+pub(super) async fn apply_reports<'r>(
     hot: &mut Hot,
     source: Source,
     reports: &Numbered<'r>,
@@ -150,7 +150,7 @@ async fn recorded_ends(
     if late.is_empty() {
         return Ok(HashMap::new());
     }
-    let statement = hot.prepared(statement!("sql/over_runs.sql")).await?;
+    let statement = hot.prepared(statement!("sql/ended_runs.sql")).await?;
     let columns = [column(&late, |(_, report)| report.job.0), column(&late, |(_, report)| report.execution.0)];
     let mut ends = HashMap::with_capacity(late.len());
     for row in hot.client.query(&statement, &params(&columns)).await? {

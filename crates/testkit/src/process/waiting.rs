@@ -27,7 +27,11 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
 }
 
 /// Asks again until the answer is `expected`. Panics with the last answer where it never is.
-pub async fn settle<T: PartialEq + Debug, F: Future<Output = T>>(what: &str, expected: T, mut ask: impl FnMut() -> F) {
+pub async fn wait_for_value<T: PartialEq + Debug, F: Future<Output = T>>(
+    what: &str,
+    expected: T,
+    mut ask: impl FnMut() -> F,
+) {
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {

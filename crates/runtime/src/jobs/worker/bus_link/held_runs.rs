@@ -17,19 +17,19 @@ use crate::jobs::over::Over;
 /// An entry that so many workers were given, of which none said that it started, killed them.
 const DELIVERIES_MAX: u32 = 3;
 
-pub(super) struct Hands {
+pub(super) struct HeldRuns {
     pub concurrency: u32,
     held: HashMap<ExecutionId, Held>,
     /// Runs in hand that must stop, until the worker hears of it.
     cancelled: HashSet<ExecutionId>,
     over: Over,
-    errands: Errands,
+    pending_actions: PendingActions,
     rejections: Rejections,
 }
 
 /// What is to be done aside, in this order.
 #[derive(Default)]
-pub(super) struct Errands {
+pub(super) struct PendingActions {
     pub say: Vec<(String, Bytes)>,
     /// The consumer's place and the entries that it is done with.
     pub ack: Vec<(usize, Vec<String>)>,
@@ -41,14 +41,14 @@ struct Held {
     entry: Option<(usize, String)>,
 }
 
-impl Hands {
+impl HeldRuns {
     pub fn new(concurrency: u32) -> Self {
-        Hands {
+        HeldRuns {
             concurrency,
             held: HashMap::new(),
             cancelled: HashSet::new(),
             over: Over::default(),
-            errands: Errands::default(),
+            pending_actions: PendingActions::default(),
             rejections: Rejections::default(),
         }
     }
@@ -69,15 +69,15 @@ impl Hands {
         self.cancelled.drain().collect()
     }
 
-    pub fn take_errands(&mut self) -> Errands {
-        std::mem::take(&mut self.errands)
+    pub fn take_pending_actions(&mut self) -> PendingActions {
+        std::mem::take(&mut self.pending_actions)
     }
 
     /// They could not be run now: before all that came since.
-    pub fn put_back(&mut self, mut errands: Errands) {
-        errands.say.append(&mut self.errands.say);
-        errands.ack.append(&mut self.errands.ack);
-        self.errands = errands;
+    pub fn put_back(&mut self, mut pending_actions: PendingActions) {
+        pending_actions.say.append(&mut self.pending_actions.say);
+        pending_actions.ack.append(&mut self.pending_actions.ack);
+        self.pending_actions = pending_actions;
     }
 
     /// Takes in what the consumer at `place` was given. Answers what is to be run.
@@ -101,7 +101,7 @@ impl Hands {
                     }
                     counter!("convoke_bus_poison_total", "channel" => "job.dispatch").increment(1);
                     let poison = Poison::of(post.channels.dispatch(queue), error, &body);
-                    self.errands.say.push((post.channels.poison(), wire::encode(&poison)));
+                    self.pending_actions.say.push((post.channels.poison(), wire::encode(&poison)));
                     done.push(id);
                     continue;
                 }
@@ -114,7 +114,7 @@ impl Hands {
                 let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);
                 tracing::error!(%job, %error, "run rejected");
                 let event = Event { error: Some(error), ..Event::new(job, execution, EventKind::Failed) };
-                self.errands.say.push(message(post, worker, &event));
+                self.pending_actions.say.push(message(post, worker, &event));
                 done.push(id);
             } else {
                 self.held.insert(execution, Held { job, entry: Some((place, id)) });
@@ -122,7 +122,7 @@ impl Hands {
             }
         }
         if !done.is_empty() {
-            self.errands.ack.push((place, done));
+            self.pending_actions.ack.push((place, done));
         }
         jobs
     }
@@ -133,7 +133,7 @@ impl Hands {
     }
 
     /// The bus has these events. Answers whether there is an errand in it.
-    pub fn told(&mut self, events: &[Event]) -> bool {
+    pub fn mark_reported(&mut self, events: &[Event]) -> bool {
         let mut acks: HashMap<usize, Vec<String>> = HashMap::new();
         let mut freed = false;
         for event in events {
@@ -151,7 +151,7 @@ impl Hands {
             }
         }
         let acknowledged = !acks.is_empty();
-        self.errands.ack.extend(acks);
+        self.pending_actions.ack.extend(acks);
         freed || acknowledged
     }
 
@@ -170,8 +170,8 @@ impl Hands {
         let held = self.held.iter().map(|(execution, held)| Event::new(held.job, *execution, EventKind::Released));
         let events: Vec<Event> = held.collect();
         let messages = self.messages(post, worker, &events);
-        self.errands.say.extend(messages);
-        self.told(&events);
+        self.pending_actions.say.extend(messages);
+        self.mark_reported(&events);
     }
 }
 

@@ -51,10 +51,10 @@ impl View {
 pub async fn run(view: View, args: &ElectArgs) -> Result<ExitCode> {
     refuse_missing_file(&args.leases)?;
     let leases = connect::leases(&args.leases, &args.prefix).await.map_err(usage)?;
-    let every = if leases.glance_interval().is_some() { EVERY } else { EVERY_PAID };
+    let every = if leases.lease_check_interval().is_some() { EVERY } else { EVERY_PAID };
     let clear = if args.watch && !args.json && std::io::stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        let is_answered = match look(&*leases, &args.namespace).await {
+        let is_answered = match inspect(&*leases, &args.namespace).await {
             Ok(seen) => {
                 line(format!("{clear}{}", seen.shown(view, args.json)))?;
                 seen.answers(view)
@@ -94,7 +94,7 @@ struct Seen {
     is_carried: bool,
 }
 
-async fn look(leases: &dyn Leases, namespace: &str) -> Result<Seen> {
+async fn inspect(leases: &dyn Leases, namespace: &str) -> Result<Seen> {
     convoke_core::ids::check_name("NAMESPACE", namespace).map_err(|invalid| Usage(invalid.to_string()))?;
     let lease = leases.read(namespace).await?;
     let members = leases.roster(namespace).await?;

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ledger::Ledger;
+use super::run_table::RunTable;
 
 /// Many times what fetching ahead counts on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(ledger: Arc<Ledger>) {
+pub(super) async fn run(run_table: Arc<RunTable>) {
     loop {
-        let Some(since) = ledger.waiting_since() else {
-            ledger.queued.notified().await;
+        let Some(since) = run_table.waiting_since() else {
+            run_table.queued.notified().await;
             continue;
         };
         tokio::time::sleep_until(since + PATIENCE).await;
-        let released = ledger.release_waiting(Instant::now() - PATIENCE);
+        let released = run_table.release_waiting(Instant::now() - PATIENCE);
         if released > 0 {
-            tracing::info!(runs = released, "runs given back: no slot became free for them");
+            tracing::info!(runs = released, "runs released: no slot became free for them");
         }
     }
 }

@@ -15,8 +15,8 @@ fn read(text: &str) -> Value {
 async fn is_looked_at(stage: &Stage) {
     let mut leader = stage.watch("a", &[]);
     let status = eventually("a leader", || async {
-        let look = stage.look("status").await;
-        (look.code == Some(0)).then(|| read(&look.stdout))
+        let inspect = stage.inspect("status").await;
+        (inspect.code == Some(0)).then(|| read(&inspect.stdout))
     })
     .await;
     assert_eq!((&status["namespace"], &status["leader"]), (&NAMESPACE.into(), &"a".into()), "{status}");
@@ -24,34 +24,34 @@ async fn is_looked_at(stage: &Stage) {
     assert!(status["remainingMs"].as_u64().is_some_and(|left| left <= 3_000), "{status}");
     assert!(status["remaining"].is_string(), "{status}");
     for _ in 0..3 {
-        let members = stage.look("members").await.json();
+        let members = stage.inspect("members").await.json();
         assert_eq!(members["members"], json!([{ "id": "a", "isLeader": true }]), "who looks is no member");
     }
     let metrics = eventually("figures of the leader", || async {
-        let look = stage.look("metrics").await;
-        (look.code == Some(0)).then(|| read(&look.stdout))
+        let inspect = stage.inspect("metrics").await;
+        (inspect.code == Some(0)).then(|| read(&inspect.stdout))
     })
     .await;
     assert!(metrics["metrics"]["heartbeatLatencyMs"]["p99"].is_number(), "{metrics}");
     assert_eq!((&metrics["breaker"]["state"], &metrics["leader"]), (&"closed".into(), &"a".into()), "{metrics}");
     assert!(metrics["breaker"]["resetTimeoutMs"].is_u64(), "{metrics}");
-    let status = stage.look("status").await.json();
+    let status = stage.inspect("status").await.json();
     assert_eq!(status["report"]["epoch"], status["epoch"], "{status}");
     leader.signal(Signal::TERM);
     assert_eq!(leader.wait().await.code(), Some(0));
     for view in ["status", "members", "metrics"] {
-        let look = stage.look(view).await;
-        assert_eq!(look.code, Some(1), "it resigned and withdrew, and looking elects nobody: {look:?}");
-        assert_eq!(read(&look.stdout)["leader"], Value::Null, "{look:?}");
+        let inspect = stage.inspect(view).await;
+        assert_eq!(inspect.code, Some(1), "it resigned and withdrew, and looking elects nobody: {inspect:?}");
+        assert_eq!(read(&inspect.stdout)["leader"], Value::Null, "{inspect:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_looked_at() {
     let stage = Stage::on_sqlite(TTL);
-    let look = stage.look("status").await;
-    assert_eq!(look.code, Some(1), "{look:?}");
-    assert!(look.stderr.contains("does not exist"), "{look:?}");
+    let inspect = stage.inspect("status").await;
+    assert_eq!(inspect.code, Some(1), "{inspect:?}");
+    assert!(inspect.stderr.contains("does not exist"), "{inspect:?}");
     assert!(!stage.path("leases.db").exists(), "looking creates no file");
     is_looked_at(&stage).await;
 }
@@ -60,14 +60,14 @@ async fn a_file_is_looked_at() {
 async fn redis_is_looked_at() {
     let redis = RedisServer::start().await;
     let stage = Stage::at(redis.url(), TTL);
-    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
     is_looked_at(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_is_looked_at() {
     let stage = Stage::at(SharedPostgres::get().create_database(), TTL);
-    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
     is_looked_at(&stage).await;
 }
 
@@ -75,7 +75,7 @@ async fn postgres_is_looked_at() {
 async fn s3_is_looked_at() {
     let s3 = S3Server::start().await;
     let stage = Stage::at(s3.url("looked-at"), TTL).with(s3.variables());
-    assert_eq!(stage.look("status").await.code, Some(1), "nobody leads at first");
+    assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
     is_looked_at(&stage).await;
 }
 

@@ -17,9 +17,9 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
+use super::abort_on_drop::AbortOnDrop;
 use super::dial::{Dialer, RESPONSE_TIMEOUT};
 use super::failure::{Intent, failure, is_fatal};
-use super::tether::Tether;
 
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Bounds one SUBSCRIBE.
@@ -27,16 +27,16 @@ const TOPICS_MAX: usize = 1_000;
 
 /// Both verbs are called while the switchboard is locked: they must be quick, and not listen to anything themselves.
 pub(super) trait Listener: Send + Sync {
-    fn hear(&self, topic: &Arc<str>, body: Bytes);
+    fn on_message(&self, topic: &Arc<str>, body: Bytes);
     /// The connection was lost for a while.
     fn missed(&self);
 }
 
 /// Clones are the same switchboard.
 #[derive(Clone)]
-pub(super) struct Switchboard {
+pub(super) struct SubscriptionHub {
     shared: Arc<Shared>,
-    _task: Arc<Tether>,
+    _task: Arc<AbortOnDrop>,
 }
 
 type Listeners = HashMap<Arc<str>, Vec<Arc<dyn Listener>>>;
@@ -63,14 +63,14 @@ pub(super) struct Listening {
     listener: Arc<dyn Listener>,
 }
 
-impl Switchboard {
+impl SubscriptionHub {
     pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
         let (orders, queue) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared { what, listeners: Mutex::default(), orders });
-        let first = dialer.dial(ear(1, shared.clone())).await;
+        let first = dialer.dial(on_push(1, shared.clone())).await;
         let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
-        let task = Tether::spawn(serve_for_ever(dialer, shared.clone(), queue, connection));
-        Ok(Switchboard { shared, _task: Arc::new(task) })
+        let task = AbortOnDrop::spawn(serve_for_ever(dialer, shared.clone(), queue, connection));
+        Ok(SubscriptionHub { shared, _task: Arc::new(task) })
     }
 
     /// Registers a listener. Only once [`confirm`](Self::confirm) has answered is it sure to hear everything.
@@ -115,17 +115,17 @@ impl Drop for Listening {
 }
 
 impl Shared {
-    fn hear(&self, channel: &[u8], body: Bytes) {
+    fn on_message(&self, channel: &[u8], body: Bytes) {
         let Ok(topic) = std::str::from_utf8(channel) else { return };
         let listeners = self.listeners.lock();
         if let Some((topic, present)) = listeners.get_key_value(topic) {
             let Some((last, others)) = present.split_last() else { return };
-            others.iter().for_each(|listener| listener.hear(topic, body.clone()));
-            last.hear(topic, body);
+            others.iter().for_each(|listener| listener.on_message(topic, body.clone()));
+            last.on_message(topic, body);
         }
     }
 
-    fn tell_missed(&self) {
+    fn notify_missed(&self) {
         let listeners = self.listeners.lock();
         listeners.values().flatten().for_each(|listener| listener.missed());
     }
@@ -136,12 +136,12 @@ impl Shared {
 }
 
 /// What connection `number` hears.
-fn ear(number: u64, shared: Arc<Shared>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
+fn on_push(number: u64, shared: Arc<Shared>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
     move |push| match push.kind {
         PushKind::Message => {
             let mut data = push.data.into_iter();
             if let (Some(Value::BulkString(channel)), Some(Value::BulkString(body))) = (data.next(), data.next()) {
-                shared.hear(&channel, body.into());
+                shared.on_message(&channel, body.into());
             }
         }
         PushKind::Disconnection => {
@@ -162,7 +162,7 @@ async fn serve_for_ever(
         serve(&mut connection, number, &shared, &mut orders).await;
         loop {
             number += 1;
-            connection = dialer.dial_until_connected(shared.what, ear(number, shared.clone())).await;
+            connection = dialer.dial_until_connected(shared.what, on_push(number, shared.clone())).await;
             match subscribe(&mut connection, &shared.topics()).await {
                 Ok(()) => break,
                 Err(error) => {
@@ -172,7 +172,7 @@ async fn serve_for_ever(
             }
         }
         // Subscribed first, told second: what comes from now on is heard.
-        shared.tell_missed();
+        shared.notify_missed();
     }
 }
 
@@ -218,8 +218,8 @@ async fn serve(
         let done = subscribe(connection, &wanted).await;
         let is_lost = done.as_ref().is_err_and(is_fatal);
         for answer in waiting {
-            let told = done.as_ref().copied().map_err(|error| Error::unavailable(shared.what, error.to_string()));
-            let _ = answer.send(told);
+            let reported = done.as_ref().copied().map_err(|error| Error::unavailable(shared.what, error.to_string()));
+            let _ = answer.send(reported);
         }
         if is_lost {
             return;

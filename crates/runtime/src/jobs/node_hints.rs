@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::jobs::event::{Event, Happening};
+use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::wire::{
     self, CoordinatorHeartbeat, DrainRequest, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat,
 };
@@ -32,36 +32,36 @@ const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(250);
 const MESSAGE_JOBS_MAX: usize = 1_000;
 const EPOCHS_MAX: usize = 1_024;
 /// What is heard by the one subscription that every node has.
-const ALWAYS_HEARD: [Kind; 2] = [Kind::Job, Kind::Node];
+const ALWAYS_SUBSCRIBED: [Kind; 2] = [Kind::Job, Kind::Node];
 
 #[derive(Default)]
-pub struct Neighbours {
+pub struct NodeHints {
     /// The epoch that each node spoke of last.
     epochs: Mutex<HashMap<NodeId, Epoch>>,
     /// Somebody asked what this node wants, or its first watcher has come.
-    must_say_all: AtomicBool,
+    must_announce_all: AtomicBool,
     /// It listens from now on: the others are to say what they want.
     must_ask: AtomicBool,
     ring: Notify,
 }
 
-impl Neighbours {
+impl NodeHints {
     pub fn epoch_of(&self, node: &NodeId) -> Option<Epoch> {
         self.epochs.lock().get(node).copied()
     }
 
     /// Has this node say again, at once, all that it wants to hear of.
-    pub fn say_all(&self) {
-        self.must_say_all.store(true, Ordering::SeqCst);
+    pub fn announce_all(&self) {
+        self.must_announce_all.store(true, Ordering::SeqCst);
         self.ring.notify_one();
     }
 
-    fn ask(&self) {
+    fn request_interest(&self) {
         self.must_ask.store(true, Ordering::SeqCst);
         self.ring.notify_one();
     }
 
-    fn note_epoch(&self, node: NodeId, epoch: Epoch) {
+    fn record_epoch(&self, node: NodeId, epoch: Epoch) {
         let mut epochs = self.epochs.lock();
         if epochs.len() >= EPOCHS_MAX && !epochs.contains_key(&node) {
             epochs.clear();
@@ -71,7 +71,7 @@ impl Neighbours {
 }
 
 /// Says what has gathered, and with every heartbeat what this node still wants to hear of, until `stop`.
-pub async fn speak(node: Arc<Node>, stop: CancellationToken) {
+pub async fn publish_hints(node: Arc<Node>, stop: CancellationToken) {
     let mut was_watched = false;
     let mut refresh = Instant::now();
     loop {
@@ -80,13 +80,13 @@ pub async fn speak(node: Arc<Node>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = node.cache.ring.notified() => false,
             () = node.waiters.ring.notified() => false,
-            () = node.neighbours.ring.notified() => false,
+            () = node.node_hints.ring.notified() => false,
             () = tokio::time::sleep_until(refresh) => true,
         };
-        cache::tell(&node).await;
-        waiting::tell_ended(&node).await;
-        let asks = node.neighbours.must_ask.swap(false, Ordering::SeqCst);
-        let says_all = node.neighbours.must_say_all.swap(false, Ordering::SeqCst) || is_due || asks;
+        cache::publish_outdated(&node).await;
+        waiting::publish_ended(&node).await;
+        let asks = node.node_hints.must_ask.swap(false, Ordering::SeqCst);
+        let announces_all = node.node_hints.must_announce_all.swap(false, Ordering::SeqCst) || is_due || asks;
         let unannounced = node.waiters.take_unannounced();
         let is_watched = node.is_watched_here();
         if is_due {
@@ -94,16 +94,16 @@ pub async fn speak(node: Arc<Node>, stop: CancellationToken) {
             node.waiters.expire(Instant::now());
             node.forwarding.expire(Instant::now());
         }
-        let jobs = if says_all { node.waiters.all() } else { unannounced };
+        let jobs = if announces_all { node.waiters.all() } else { unannounced };
         // Said also when the last watcher has gone, so that the others can stop.
-        if asks || !jobs.is_empty() || (says_all && (is_watched || was_watched)) {
-            say(&node, is_watched, &jobs, asks).await;
+        if asks || !jobs.is_empty() || (announces_all && (is_watched || was_watched)) {
+            publish_interest(&node, is_watched, &jobs, asks).await;
             was_watched = is_watched;
         }
     }
 }
 
-async fn say(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
+async fn publish_interest(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
     let mut chunks: Vec<&[JobId]> = jobs.chunks(MESSAGE_JOBS_MAX).collect();
     if chunks.is_empty() {
         chunks.push(&[]);
@@ -118,15 +118,15 @@ async fn say(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
 }
 
 /// The last words of a node that has left: it is no longer in the registry, and what happened last is told.
-pub async fn farewell(node: &Node) {
+pub async fn publish_departure(node: &Node) {
     node.cache.node_changed(&node.id);
-    cache::tell(node).await;
-    waiting::tell_ended(node).await;
+    cache::publish_outdated(node).await;
+    waiting::publish_ended(node).await;
     events_forward::flush(node).await;
 }
 
 /// Hears the other nodes until `stop`.
-pub async fn hear(node: Arc<Node>, stop: CancellationToken) {
+pub async fn receive_hints(node: Arc<Node>, stop: CancellationToken) {
     let channels = &node.channels;
     let topics = [
         channels.cache(),
@@ -138,16 +138,16 @@ pub async fn hear(node: Arc<Node>, stop: CancellationToken) {
     ];
     while !stop.is_cancelled() {
         let Some(subscription) = subscribe(&node, &topics, &stop).await else { continue };
-        node.cache.hears(&ALWAYS_HEARD);
-        node.neighbours.ask();
+        node.cache.mark_subscribed(&ALWAYS_SUBSCRIBED);
+        node.node_hints.request_interest();
         listen(&node, subscription, &stop).await;
-        node.cache.deaf(&ALWAYS_HEARD);
+        node.cache.deaf(&ALWAYS_SUBSCRIBED);
         node.waiters.wake_all_here();
     }
 }
 
 async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> Option<Box<dyn Subscription>> {
-    match node.bus_reach.note(node.bus().subscribe(topics).await, node.now()) {
+    match node.bus_reach.record_result(node.bus().subscribe(topics).await, node.now()) {
         Ok(subscription) => Some(subscription),
         Err(error) => {
             node.outages.failed("messages of other nodes", &error);
@@ -163,18 +163,18 @@ async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> 
 /// Until the subscription breaks or `stop`.
 async fn listen(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
     loop {
-        let heard = tokio::select! {
+        let received = tokio::select! {
             () = stop.cancelled() => return,
-            heard = subscription.next() => heard,
+            received = subscription.next() => received,
         };
-        match heard {
+        match received {
             Ok(Some(message)) => take(node, message).await,
             Ok(None) => {
-                node.cache.missed(&ALWAYS_HEARD);
+                node.cache.missed(&ALWAYS_SUBSCRIBED);
                 node.waiters.wake_all_here();
-                node.neighbours.ask();
+                node.node_hints.request_interest();
                 if node.is_watched_here() {
-                    node.show(Event::new(node.now(), Happening::Lagged { missed: 1 }));
+                    node.publish_remote_event(Event::new(node.now(), ClusterEvent::Lagged { missed: 1 }));
                 }
             }
             Err(error) => {
@@ -191,19 +191,19 @@ async fn take(node: &Node, message: Message) {
     if channel == channels.coordinator_heartbeat() {
         // Who hears it as a duty sets it aside where it cannot be read.
         if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
-            node.cache.node_beaten(&beat.node_id);
-            node.neighbours.note_epoch(beat.node_id, beat.epoch);
+            node.cache.node_heartbeat_received(&beat.node_id);
+            node.node_hints.record_epoch(beat.node_id, beat.epoch);
         }
     } else if channel == channels.events() {
         // Most nodes have nobody who watches, and need not even read it.
         if node.is_watched_here()
             && let Some(events) = read::<Events>(node, channel, body).await
         {
-            events_forward::show(node, events);
+            events_forward::publish_remote_events(node, events);
         }
     } else if channel == channels.cache() {
         let Some(outdated) = read::<Outdated>(node, channel, body).await else { return };
-        node.cache.heard(&outdated);
+        node.cache.apply_outdated(&outdated);
     } else if channel == channels.ended() {
         let Some(ended) = read::<Ended>(node, channel, body).await else { return };
         ended.jobs.into_iter().for_each(|job| node.waiters.wake_here(job));
@@ -216,17 +216,17 @@ async fn take(node: &Node, message: Message) {
     } else if channel == channels.interest() {
         let Some(interest) = read::<Interest>(node, channel, body).await else { return };
         if interest.node_id != node.id {
-            note_interest(node, interest);
+            record_interest(node, interest);
         }
     }
 }
 
-fn note_interest(node: &Node, interest: Interest) {
+fn record_interest(node: &Node, interest: Interest) {
     let until = Instant::now() + node.settings.cluster.dead_node_timeout;
     node.forwarding.watched_by(&interest.node_id, interest.events, until);
     node.waiters.awaited_elsewhere(&interest.jobs, until);
     if interest.asks {
-        node.neighbours.say_all();
+        node.node_hints.announce_all();
     }
 }
 
@@ -241,7 +241,7 @@ async fn read<T: DeserializeOwned>(node: &Node, channel: String, body: Bytes) ->
 }
 
 /// Hears the heartbeats of workers while somebody looks at workers, until `stop`.
-pub async fn hear_workers(node: Arc<Node>, stop: CancellationToken) {
+pub async fn receive_worker_heartbeats(node: Arc<Node>, stop: CancellationToken) {
     let topics = [node.channels.worker_heartbeat()];
     loop {
         tokio::select! {
@@ -249,31 +249,31 @@ pub async fn hear_workers(node: Arc<Node>, stop: CancellationToken) {
             () = node.cache.workers_looked_at.notified() => {}
         }
         if let Some(subscription) = subscribe(&node, &topics, &stop).await {
-            node.cache.hears(&[Kind::Worker]);
-            listen_to_workers(&node, subscription, &stop).await;
+            node.cache.mark_subscribed(&[Kind::Worker]);
+            receive_worker_messages(&node, subscription, &stop).await;
             node.cache.deaf(&[Kind::Worker]);
         }
     }
 }
 
 /// Until nobody has looked for as long as an entry lives.
-async fn listen_to_workers(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
+async fn receive_worker_messages(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
     let patience = node.cache.lifetime(Kind::Worker);
     let mut until = Instant::now() + patience;
     loop {
-        let heard = tokio::select! {
+        let received = tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep_until(until) => return,
             () = node.cache.workers_looked_at.notified() => {
                 until = Instant::now() + patience;
                 continue;
             }
-            heard = subscription.next() => heard,
+            received = subscription.next() => received,
         };
-        match heard {
+        match received {
             Ok(Some(Message { channel, body })) => {
                 match serde_json::from_slice::<WorkerHeartbeat>(&body) {
-                    Ok(beat) => node.cache.worker_beaten(&beat.worker_id),
+                    Ok(beat) => node.cache.worker_heartbeat_received(&beat.worker_id),
                     // The leader hears it too, and sets it aside.
                     Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
                 }

@@ -27,8 +27,8 @@ use crate::line_rate::LineRate;
 /// That a run started is told this late, so that a fast one says all it has to say in one go.
 const STARTED_HELD: Duration = Duration::from_millis(100);
 /// With this much unsaid a worker fetches no more.
-const UNSAID_MAX: usize = 50_000;
-const UNSAID_BYTES_MAX: usize = 64 << 20;
+const UNSENT_MAX: usize = 50_000;
+const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// What became of the runs of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) struct Ended {
     pub took: Duration,
 }
 
-pub(super) struct Ledger {
+pub(super) struct RunTable {
     clock: Arc<dyn Clock>,
     concurrency: usize,
     state: Mutex<State>,
@@ -91,9 +91,9 @@ struct Waiting {
     since: Instant,
 }
 
-impl Ledger {
+impl RunTable {
     pub fn new(clock: Arc<dyn Clock>, settings: &Settings) -> Self {
-        Ledger {
+        RunTable {
             clock,
             concurrency: settings.concurrency as usize,
             state: Mutex::default(),
@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Says something of a run that goes on. Waits for room, unless the coordinator is away: then it is lost, and counted.
-    pub async fn say(&self, run: &Run, event: Event) -> Result<(), Stopped> {
+    pub async fn report(&self, run: &Run, event: Event) -> Result<(), Stopped> {
         let mut event = Some(Event { at: Some(self.clock.now()), ..event });
         loop {
             let sent = self.sent.notified();
@@ -180,7 +180,7 @@ impl Ledger {
                 }
                 if state.outbox.has_room_for_chatter() {
                     // Order matters: nothing is said of a run before that it started.
-                    let started = run.tell_started();
+                    let started = run.take_started_event();
                     for mut event in started.into_iter().chain(event.take()) {
                         if event.kind == EventKind::Log {
                             event.seq = Some(run.next_line());
@@ -216,7 +216,7 @@ impl Ledger {
         while state.held.front().is_some_and(|(since, run)| run.is_over() || *since + STARTED_HELD <= now) {
             let Some((_, run)) = state.held.pop_front() else { break };
             if !run.is_over()
-                && let Some(event) = run.tell_started()
+                && let Some(event) = run.take_started_event()
             {
                 state.outbox.push(event);
             }
@@ -323,7 +323,7 @@ impl Ledger {
     }
 
     /// Ready once nothing is in hand and nothing is left to say.
-    pub async fn settled(&self) {
+    pub async fn flushed(&self) {
         loop {
             let sent = self.sent.notified();
             {
@@ -354,7 +354,7 @@ impl Ledger {
 
 impl State {
     fn wanted(&self, concurrency: usize) -> usize {
-        if self.outbox.len() > UNSAID_MAX || self.outbox.bytes() > UNSAID_BYTES_MAX {
+        if self.outbox.len() > UNSENT_MAX || self.outbox.bytes() > UNSENT_BYTES_MAX {
             return 0;
         }
         let (running, waiting) = (self.busy, self.waiting.len());
@@ -385,7 +385,7 @@ impl State {
             _ => &mut self.summary.failed,
         };
         *counter += 1;
-        for event in run.tell_started().into_iter().chain([event]) {
+        for event in run.take_started_event().into_iter().chain([event]) {
             self.outbox.push(event);
         }
     }

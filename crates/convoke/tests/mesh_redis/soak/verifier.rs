@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::message;
 use super::peer::Orders;
 use super::record::{Fate, Peer, Record, Span, Tally};
-use super::word;
 use crate::stage::*;
 
 const PEERS: usize = 50;
@@ -34,7 +34,7 @@ const LIFE_MS_MIN: u64 = 15_000;
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
 const SHOWN_MAX: usize = 20;
 
-struct Judge {
+struct Verifier {
     server: RedisServer,
     probe: MultiplexedConnection,
     address: String,
@@ -46,28 +46,28 @@ struct Judge {
 }
 
 pub async fn soak(length: Duration) {
-    let mut judge = Judge::open().await;
+    let mut verifier = Verifier::open().await;
     for _ in 0..PEERS {
-        judge.start();
+        verifier.start();
     }
-    judge.all_are_whole(0).await;
+    verifier.all_are_whole(0).await;
     let (began, mut dropped) = (Instant::now(), Instant::now());
     while began.elapsed() < length {
         let is_stormy = began.elapsed().as_millis() % CYCLE.as_millis() < STORM.as_millis();
         tokio::time::sleep(ROUND).await;
-        judge.replace_one();
+        verifier.replace_one();
         if is_stormy && dropped.elapsed() >= DROP_INTERVAL {
-            judge.drop_connections().await;
+            verifier.drop_connections().await;
             dropped = Instant::now();
         }
     }
-    judge.all_are_whole(0).await;
-    judge.finish().await;
-    conclude(&judge.record.lock());
+    verifier.all_are_whole(0).await;
+    verifier.finish().await;
+    conclude(&verifier.record.lock());
 }
 
-impl Judge {
-    async fn open() -> Judge {
+impl Verifier {
+    async fn open() -> Verifier {
         let server = RedisServer::start().await;
         let probe = probe(&server).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -75,12 +75,12 @@ impl Judge {
         let record = Arc::new(Mutex::new(Record::default()));
         tokio::spawn(listen(listener, record.clone()));
         let (peers, endings, dice) = (Vec::new(), JoinSet::new(), Dice(11));
-        Judge { server, probe, address, record, peers, started: 0, endings, dice }
+        Verifier { server, probe, address, record, peers, started: 0, endings, dice }
     }
 
     fn start(&mut self) {
         self.started += 1;
-        let orders = Orders { url: self.server.url(), peer: self.started, judge: self.address.clone() };
+        let orders = Orders { url: self.server.url(), peer: self.started, verifier: self.address.clone() };
         let program = Program::start(&Launch {
             name: format!("peer {}", self.started),
             binary: std::env::current_exe().expect("this test has a file"),
@@ -129,7 +129,7 @@ impl Judge {
     async fn all_are_whole(&mut self, since: u64) {
         let are_whole = || {
             let is_there = |peer: &Peer| peer.instance.filter(|_| peer.seen_at > since).map(InstanceId);
-            let said = self.peers.iter_mut().map(|(peer, program)| said(&self.record, *peer, program, is_there));
+            let said = self.peers.iter_mut().map(|(peer, program)| printed(&self.record, *peer, program, is_there));
             let (instances, mut probe): (Option<Vec<_>>, _) = (said.collect(), self.probe.clone());
             async move { listeners(&mut probe, &instances?).await.iter().all(|count| *count == 1).then_some(()) }
         };
@@ -142,7 +142,7 @@ impl Judge {
             program.signal(Signal::USR1);
         }
         for (peer, program) in &mut self.peers {
-            let is_quiet = || std::future::ready(said(&self.record, *peer, program, |peer| peer.quiet));
+            let is_quiet = || std::future::ready(printed(&self.record, *peer, program, |peer| peer.quiet));
             eventually("a peer is quiet", is_quiet).await;
         }
         while let Some(last) = self.peers.len().checked_sub(1) {
@@ -158,7 +158,7 @@ impl Judge {
 }
 
 /// What is known of a peer that must be alive.
-fn said<T>(
+fn printed<T>(
     record: &Mutex<Record>,
     peer: u32,
     program: &mut Program,
@@ -170,11 +170,11 @@ fn said<T>(
 
 async fn listen(listener: TcpListener, record: Arc<Mutex<Record>>) {
     while let Ok((line, _)) = listener.accept().await {
-        tokio::spawn(hear(line, record.clone()));
+        tokio::spawn(receive(line, record.clone()));
     }
 }
 
-async fn hear(line: TcpStream, record: Arc<Mutex<Record>>) {
+async fn receive(line: TcpStream, record: Arc<Mutex<Record>>) {
     let (mut words, mut text, mut speaker) = (BufReader::with_capacity(1 << 16, line), Vec::new(), None);
     // A line that breaks is not heard out, and that is seen in the end.
     while words.read_until(b'\n', &mut text).await.expect("a line ends, and does not break") > 0 {
@@ -182,7 +182,7 @@ async fn hear(line: TcpStream, record: Arc<Mutex<Record>>) {
         if text.last() != Some(&b'\n') {
             break;
         }
-        let (peer, word) = word::read(&text).expect("a whole line is a word");
+        let (peer, word) = message::read(&text).expect("a whole line is a word");
         speaker = Some(peer);
         record.lock().add(peer, word);
         text.clear();

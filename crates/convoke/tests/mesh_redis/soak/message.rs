@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// Times are of the clock that all processes share, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
+pub enum PeerMessage {
     /// It can call and be called.
     Ready {
         instance: u64,
@@ -70,23 +70,23 @@ pub struct Footprint {
 }
 
 /// The number of a peer and what it says, of a whole line.
-pub fn read(line: &[u8]) -> serde_json::Result<(u32, Word)> {
+pub fn read(line: &[u8]) -> serde_json::Result<(u32, PeerMessage)> {
     serde_json::from_slice(line)
 }
 
-pub struct Line {
+pub struct RefereeLink {
     peer: u32,
     stream: Mutex<TcpStream>,
 }
 
-impl Line {
-    pub fn open(peer: u32, judge: &str) -> Line {
-        let stream = TcpStream::connect(judge).expect("the judge is there");
+impl RefereeLink {
+    pub fn open(peer: u32, verifier: &str) -> RefereeLink {
+        let stream = TcpStream::connect(verifier).expect("the judge is there");
         stream.set_nodelay(true).expect("an option");
-        Line { peer, stream: Mutex::new(stream) }
+        RefereeLink { peer, stream: Mutex::new(stream) }
     }
 
-    pub fn tell(&self, word: &Word) {
+    pub fn send(&self, word: &PeerMessage) {
         let mut line = serde_json::to_vec(&(self.peer, word)).expect("words can be written");
         line.push(b'\n');
         if self.stream.lock().write_all(&line).is_err() {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use convoke::connect::{self, ZmqSecurity};
 use convoke::{Shard, ShardWorker};
+use convoke_adapters::memory::MemoryStore;
 use convoke_core::Epoch;
-use convoke_core::election::Fence;
+use convoke_core::ports::store::EpochStore;
 use convoke_core::shards::Settings;
 use convoke_runtime::election::{Duty, Term};
 use convoke_runtime::shards::{ShardsDuty, ShardsState};
@@ -26,7 +27,8 @@ async fn lead(bind: &str, epoch: u64) -> (Term, String, JoinHandle<()>) {
     };
     let router = connect::shard_router(bind, ZmqSecurity::Open).expect("an address");
     let duty = ShardsDuty::new(router, settings, true, connect::clock());
-    let term = Term::new(Fence::sealed(Epoch(epoch)), Instant::now() + Duration::from_secs(3_600));
+    let fence = MemoryStore::new().seal(Epoch(epoch)).await.expect("nothing is sealed yet");
+    let term = Term::new(fence, Instant::now() + Duration::from_secs(3_600));
     let mut state = duty.view().watch();
     let leading = term.clone();
     let task = tokio::spawn(async move { duty.lead(leading, Arc::new(|_| {})).await });

@@ -5,10 +5,10 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryRouting, SystemClock};
-use convoke_core::election::Fence;
+use convoke_adapters::memory::{MemoryRouting, MemoryStore, SystemClock};
 use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::ports::router::{Dealer, DealerConnecting};
+use convoke_core::ports::store::EpochStore;
 use convoke_core::shards::coordinator::Settings;
 use convoke_core::shards::wire::{self, Assignment, CoordinatorMessage};
 use convoke_core::shards::{Shard, Strategy};
@@ -46,7 +46,8 @@ impl Leader {
         let duty = ShardsDuty::new(Arc::new(network.binding(address)), settings, true, Arc::new(SystemClock));
         let view = duty.view();
         let certain_until = Instant::now() + Duration::from_secs(86_400);
-        let term = Term::new(Fence::sealed(Epoch(epoch)), certain_until);
+        let fence = MemoryStore::new().seal(Epoch(epoch)).await.expect("nothing is sealed yet");
+        let term = Term::new(fence, certain_until);
         let events = Arc::new(Mutex::new(Vec::new()));
         let received = events.clone();
         let tell: EventSink = Arc::new(move |what| received.lock().push(what));

@@ -235,6 +235,27 @@ fn core_reads_no_clock_and_does_no_io() {
     assert!(found.is_empty(), "time and I/O are arguments of core:\n{}", found.join("\n"));
 }
 
+/// A write of a leader takes a `Fence`, and only a seal makes one. The compiler keeps other crates from making one; this
+/// keeps the one way in `core` from getting company.
+#[test]
+fn only_a_seal_makes_a_fence() {
+    const MADE_IN: [&str; 2] = ["crates/core/src/ports/store.rs", "crates/core/src/ports/store/fence.rs"];
+    let sources = sources();
+    let is_elsewhere = |name: &str| !MADE_IN.contains(&name) && name != "crates/server/tests/architecture.rs";
+    let elsewhere = sources.iter().filter(|(name, _)| is_elsewhere(name));
+    let makes = ["Fence(", "Fence::", "fn seal(&self"];
+    let found = lines(elsewhere, |_, code| makes.iter().any(|text| code.contains(text)));
+    assert!(found.is_empty(), "a fence comes from EpochStore::seal alone:\n{}", found.join("\n"));
+    let source = |name: &str| &sources.iter().find(|(found, _)| found == name).expect("there").1;
+    let (store, fence) = (source(MADE_IN[0]), source(MADE_IN[1]));
+    let made = |text: &str| text.matches("Fence::sealed(").count() + text.matches("Fence(epoch)").count();
+    assert_eq!((made(store), made(fence)), (1, 1), "EpochStore::seal calls the constructor, which is the only one");
+    for kept in ["pub struct Fence(Epoch);", "pub(super) fn sealed(epoch: Epoch) -> Self {"] {
+        assert!(fence.contains(kept), "{}: expected {kept:?}, so that nobody else can make a fence", MADE_IN[1]);
+    }
+    assert!(!fence.contains("derive(Default") && !fence.contains("Deserialize"), "nor may anything be derived for it");
+}
+
 #[test]
 fn nothing_is_left_for_later() {
     // Spelled in two parts, so that this file does not find itself.

@@ -7,13 +7,13 @@ use deadpool_postgres::{Client, Transaction};
 use super::failure::{Failure, Result};
 use super::rows::number;
 
-pub(super) async fn seal(db: &Client, epoch: Epoch) -> Result<Fence> {
+pub(super) async fn raise_seal(db: &Client, epoch: Epoch) -> Result<()> {
     let fenced = || Failure::from(Error::Fenced { what: "seal" });
     let number = i64::try_from(epoch.0).map_err(|_| fenced())?;
     let seal = "update convoke_cluster set sealed = $1 where id = 1 and sealed < $1";
     let statement = db.prepare_cached(seal).await?;
     let sealed = db.execute(&statement, &[&number]).await.map_err(Failure::of_commit)?;
-    if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(fenced()) }
+    if sealed == 1 { Ok(()) } else { Err(fenced()) }
 }
 
 pub(super) async fn sealed(db: &Client) -> Result<Epoch> {

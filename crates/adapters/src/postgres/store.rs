@@ -60,8 +60,8 @@ impl EpochStore for PostgresStore {
         self.engine.duties.address()
     }
 
-    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        lent!(Write, self.writes(), |db| epoch::seal(db, epoch))
+    async fn raise_seal(&self, epoch: Epoch) -> Result<()> {
+        lent!(Write, self.writes(), |db| epoch::raise_seal(db, epoch))
     }
 
     async fn sealed(&self) -> Result<Epoch> {

@@ -7,11 +7,11 @@ use rusqlite::Connection;
 use super::catalog::WriteTx;
 use super::failure::Result;
 
-pub(super) fn seal(tx: &mut WriteTx<'_>, epoch: Epoch) -> Result<Fence> {
+pub(super) fn raise_seal(tx: &mut WriteTx<'_>, epoch: Epoch) -> Result<()> {
     let number = i64::try_from(epoch.0).map_err(|_| Error::Fenced { what: "seal" })?;
     let sealed =
         tx.db.prepare_cached("update cluster set sealed = ?1 where id = 1 and sealed < ?1")?.execute([number])?;
-    if sealed == 1 { Ok(Fence::sealed(epoch)) } else { Err(Error::Fenced { what: "seal" }.into()) }
+    if sealed == 1 { Ok(()) } else { Err(Error::Fenced { what: "seal" }.into()) }
 }
 
 pub(super) fn sealed(db: &Connection) -> Result<Epoch> {

@@ -44,8 +44,8 @@ impl SqliteStore {
 
 #[async_trait]
 impl EpochStore for SqliteStore {
-    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        self.engine.writer.call(1, move |tx| epoch::seal(tx, epoch)).await
+    async fn raise_seal(&self, epoch: Epoch) -> Result<()> {
+        self.engine.writer.call(1, move |tx| epoch::raise_seal(tx, epoch)).await
     }
 
     async fn sealed(&self) -> Result<Epoch> {

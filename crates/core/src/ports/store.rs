@@ -8,6 +8,7 @@
 //! `ExecutionId`. A verb takes a slice and gives a vector of the same length and order, unless it says otherwise. Adapters
 //! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
 
+mod fence;
 mod records;
 
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::byte_budget::ByteBudget;
-use crate::election::Fence;
 use crate::error::Result;
 use crate::ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, WorkerId};
 use crate::jobs::link::Enqueued;
@@ -29,6 +29,7 @@ use crate::jobs::{Execution, Job, LogLine, NewJob, Ownership, Queue, QueuePatch,
 use crate::limits::PAGE_BYTES_MAX;
 use crate::shards::{RosterChange, ShardMember};
 
+pub use fence::Fence;
 pub use records::{NodeRecord, WorkerRecord};
 
 pub trait Store:
@@ -43,9 +44,14 @@ impl<T> Store for T where
 
 #[async_trait]
 pub trait EpochStore: Send + Sync {
-    /// Raises the sealed epoch to `epoch`: from then on no write with a lower one commits. `Fenced` where it is there
-    /// already or above.
-    async fn seal(&self, epoch: Epoch) -> Result<Fence>;
+    /// Raises the sealed epoch to `epoch`: from then on no write with a lower one commits. `Fenced` if it is there
+    /// already or above. For engines to implement; whoever wants to lead calls [`seal`](Self::seal).
+    async fn raise_seal(&self, epoch: Epoch) -> Result<()>;
+    /// Seals `epoch` and returns the fence for the writes of its leader. Nothing else makes a [`Fence`].
+    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
+        self.raise_seal(epoch).await?;
+        Ok(Fence::sealed(epoch))
+    }
     async fn sealed(&self) -> Result<Epoch>;
     /// Whether a write would be taken now.
     async fn ping(&self) -> Result<()>;

@@ -50,8 +50,8 @@ fn count(counter: &AtomicUsize) {
 
 #[async_trait]
 impl EpochStore for CountingStore {
-    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        self.inner.seal(epoch).await
+    async fn raise_seal(&self, epoch: Epoch) -> Result<()> {
+        self.inner.raise_seal(epoch).await
     }
 
     async fn sealed(&self) -> Result<Epoch> {

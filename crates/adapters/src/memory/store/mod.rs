@@ -56,13 +56,13 @@ impl EpochStore for MemoryStore {
         false
     }
 
-    async fn seal(&self, epoch: Epoch) -> Result<Fence> {
+    async fn raise_seal(&self, epoch: Epoch) -> Result<()> {
         let mut state = self.state();
         if epoch <= state.sealed {
             return Err(Error::Fenced { what: "seal" });
         }
         state.sealed = epoch;
-        Ok(Fence::sealed(epoch))
+        Ok(())
     }
 
     async fn sealed(&self) -> Result<Epoch> {

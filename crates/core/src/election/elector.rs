@@ -13,18 +13,21 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::conduct::Conduct;
 use super::event::ElectionEvent;
 use super::gate::EpochGate;
 use super::moment::Moment;
-use super::roster::Roster;
+use super::roster::{Roster, Turnover};
 use super::settings::Settings;
 use super::stats::{ElectionStats, HeartbeatOutcome, Metrics, Now};
 use crate::election::{BreakerState, BreakerStatus};
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
+pub use ask::{Ask, Reply};
 use foreign::Foreign;
 use usurper::Highest;
 
+mod ask;
 mod foreign;
 mod holding;
 mod standing;
@@ -33,56 +36,6 @@ mod usurper;
 
 #[cfg(test)]
 mod tests;
-
-/// A question to the leases.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
-    Read,
-    Enroll,
-    Roster,
-    Elect {
-        floor: Epoch,
-    },
-    Renew {
-        epoch: Epoch,
-    },
-    Withdraw,
-    /// To end a term: our own, or one that should not be.
-    Resign {
-        holder: String,
-        epoch: Epoch,
-    },
-}
-
-impl Ask {
-    /// The verb, for the log.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Ask::Read => "read",
-            Ask::Enroll => "enroll",
-            Ask::Roster => "roster",
-            Ask::Elect { .. } => "elect",
-            Ask::Renew { .. } => "renew",
-            Ask::Withdraw => "withdraw",
-            Ask::Resign { .. } => "resign",
-        }
-    }
-}
-
-/// What they answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// To `Enroll`, `Withdraw` and `Resign`.
-    Done,
-    Read(Option<Lease>),
-    Roster(Vec<String>),
-    /// To `Elect` and `Renew`.
-    Granted(Lease),
-    /// To `Elect`: another has it. To `Renew`: the term is over.
-    Refused,
-    /// No answer, or none that says whether it happened.
-    Failed,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
@@ -106,13 +59,18 @@ pub fn certain_for(remaining: Duration, ttl: Duration) -> Duration {
 pub struct Elector {
     me: String,
     settings: Settings,
+    conduct: Conduct,
     /// How often reads are cheap enough to be made between beats.
     lease_check_interval: Option<Duration>,
     roster: Roster,
     stats: ElectionStats,
     gate: EpochGate,
     term: Option<Held>,
+    /// Whether the term has yet to be sealed before it may be acted on.
+    is_unsealed: bool,
     seen: Option<Seen>,
+    /// When the last question was sent whose answer told who leads.
+    heard_at: Option<Moment>,
     vacancy: Option<Vacancy>,
     /// Whom watchers were told of last.
     shown: (Option<String>, Epoch),
@@ -122,6 +80,8 @@ pub struct Elector {
     /// From when a term may be acted on, where another may believe to lead until then.
     office_at: Option<Moment>,
     abstains_until: Option<Moment>,
+    /// Whether it could do a leader's work. Else it does not stand.
+    is_fit: bool,
     /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
     unsure_above: Option<Epoch>,
     exchange: Option<Exchange>,
@@ -183,12 +143,15 @@ impl Elector {
         let grace = settings.epoch_grace_period;
         Elector {
             me: me.to_owned(),
+            conduct: Conduct::member(&settings),
             lease_check_interval,
             roster: Roster::default(),
             stats: ElectionStats::new(&settings, now.wall),
             gate: if settings.epoch_fencing { EpochGate::new(grace) } else { EpochGate::open() },
             term: None,
+            is_unsealed: false,
             seen: None,
+            heard_at: None,
             vacancy: None,
             shown: (None, Epoch(0)),
             last_leader: None,
@@ -196,6 +159,7 @@ impl Elector {
             foreign: Foreign::default(),
             office_at: None,
             abstains_until: None,
+            is_fit: true,
             unsure_above: None,
             exchange: None,
             beats: 0,
@@ -206,10 +170,18 @@ impl Elector {
         }
     }
 
+    /// The same, for another kind of holder than a member of its namespace.
+    pub fn with_conduct(self, conduct: Conduct) -> Self {
+        Elector { conduct, ..self }
+    }
+
     /// Begins a round; nothing where the breaker is open or there is nothing to look at.
     pub fn begin(&mut self, round: Round, now: Now) -> Option<Ask> {
         self.expire(now.at);
-        if round == Round::Heartbeat && !self.stats.may_beat(now.at) {
+        if self.conduct.is_lock && self.term.is_none() && self.abstains(now.at) {
+            return None;
+        }
+        if round == Round::Heartbeat && !self.may_beat(now.at) {
             self.forget_what_is_stale(now.at);
             return None;
         }
@@ -222,6 +194,9 @@ impl Elector {
                 queue.push_back(Ask::Renew { epoch: held.epoch });
                 queue.extend(self.attendance());
             }
+            // Whoever holds it cannot be read: the answer tells.
+            None if self.conduct.is_lock => queue.push_back(Ask::Elect { floor: self.floor() }),
+            None if !self.conduct.enrols => queue.push_back(Ask::Read),
             // Whether it may be on the roster is known from the list.
             None if round == Round::Heartbeat && self.beats == 0 && self.is_shared() => {
                 queue.extend([Ask::Roster, Ask::Read]);
@@ -260,6 +235,9 @@ impl Elector {
             self.wait_for_usurper(now.at, &exchange);
         }
         exchange.is_cut_short |= answer == Reply::Failed;
+        if matches!(answer, Reply::Read(_) | Reply::Granted(_)) {
+            self.heard_at = Some(asked);
+        }
         match (&exchange.asked, answer) {
             (Ask::Read, Reply::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut exchange),
             (Ask::Read, Reply::Read(None)) => self.read_vacancy(now, &mut exchange),
@@ -267,16 +245,22 @@ impl Elector {
             (Ask::Enroll, Reply::Done) => self.foreign.is_enrolled = true,
             (Ask::Withdraw, Reply::Done) => self.foreign.is_enrolled = false,
             (Ask::Elect { .. }, Reply::Granted(lease)) => self.win(&lease, asked, now, &mut exchange),
+            (Ask::Elect { .. }, Reply::Refused) if self.conduct.is_lock => {}
             (Ask::Elect { .. }, Reply::Refused) => exchange.queue.push_front(Ask::Read),
             (Ask::Renew { .. }, Reply::Granted(lease)) => self.prolong(&lease, asked, now, &mut exchange),
             (Ask::Renew { .. }, Reply::Refused) => {
                 self.lose();
-                exchange.queue = [Ask::Read].into();
+                exchange.queue = self.look();
+            }
+            (Ask::Seal { .. }, Reply::Done) => self.sealed(now.at, &mut exchange),
+            (Ask::Seal { epoch }, _) => {
+                let epoch = *epoch;
+                self.not_sealed(epoch, &mut exchange);
             }
             (Ask::Elect { floor }, Reply::Failed) if !exchange.has_read_back => {
                 (exchange.failed, exchange.has_read_back) = (true, true);
                 self.unsure_above = Some(self.highest.epoch.max(*floor));
-                exchange.queue.push_front(Ask::Read);
+                self.look().into_iter().for_each(|ask| exchange.queue.push_front(ask));
             }
             // It may be done all the same, and then the place is open to whoever comes first.
             (Ask::Resign { .. }, Reply::Failed) if exchange.usurped_for.is_some() => exchange.failed = true,
@@ -321,7 +305,7 @@ impl Elector {
     fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         let is_ours = lease.holder == self.me;
         if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
-            return self.win(&lease, asked, now, exchange);
+            return self.win_unheard(&lease, asked, now, exchange);
         }
         if let Some(vacancy) = self.vacancy.take() {
             self.stats.election_took(now.at - vacancy.since);
@@ -358,7 +342,7 @@ impl Elector {
     /// beats.
     fn attendance(&self) -> impl Iterator<Item = Ask> + use<> {
         let roll_call = self.is_roll_call();
-        let enrols = !(self.yields() || (self.is_thrifty() && roll_call));
+        let enrols = self.conduct.enrols && !(self.yields() || (self.is_thrifty() && roll_call));
         enrols.then_some(Ask::Enroll).into_iter().chain(roll_call.then_some(Ask::Roster))
     }
 
@@ -403,17 +387,34 @@ impl Elector {
     /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked
     /// so that they need not wait for the lease to run out.
     pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
-        let mut asks = vec![Ask::Withdraw];
-        let held = self.term.filter(|_| !self.is_caretaker());
-        asks.extend(held.map(|held| Ask::Resign { holder: self.me.clone(), epoch: held.epoch }));
+        let mut asks: Vec<Ask> = self.conduct.enrols.then_some(Ask::Withdraw).into_iter().collect();
+        let held = self.term.filter(|_| !self.is_caretaker()).map(|held| held.epoch);
+        // A lock may be ours although it does not seem so: its answer was lost, or is on its way.
+        let unsubscribed_jobs = self.conduct.is_lock.then_some(self.highest.epoch);
+        asks.extend(held.or(unsubscribed_jobs).map(|epoch| Ask::Resign { holder: self.me.clone(), epoch }));
         self.foreign.is_enrolled = false;
-        self.abstains_until = Some(now.at + self.settings.lease_timeout);
+        let until = now.at + self.conduct.abstention;
+        self.abstains_until = Some(until);
+        if !self.conduct.enrols {
+            self.next_beat = until;
+        }
         self.lose();
         asks
     }
 
+    /// Whether it could do a leader's work. One that could not follows, and does not stand. A term that it holds is for the
+    /// caller to give up.
+    pub fn set_fit(&mut self, is_fit: bool) {
+        self.is_fit = is_fit;
+    }
+
     fn abstains(&self, now: Moment) -> bool {
-        self.abstains_until.is_some_and(|until| now < until)
+        !self.is_fit || self.abstains_until.is_some_and(|until| now < until)
+    }
+
+    /// Members came or went, by a list that is kept elsewhere.
+    pub fn members_changed(&mut self, turnover: Turnover) {
+        self.stats.members_changed(turnover);
     }
 
     pub fn me(&self) -> &str {
@@ -432,6 +433,21 @@ impl Elector {
     /// Who leads, as far as is known at `now`, and until when that is certain.
     pub fn leader(&self) -> Option<(&str, Epoch, Moment)> {
         self.seen.as_ref().filter(|seen| seen.leads).map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
+    }
+
+    /// Whom the lease named when it was read last, and until when that is certain, be it a predecessor of our own name.
+    pub fn holder(&self) -> Option<(&str, Epoch, Moment)> {
+        let is_another = |seen: &&Seen| self.term.is_none() || seen.leads;
+        self.seen.as_ref().filter(is_another).map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
+    }
+
+    /// When the question was sent whose answer told last who leads.
+    pub fn heard_at(&self) -> Option<Moment> {
+        self.heard_at
+    }
+
+    pub fn conduct(&self) -> &Conduct {
+        &self.conduct
     }
 
     /// The highest epoch that was ever heard of.

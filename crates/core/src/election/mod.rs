@@ -6,6 +6,7 @@
 //! before the lease may be another's.
 
 mod breaker;
+mod conduct;
 mod contention;
 mod elector;
 mod event;
@@ -19,6 +20,7 @@ mod settings;
 mod stats;
 
 pub use breaker::{BreakerState, BreakerStatus, CircuitBreaker};
+pub use conduct::Conduct;
 pub use contention::{Contention, ContentionWatch};
 pub use elector::{Ask, Elector, Held, Reply, Round, certain_for};
 pub use event::{ElectionEvent, Event};

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const SLEEP_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     at: Instant,
     asleep: Duration,
 }
@@ -75,7 +75,7 @@ fn asleep() -> Duration {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
 
     use super::*;

@@ -1,21 +1,24 @@
 //! Who leads: terms of leadership over any [`Leases`](convoke_core::ports::Leases).
 //!
-//! An [`Elector`] serves an application: any number of subscribers by one heartbeat, by the rules of
-//! [`convoke_core::election`]. A [`Campaign`] serves the coordinator of jobs, whose terms are sealed in its store before
-//! anything acts on them. Both hold a term as a [`Tenure`], which ends before its lease may be another's.
+//! One loop, the [`driver`], holds all leases by the rules of [`convoke_core::election`]. It has three users. An [`Elector`]
+//! serves an application: any number of subscribers by one heartbeat. A [`Campaign`] serves the coordinator of jobs, whose
+//! terms are sealed in its store before anything acts on them. The third is the leader of a [mesh](crate::mesh). Each holds a
+//! term as a [`Tenure`], which ends before its lease may be another's.
 
 mod campaign;
+pub(crate) mod driver;
 mod duty;
 mod election_health;
 mod elector;
-mod heartbeat;
-mod mark;
+pub(crate) mod holder;
+pub(crate) mod mark;
+pub(crate) mod office;
 mod subscriber;
 pub(crate) mod telemetry;
 mod tenure;
 mod term;
 
-pub use campaign::Campaign;
+pub use campaign::{Campaign, CampaignOptions};
 pub use duty::{Duty, EventSink};
 pub use election_health::ElectionHealth;
 pub use elector::{Candidacy, Elector, Events, WeakElector};

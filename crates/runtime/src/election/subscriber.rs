@@ -12,7 +12,7 @@ use convoke_core::Epoch;
 use futures_util::FutureExt;
 use tracing::{error, info};
 
-use super::elector::Shared;
+use super::holder::Holder;
 use super::tenure::Tenure;
 
 type TermTask = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -91,25 +91,25 @@ impl Subscriber {
 
 tokio::task_local! {
     /// Of which elector a task is a subscriber.
-    static ELECTOR: Arc<Shared>;
+    static ELECTOR: Arc<Holder>;
 }
 
 /// Whether it is a subscriber of that elector who asks.
-pub(super) fn is_of(shared: &Arc<Shared>) -> bool {
-    ELECTOR.try_with(|elector| Arc::ptr_eq(elector, shared)).unwrap_or(false)
+pub(super) fn is_of(holder: &Arc<Holder>) -> bool {
+    ELECTOR.try_with(|elector| Arc::ptr_eq(elector, holder)).unwrap_or(false)
 }
 
-pub(super) async fn attend(subscriber: Subscriber, shared: Arc<Shared>) {
-    ELECTOR.scope(shared.clone(), attend_terms(subscriber, shared)).await;
+pub(super) async fn attend(subscriber: Subscriber, holder: Arc<Holder>) {
+    ELECTOR.scope(holder.clone(), attend_terms(subscriber, holder)).await;
 }
 
-async fn attend_terms(subscriber: Subscriber, shared: Arc<Shared>) {
+async fn attend_terms(subscriber: Subscriber, holder: Arc<Holder>) {
     let mut last = Epoch(0);
-    while let Some(term) = shared.next_term(last).await {
+    while let Some(term) = holder.next_term(last).await {
         last = term.epoch();
         info!(
             subscriber = subscriber.name,
-            namespace = shared.namespace,
+            namespace = holder.namespace,
             epoch = last.0,
             "subscriber starts its work for a term"
         );

@@ -16,16 +16,27 @@ pub fn describe() {
     describe_gauge!("convoke_circuit_breaker_state", "0 closed, 1 half-open, 2 open: no heartbeats go out");
 }
 
+/// Shows how the heartbeats of a holder go.
 pub(super) fn publish_gauges(namespace: &str, rules: &Rules) {
     stats(namespace, rules.metrics().heartbeat_latency_ms, rules.breaker().state);
 }
 
+/// Shows whether the holder of these rules leads. A lock has no epoch.
+pub(super) fn held(namespace: &str, rules: &Rules) {
+    let leads = rules.term().is_some();
+    if rules.conduct().is_lock { leader(namespace, leads) } else { self::leads(namespace, leads, rules.epoch()) }
+}
+
 pub(crate) fn leads(namespace: &str, is_me: bool, epoch: Epoch) {
-    gauge!("convoke_leader", "namespace" => namespace.to_owned()).set(if is_me { 1.0 } else { 0.0 });
+    leader(namespace, is_me);
     gauge!("convoke_epoch", "namespace" => namespace.to_owned()).set(epoch.0 as f64);
 }
 
-pub(crate) fn stats(namespace: &str, latency: Percentiles, breaker: BreakerState) {
+fn leader(namespace: &str, is_me: bool) {
+    gauge!("convoke_leader", "namespace" => namespace.to_owned()).set(if is_me { 1.0 } else { 0.0 });
+}
+
+fn stats(namespace: &str, latency: Percentiles, breaker: BreakerState) {
     for (quantile, ms) in [("0.5", latency.p50), ("0.95", latency.p95), ("0.99", latency.p99)] {
         gauge!("convoke_election_heartbeat_seconds", "namespace" => namespace.to_owned(), "quantile" => quantile)
             .set(ms / 1_000.0);
@@ -35,5 +46,5 @@ pub(crate) fn stats(namespace: &str, latency: Percentiles, breaker: BreakerState
 
 /// Nobody leads by way of this process any more.
 pub(super) fn forget(namespace: &str) {
-    gauge!("convoke_leader", "namespace" => namespace.to_owned()).set(0.0);
+    leader(namespace, false);
 }

@@ -82,6 +82,11 @@ impl Tenure {
         self.over.cancelled().await;
     }
 
+    /// Whether its time is up and its holder does not notice, for a test.
+    pub(super) fn overstays(&self) -> bool {
+        overstays() && self.certain_until.lock().has_come()
+    }
+
     /// Sleeps unless the term ends before: then false.
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::select! {
@@ -124,7 +129,7 @@ fn has_come(end: Mark) -> bool {
 
 /// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
 /// is up, so that a test can see the store refuse what it writes.
-pub(super) fn overstays() -> bool {
+fn overstays() -> bool {
     static OVERSTAYS: OnceLock<bool> = OnceLock::new();
     cfg!(debug_assertions)
         && *OVERSTAYS.get_or_init(|| std::env::var_os("CONVOKE_FAILPOINT").is_some_and(|name| name == "overstay"))

@@ -16,7 +16,11 @@ pub struct Term {
 
 impl Term {
     pub fn new(fence: Fence, certain_until: Instant) -> Self {
-        Term { fence, tenure: Tenure::new(fence.epoch(), certain_until) }
+        Term::of(fence, Tenure::new(fence.epoch(), certain_until))
+    }
+
+    pub(super) fn of(fence: Fence, tenure: Tenure) -> Self {
+        Term { fence, tenure }
     }
 
     pub fn prolong(&self, certain_until: Instant) {

@@ -19,7 +19,7 @@ use super::node::{Node, Ports};
 use super::reach::BackendState;
 use super::settings::Settings;
 use super::{cache, events_forward, follower, gateway, hints, leader, node_hints, telemetry};
-use crate::election::{Campaign, Duty, ElectionHealth, Leadership};
+use crate::election::{Campaign, CampaignOptions, Duty, Leadership};
 
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
@@ -109,19 +109,8 @@ impl Coordinator {
         tasks.spawn(events_forward::forward(node.clone(), stop.clone()));
         let (hinting, stopping) = (node.clone(), stop.clone());
         tasks.spawn(async move { hints::publish(&hinting, &stopping).await });
-        let campaign = Campaign {
-            namespace: NAMESPACE,
-            candidate: node.id.clone(),
-            leases: node.ports.leases.clone(),
-            store: node.ports.store.clone(),
-            ttl: node.settings.cluster.lease_duration,
-            renew_interval: node.settings.cluster.renew_interval,
-            view,
-            vacancy: node.peers.vacancy.clone(),
-            fit,
-            election_health: node.election_health.get_or_init(|| election_health(node)).clone(),
-            outages: node.outages.clone(),
-        };
+        let campaign = campaign(node, view, fit);
+        node.election_health.get_or_init(|| campaign.election_health());
         let (leading, resign) = (node.clone(), resign.clone());
         tasks.spawn(campaign.run(resign, move |term| leader::lead(leading.clone(), term, others.clone())));
     }
@@ -257,11 +246,10 @@ impl Coordinator {
     }
 }
 
-/// The pulse of the node's own election. A breaker that opened does not keep it out for longer than a renewal: an outage that
-/// is over must not cost more than a failover does.
-fn election_health(node: &Arc<Node>) -> Arc<ElectionHealth> {
+/// The node's own election. A breaker that opened does not keep it out for longer than a renewal: an outage that is over must
+/// not cost more than a failover does.
+fn campaign(node: &Arc<Node>, view: watch::Sender<Leadership>, fit: watch::Receiver<bool>) -> Campaign {
     let mut settings = node.settings.election.clone();
-    settings.heartbeat_interval = node.settings.cluster.renew_interval;
     let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
     *reset_timeout = node.settings.cluster.renew_interval.min(*reset_timeout);
     let telling = Arc::downgrade(node);
@@ -270,7 +258,21 @@ fn election_health(node: &Arc<Node>) -> Arc<ElectionHealth> {
             node.publish_event(what);
         }
     });
-    Arc::new(ElectionHealth::new(NAMESPACE, &settings, node.ports.clock.clone(), publish_event))
+    Campaign::new(CampaignOptions {
+        namespace: NAMESPACE,
+        candidate: node.id.clone(),
+        leases: node.ports.leases.clone(),
+        store: node.ports.store.clone(),
+        clock: node.ports.clock.clone(),
+        ttl: node.settings.cluster.lease_duration,
+        renew_interval: node.settings.cluster.renew_interval,
+        settings,
+        view,
+        vacancy: node.peers.vacancy.clone(),
+        fit,
+        publish_event,
+        outages: node.outages.clone(),
+    })
 }
 
 /// Refuses a bus that ends with the process on a store that other nodes use: it could not reach them, their workers' messages
@@ -418,9 +420,6 @@ async fn watch_leadership(node: Arc<Node>, stop: CancellationToken) {
                 "leader changed"
             );
             node.publish_event(ClusterEvent::LeaderChanged { namespace, previous_leader, new_leader, epoch });
-            if let Some(election_health) = node.election_health.get().filter(|_| view.leader.is_some()) {
-                election_health.leader_changed();
-            }
             last_leader = view.leader.clone().or(last_leader);
             shown = view.leader;
             if let Err(error) = send_heartbeat(&node).await {

@@ -74,7 +74,7 @@ impl Elector {
 
     /// Whether a foreign member may have a part in the next election.
     pub(super) fn is_mixed(&self) -> bool {
-        self.foreign.wrote_last || self.lists_foreign()
+        self.is_shared() && (self.foreign.wrote_last || self.lists_foreign())
     }
 
     /// Whether the place is left to foreign members.
@@ -95,8 +95,8 @@ impl Elector {
 
     /// Judges a lease that was read: true if its number is one that it should not have.
     pub(super) fn check_number(&mut self, lease: &Lease) -> bool {
-        let should_not_be =
-            if lease.is_foreign { lease.epoch <= self.foreign.ours } else { self.highest.is_above(lease) };
+        let is_too_low = if lease.is_foreign { lease.epoch <= self.foreign.ours } else { self.highest.is_above(lease) };
+        let should_not_be = is_too_low && !self.conduct.seals;
         self.foreign.saw(lease, &self.me);
         self.highest.observe(lease);
         should_not_be
@@ -118,7 +118,7 @@ impl Elector {
 
     /// Whether the term that is held may be acted on.
     pub(super) fn may_act(&self) -> bool {
-        !self.is_caretaker() && self.foreign.confirm_at.is_none()
+        !self.is_caretaker() && !self.is_unsealed && self.foreign.confirm_at.is_none()
     }
 
     /// Acts on the term from now on, if it may.

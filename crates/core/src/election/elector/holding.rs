@@ -3,6 +3,8 @@
 //! It is trusted from before it was asked for, and never longer than until it was seen to be over: what comes too late to be
 //! acted on is given back.
 
+use std::collections::VecDeque;
+
 use super::{Ask, Elector, Exchange, Held, Seen, certain_for};
 use crate::election::{Moment, Now};
 use crate::ids::Epoch;
@@ -20,12 +22,54 @@ impl Elector {
         if let Some(vacancy) = self.vacancy.take() {
             self.stats.election_took(now.at - vacancy.since);
         }
+        if self.conduct.is_lock {
+            self.stats.record_candidacy();
+        }
         let held = Held { epoch: lease.epoch, certain_until };
         self.term = Some(held);
         exchange.is_secured = true;
+        self.is_unsealed = self.conduct.seals;
+        if self.is_unsealed {
+            exchange.queue.push_front(Ask::Seal { epoch: held.epoch });
+        }
         self.await_confirmation(asked);
         self.seen_leading(held);
         self.act_on_term(now.at);
+    }
+
+    /// An election whose answer was lost has given us this term. One that is to be sealed is given back: nobody acts on it, so
+    /// that everybody would wait for its lease to expire, its holder too.
+    pub(super) fn win_unheard(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
+        if !self.conduct.seals {
+            return self.win(lease, asked, now, exchange);
+        }
+        self.unsure_above = None;
+        self.highest.observe(lease);
+        self.queue_resign(lease.epoch, exchange);
+    }
+
+    /// The store has sealed the term: from now on it may be acted on, unless that took too long.
+    pub(super) fn sealed(&mut self, now: Moment, exchange: &mut Exchange) {
+        self.is_unsealed = false;
+        match self.term {
+            Some(held) if now >= held.certain_until => {
+                self.lose();
+                self.queue_resign(held.epoch, exchange);
+            }
+            _ => self.act_on_term(now),
+        }
+    }
+
+    /// Without the seal nothing may act on the term: another may try.
+    pub(super) fn not_sealed(&mut self, epoch: Epoch, exchange: &mut Exchange) {
+        (exchange.failed, exchange.is_secured) = (true, false);
+        self.lose();
+        self.queue_resign(epoch, exchange);
+    }
+
+    /// A look at who leads, if that can be read.
+    pub(super) fn look(&self) -> VecDeque<Ask> {
+        (!self.conduct.is_lock).then_some(Ask::Read).into_iter().collect()
     }
 
     pub(super) fn seen_leading(&mut self, Held { epoch, certain_until: expires }: Held) {
@@ -43,7 +87,7 @@ impl Elector {
         if self.term.is_some_and(|held| now.at >= held.certain_until) {
             // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
             self.lose();
-            exchange.queue = [Ask::Read].into();
+            exchange.queue = self.look();
             self.queue_resign(lease.epoch, exchange);
         }
         if let Some(held) = &mut self.term {
@@ -57,6 +101,7 @@ impl Elector {
 
     pub(super) fn lose(&mut self) {
         self.foreign.confirm_at = None;
+        self.is_unsealed = false;
         if self.term.take().is_some() {
             self.seen = None;
             let epoch = self.shown.1;

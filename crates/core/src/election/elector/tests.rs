@@ -8,6 +8,7 @@ use super::*;
 use crate::election::Policy;
 
 mod beats;
+mod conduct;
 mod foreign;
 mod world;
 
@@ -25,6 +26,8 @@ struct TestBench {
     down: bool,
     /// Does as asked, but the answer is lost.
     mute: bool,
+    /// The epoch that the store has sealed; none where it does not respond.
+    sealed: Option<Epoch>,
     asked: Vec<Ask>,
 }
 
@@ -41,6 +44,7 @@ impl TestBench {
             is_foreign: false,
             down: false,
             mute: false,
+            sealed: Some(Epoch(0)),
             asked,
         }
     }
@@ -95,6 +99,13 @@ impl TestBench {
                 Reply::Granted(self.present().expect("just made"))
             }
             Ask::Elect { .. } | Ask::Renew { .. } => Reply::Refused,
+            Ask::Seal { epoch } => match &mut self.sealed {
+                Some(sealed) if *sealed < epoch => {
+                    *sealed = epoch;
+                    Reply::Done
+                }
+                _ => Reply::Failed,
+            },
             Ask::Resign { holder, epoch } => {
                 self.lease.take_if(|(present, held, _)| *present == holder && *held == epoch);
                 Reply::Done

@@ -18,9 +18,13 @@ const PATIENCE_MIN: Duration = Duration::from_millis(10);
 impl Elector {
     /// Plans the next beat, once a beat is over or was skipped. `roll` is a random number from 0 to 1.
     pub fn plan(&mut self, started: Moment, now: Moment, roll: f64) {
-        let interval = self.settings.heartbeat_interval;
+        let interval = match (self.term, self.last_failed) {
+            (Some(_), _) => self.settings.heartbeat_interval,
+            (None, false) => self.conduct.follow_interval,
+            (None, true) => self.conduct.retry_interval,
+        };
         let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
-        self.next_beat = match self.stats.opens_until() {
+        self.next_beat = match self.stats.opens_until().filter(|_| !self.renews_regardless()) {
             Some(until) => until.max(now),
             // The lease lasts a few attempts more.
             None if self.last_failed
@@ -53,14 +57,29 @@ impl Elector {
         }
     }
 
+    /// Whether a heartbeat may be sent. One that may must come to its end.
+    pub(super) fn may_beat(&mut self, now: Moment) -> bool {
+        self.renews_regardless() || self.stats.may_beat(now)
+    }
+
+    /// Whether it holds a term, which it renews although the breaker is open.
+    fn renews_regardless(&self) -> bool {
+        self.term.is_some() && self.conduct.renews_while_open
+    }
+
     fn next_lease_check(&self, now: Moment) -> Option<Moment> {
+        if self.conduct.is_lock {
+            return None;
+        }
         if self.beats == 0 || self.last_failed || self.stats.breaker().state != BreakerState::Closed {
             return None;
         }
         let soon = self.lease_check_interval.map(|interval| now + interval);
         let at = match (&self.seen, &self.vacancy) {
             (Some(seen), _) => soon.into_iter().chain([seen.expires + LEASE_CHECK_MIN]).min(),
-            (None, _) if self.abstains(now) => self.abstains_until.into_iter().chain(soon).min(),
+            (None, _) if self.abstains(now) => {
+                self.abstains_until.filter(|until| *until > now).into_iter().chain(soon).min()
+            }
             (None, Some(vacancy)) => {
                 let again = now + self.settings.heartbeat_interval / 4;
                 // Where it is another's turn, there is time until ours; else nobody has taken the place yet.
@@ -77,7 +96,7 @@ impl Elector {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
             // One that hangs leaves time for another attempt, and none of them outlasts the term.
-            (Some(held), Ask::Renew { .. }) => ((held.certain_until - now) / 2).max(PATIENCE_MIN),
+            (Some(held), Ask::Renew { .. } | Ask::Seal { .. }) => ((held.certain_until - now) / 2).max(PATIENCE_MIN),
             // Nothing else may delay the next renewal.
             (Some(held), _) => {
                 let left = (held.certain_until - now) / 2;
@@ -100,7 +119,7 @@ impl Elector {
     }
 
     pub(super) fn is_roll_call(&self) -> bool {
-        !self.is_thrifty() || self.beats >= self.roll_call_beat
+        self.conduct.enrols && (!self.is_thrifty() || self.beats >= self.roll_call_beat)
     }
 
     /// Everybody was listed, or that failed: lists come no closer together.

@@ -1,0 +1,260 @@
+//! The one loop that holds leases: puts the rules' questions to the leases, and their answers to the rules.
+//!
+//! It serves every holder: an application's [`Elector`](super::Elector), the coordinator's [`Campaign`](super::Campaign) and
+//! the leader of a mesh. What they differ in is their [`Conduct`](convoke_core::election::Conduct), for the rules to decide
+//! by, and their [`Office`], which says what a term is used for.
+//!
+//! It never gives up: what fails is tried again at the pace that the rules set. Its end is a clean one: the term's work is
+//! over before another may lead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::election::{Ask, Reply, Report, Round};
+use convoke_core::{Error, Result, duration};
+use tokio_util::sync::DropGuard;
+use tracing::{debug, info, warn};
+
+use super::holder::Holder;
+use super::office::Office;
+use super::telemetry;
+use super::tenure::Tenure;
+
+/// For how long a farewell may take, where the lease lasts longer.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// For how long a report may keep the next beat waiting.
+const REPORT_PATIENCE: Duration = Duration::from_millis(500);
+/// How far apart candidates try for a place that was just left.
+const NUDGE: Duration = Duration::from_millis(50);
+
+/// Runs until it is told to stop. However it ends, also where it never begins, `_left` tells those who wait for that.
+pub(crate) async fn drive(holder: Arc<Holder>, office: Arc<dyn Office>, _left: DropGuard) {
+    let driver = Driver { holder: &holder, office: &*office };
+    driver.run().await;
+    driver.leave().await;
+    office.close();
+    holder.forget();
+}
+
+struct Driver<'a> {
+    holder: &'a Holder,
+    office: &'a dyn Office,
+}
+
+impl Driver<'_> {
+    async fn run(&self) {
+        let holder = self.holder;
+        let mut fit = holder.fit.clone();
+        holder.rules.lock().set_fit(*fit.borrow_and_update());
+        while !holder.stop.is_cancelled() {
+            let (due, round) = holder.rules.lock().due(holder.moment());
+            let term = holder.term.borrow().clone();
+            let overstays = || holder.term.borrow().as_ref().is_some_and(Tenure::overstays);
+            let given_up = async {
+                match &term {
+                    Some(term) => term.given_up().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let round = tokio::select! {
+                biased;
+                () = holder.stop.cancelled() => return,
+                () = given_up => {
+                    self.leave().await;
+                    continue;
+                }
+                Ok(()) = fit.changed() => {
+                    let is_fit = *fit.borrow_and_update();
+                    holder.rules.lock().set_fit(is_fit);
+                    if !is_fit && let Some(term) = &term {
+                        warn!(epoch = term.epoch().0, "resigning: the bus or the store cannot be reached");
+                        self.leave().await;
+                        continue;
+                    }
+                    Round::LeaseCheck
+                }
+                () = holder.vacancy.notified() => {
+                    // A little apart from the others who were told so too.
+                    tokio::time::sleep(NUDGE.mul_f64(rand::random())).await;
+                    Round::LeaseCheck
+                }
+                () = tokio::time::sleep_until(holder.instant(due)), if !overstays() => round,
+            };
+            if overstays() {
+                continue;
+            }
+            self.converse(round).await;
+            if holder.rules.lock().should_yield() {
+                info!(namespace = holder.namespace, "resigning: members of another system are present");
+                self.leave().await;
+            }
+        }
+    }
+
+    async fn converse(&self, round: Round) {
+        let holder = self.holder;
+        let started = holder.moment();
+        let (mut next, over) = {
+            let mut rules = holder.rules.lock();
+            let first = rules.begin(round, holder.now());
+            (first, holder.publish(&mut rules, self.office))
+        };
+        self.wind_up(over).await;
+        while let Some(ask) = next {
+            let asked = holder.moment();
+            let answer = self.put(&ask).await;
+            let over = {
+                let mut rules = holder.rules.lock();
+                next = rules.on_reply(answer, asked, holder.now());
+                if holder.stop.is_cancelled() {
+                    next = next.filter(|next| is_owed(rules.me(), &ask, next));
+                }
+                holder.publish(&mut rules, self.office)
+            };
+            self.wind_up(over).await;
+        }
+        {
+            let mut rules = holder.rules.lock();
+            if round == Round::Heartbeat {
+                rules.plan(started, holder.moment(), rand::random());
+            }
+            telemetry::publish_gauges(&holder.namespace, &rules);
+        }
+        if round == Round::Heartbeat {
+            self.report().await;
+        }
+    }
+
+    /// Waits until nothing acts on a term that is over, before anything else is asked.
+    async fn wind_up(&self, mut over: Option<Tenure>) {
+        while let Some(term) = over {
+            self.office.end(&term).await;
+            over = self.holder.publish(&mut self.holder.rules.lock(), self.office);
+        }
+    }
+
+    /// Publishes what a leader tells of itself, if the backend carries it. Nothing depends on it: a failure is left to the next
+    /// beat.
+    async fn report(&self) {
+        let holder = self.holder;
+        if !holder.leases.carries_reports() || holder.stop.is_cancelled() {
+            return;
+        }
+        let report = {
+            let rules = holder.rules.lock();
+            let Some(held) = rules.term().filter(|_| rules.conduct().enrols) else { return };
+            let (metrics, breaker) = (rules.metrics(), rules.breaker());
+            Report { member: rules.me().to_owned(), epoch: held.epoch, at: holder.clock.now(), metrics, breaker }
+        };
+        let text = serde_json::to_string(&report).expect("a report has nothing that JSON lacks");
+        let published = tokio::time::timeout(REPORT_PATIENCE, holder.leases.publish(&holder.namespace, &text));
+        if !matches!(published.await, Ok(Ok(()))) {
+            debug!(namespace = holder.namespace, "publishing the leader's report failed");
+        }
+    }
+
+    /// Puts one question, for as long as there is patience.
+    async fn put(&self, ask: &Ask) -> Reply {
+        let holder = self.holder;
+        let patience = holder.rules.lock().patience(ask, holder.moment());
+        let leaving = async {
+            holder.stop.cancelled().await;
+            // An election on its way is better heard than left to run out as a lease of nobody.
+            if matches!(ask, Ask::Elect { .. } | Ask::Resign { .. }) {
+                tokio::time::sleep(FAREWELL_MAX).await;
+            }
+        };
+        tokio::select! {
+            answer = self.answer(ask) => answer,
+            () = leaving => Reply::Failed,
+            () = tokio::time::sleep(patience) => {
+                let message = format!("no response within {}", duration::format(patience));
+                let is_seal = matches!(ask, Ask::Seal { .. });
+                let backend = if is_seal { "store" } else { "leases" };
+                if !is_seal {
+                    holder.responded(false);
+                }
+                holder.outages.failed(ask.name(), &Error::unavailable(backend, message));
+                Reply::Failed
+            }
+        }
+    }
+
+    async fn answer(&self, ask: &Ask) -> Reply {
+        match self.try_answer(ask).await {
+            Ok(answer) => answer,
+            Err(Error::Conflict(_)) if matches!(ask, Ask::Elect { .. }) => Reply::Refused,
+            Err(Error::Fenced { .. }) if matches!(ask, Ask::Renew { .. }) => Reply::Refused,
+            Err(error) => {
+                self.holder.outages.failed(ask.name(), &error);
+                Reply::Failed
+            }
+        }
+    }
+
+    async fn try_answer(&self, ask: &Ask) -> Result<Reply> {
+        let (me, lease, member) = {
+            let rules = self.holder.rules.lock();
+            (rules.me().to_owned(), rules.settings().lease_timeout, rules.enrolment())
+        };
+        let (leases, namespace) = (&self.holder.leases, self.holder.namespace.as_str());
+        Ok(match ask {
+            Ask::Read => Reply::Read(self.request(leases.read(namespace)).await?),
+            Ask::Enroll => self.request(leases.enroll(namespace, &me, member)).await.map(|()| Reply::Done)?,
+            Ask::Roster => Reply::Roster(self.request(leases.roster(namespace)).await?),
+            Ask::Elect { floor } => {
+                let floor = self.office.floor(*floor).await?;
+                Reply::Granted(self.request(leases.elect(namespace, &me, lease, floor)).await?)
+            }
+            Ask::Renew { epoch } => Reply::Granted(self.request(leases.renew(namespace, &me, *epoch, lease)).await?),
+            Ask::Seal { epoch } => self.office.seal(*epoch).await.map(|()| Reply::Done)?,
+            Ask::Withdraw => self.request(leases.withdraw(namespace, &me)).await.map(|()| Reply::Done)?,
+            Ask::Resign { holder, epoch } => {
+                self.request(leases.resign(namespace, holder, *epoch)).await.map(|()| Reply::Done)?
+            }
+        })
+    }
+
+    /// A request to the leases: notes whether they responded, also where they rejected it.
+    async fn request<T>(&self, sent: impl Future<Output = Result<T>>) -> Result<T> {
+        let response = sent.await;
+        let is_rejected = matches!(response, Err(Error::Conflict(_) | Error::Fenced { .. }));
+        self.holder.responded(response.is_ok() || is_rejected);
+        response
+    }
+
+    /// Gives up whatever is held, once nothing acts on it any more.
+    async fn leave(&self) {
+        let holder = self.holder;
+        let term = holder.term.borrow().clone();
+        if let Some(term) = term {
+            term.end();
+            term.quiet().await;
+        }
+        let (asks, patience, over) = {
+            let mut rules = holder.rules.lock();
+            let asks = rules.step_down(holder.now());
+            let over = holder.publish(&mut rules, self.office);
+            telemetry::publish_gauges(&holder.namespace, &rules);
+            (asks, rules.settings().lease_timeout.min(FAREWELL_MAX), over)
+        };
+        self.wind_up(over).await;
+        let farewells = asks.iter().map(|ask| tokio::time::timeout(patience, self.answer(ask)));
+        for farewell in futures_util::future::join_all(farewells).await {
+            if farewell != Ok(Reply::Done) {
+                debug!(namespace = holder.namespace, "resigning or withdrawing failed: lease and enrolment expire");
+            }
+        }
+    }
+}
+
+/// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of
+/// another, who may not know it yet, it takes the place, so that nobody acts there before that lease would have run out;
+/// but it does not begin with that.
+fn is_owed(me: &str, before: &Ask, next: &Ask) -> bool {
+    match (before, next) {
+        (_, Ask::Resign { holder, .. }) => holder == me,
+        (Ask::Resign { .. }, Ask::Elect { .. }) => true,
+        _ => false,
+    }
+}

@@ -25,7 +25,10 @@ static SHARED: LazyLock<Mutex<HashMap<String, Weak<Room>>>> = LazyLock::new(Mute
 pub struct MemoryMesh(Arc<Room>);
 
 #[derive(Default)]
-struct Room(Mutex<State>);
+struct Room {
+    key: String,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -64,18 +67,22 @@ impl MemoryMesh {
             return MemoryMesh(room);
         }
         rooms.retain(|_, room| room.strong_count() > 0);
-        let room = Arc::<Room>::default();
+        let room = Arc::new(Room { key: key.to_owned(), state: Mutex::default() });
         rooms.insert(key.to_owned(), Arc::downgrade(&room));
         MemoryMesh(room)
     }
 
     fn within<T>(&self, act: impl FnOnce(&mut State, Instant) -> T) -> T {
-        act(&mut self.0.0.lock(), Instant::now())
+        act(&mut self.0.state.lock(), Instant::now())
     }
 }
 
 #[async_trait]
 impl MeshLink for MemoryMesh {
+    fn key(&self) -> String {
+        self.0.key.clone()
+    }
+
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
         let id = self.within(|state, now| {
             state.last_id += 1;
@@ -169,13 +176,13 @@ impl Membership for MemoryMembership {
     }
 
     async fn heartbeat(&self, ttl: Duration) -> Result<u64> {
-        let (mut state, now) = (self.room.0.lock(), Instant::now());
+        let (mut state, now) = (self.room.state.lock(), Instant::now());
         state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), received: now });
         Ok(state.registry.values().filter(|entry| now - entry.received < ttl).count() as u64)
     }
 
     async fn leave(&self) -> Result<()> {
-        self.room.0.lock().registry.remove(&self.id);
+        self.room.state.lock().registry.remove(&self.id);
         Ok(())
     }
 }
@@ -183,7 +190,7 @@ impl Membership for MemoryMembership {
 impl Drop for MemoryMembership {
     fn drop(&mut self) {
         // Let go of outside of the lock: it may be the last who holds on to something that has a lock of its own.
-        let inbox = self.room.0.lock().inboxes.remove(&self.id);
+        let inbox = self.room.state.lock().inboxes.remove(&self.id);
         drop(inbox);
     }
 }

@@ -19,6 +19,10 @@ pub trait MeshLink: Send + Sync {
     fn address(&self) -> String {
         String::new()
     }
+    /// The name of the mesh; empty if it has none.
+    fn key(&self) -> String {
+        String::new()
+    }
     /// A number that nobody in this mesh has or had, as far as the registry knows. `inbox` hears what is sent to it and to
     /// all, from before it is registered until the membership is dropped.
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>>;

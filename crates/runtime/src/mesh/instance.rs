@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use convoke_core::Json;
+use convoke_core::election::{BreakerStatus, Metrics};
 use convoke_core::mesh::{Fault, InstanceId, MeshError, MeshNode, envelope};
 use convoke_core::ports::MeshLink;
 use parking_lot::RwLock;
@@ -110,6 +111,11 @@ impl Instance {
         self.0.running.read().as_ref().is_some_and(|running| running.session.lease.is_held())
     }
 
+    /// How its attempts to lead go; none where it does not run.
+    pub fn election(&self) -> Option<(Metrics, BreakerStatus)> {
+        self.0.running.read().as_ref().map(|running| running.session.lease.election())
+    }
+
     /// Calls of ours that wait for their end.
     pub fn calls_open(&self) -> usize {
         self.0.running.read().as_ref().map_or(0, |running| running.session.pending.len())
@@ -173,6 +179,8 @@ struct Running {
     session: Arc<MeshSession>,
     /// Those that act in the registry.
     duties: JoinSet<()>,
+    /// The one that holds the lock.
+    standing: JoinSet<()>,
     /// Those that calls and replies need.
     _plumbing: JoinSet<()>,
 }
@@ -183,13 +191,13 @@ impl Running {
         outgoing_messages: mpsc::Receiver<OutgoingMessage>,
         on_gone: Arc<OnGone>,
     ) -> Self {
-        let (mut duties, mut plumbing) = (JoinSet::new(), JoinSet::new());
-        let (beating, standing, pending) = (session.clone(), session.clone(), session.pending.clone());
+        let (mut duties, mut standing, mut plumbing) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        let (beating, pending) = (session.clone(), session.pending.clone());
         duties.spawn(async move { membership::keep(&beating, &on_gone).await });
-        duties.spawn(async move { lease::compete_for_lease(&standing).await });
+        standing.spawn(lease::compete_for_lease(session.clone()));
         plumbing.spawn(async move { pending.watch().await });
         plumbing.spawn(outbox::send_all(session.link.clone(), session.pending.clone(), outgoing_messages));
-        Running { session, duties, _plumbing: plumbing }
+        Running { session, duties, standing, _plumbing: plumbing }
     }
 
     async fn stop(mut self) {
@@ -198,11 +206,8 @@ impl Running {
         session.stopping.cancel();
         // Nobody beats behind our back once we have left.
         self.duties.shutdown().await;
-        session.lease.lost();
-        // Even where it does not seem to be ours: we may have been about to be given it.
-        if let Err(error) = session.link.resign(&session.lease.holder).await {
-            debug!(%error, "resigning failed: the lock expires");
-        }
+        session.lease.quit();
+        while self.standing.join_next().await.is_some() {}
         if let Some(membership) = session.membership()
             && let Err(error) = membership.leave().await
         {
@@ -222,7 +227,7 @@ impl Drop for Running {
         self.session.pending.close();
         self.session.stopping.cancel();
         self.session.abandoned.cancel();
-        self.session.lease.lost();
+        self.session.lease.abandon();
         self.session.leave_registry();
         self.session.meters.left();
     }

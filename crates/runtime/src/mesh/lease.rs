@@ -1,89 +1,208 @@
 //! Who sweeps: the holder of the mesh's lock.
 //!
-//! The lock is a uuid that is new for every run. Its holder counts from the moment before it asked, on its own clock, and
-//! stops believing in it a little before it ends there: a slow answer cannot stretch it, and an instance that was paused
-//! knows at once that it may have lost it. The registry is fenced by it besides.
+//! The lock is a uuid that is new for every run. It is held by the driver that holds all leases ([`crate::election`]): its
+//! holder counts from the moment before it asked, on a clock that goes on while the machine sleeps, and stops believing in it
+//! a little before it ends there. A slow answer cannot stretch it, and an instance that was paused or suspended knows at once
+//! that it may have lost it. The registry is fenced by it besides.
+//!
+//! On Redis the lock is that of the existing system: a key with a value and a time, and no number. Terms are numbered here, for
+//! this process alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
-use tracing::info;
+use async_trait::async_trait;
+use convoke_core::election::{
+    BreakerSettings, BreakerStatus, ClusterEvent, Conduct, Metrics, Settings as ElectionSettings,
+};
+use convoke_core::ports::leases::{Floor, Lease as Granted};
+use convoke_core::ports::{Clock, Leases, MeshLink};
+use convoke_core::{Epoch, Error, Result};
+use tokio::sync::watch;
+use tracing::{debug, info};
 use uuid::Uuid;
 
 use super::session::MeshSession;
+use super::settings::Settings;
 use super::telemetry::Meters;
-
-/// The part of a lock's time that the holder does not count on.
-const MARGIN_PART: u32 = 10;
+use crate::election::Tenure;
+use crate::election::driver;
+use crate::election::holder::{Candidate, Holder};
+use crate::election::office::Office;
+use crate::outage::Outages;
 
 pub(super) struct Lease {
-    pub holder: String,
-    until: Mutex<Option<Instant>>,
+    /// Under which name the lock is held.
+    pub name: String,
+    holder: Arc<Holder>,
     meters: Arc<Meters>,
 }
 
 impl Lease {
-    pub(super) fn new(meters: Arc<Meters>) -> Self {
-        Lease { holder: Uuid::now_v7().to_string(), until: Mutex::new(None), meters }
+    pub(super) fn new(
+        link: Arc<dyn MeshLink>,
+        settings: &Settings,
+        meters: Arc<Meters>,
+        outages: Arc<Outages>,
+    ) -> Self {
+        let name = Uuid::now_v7().to_string();
+        let holder = Holder::new(Candidate {
+            id: name.clone(),
+            namespace: namespace(&*link),
+            leases: Arc::new(Lock(link)),
+            clock: Arc::new(WallClock),
+            settings: election_settings(settings),
+            conduct: Conduct::lock(settings.leader_retry_delay),
+            lease_check_interval: None,
+            foreign: None,
+            delay: Duration::ZERO,
+            outages,
+            vacancy: Arc::default(),
+            fit: watch::channel(true).1,
+        });
+        Lease { name, holder, meters }
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until)
+        self.holder.present().is_some()
     }
 
+    /// Something that it did was rejected, or it ends: it gives the lock up.
     pub(super) fn lost(&self) {
-        *self.until.lock() = None;
+        if let Some(term) = self.holder.present() {
+            term.end();
+        }
         self.meters.leads(false);
     }
 
-    fn held(&self, asked: Instant, ttl: Duration) {
-        *self.until.lock() = Some(asked + believed(ttl));
-        self.meters.leads(true);
+    /// Has whatever holds the lock give it up, and end.
+    pub(super) fn quit(&self) {
+        self.holder.quit();
+    }
+
+    /// It is gone without a farewell: nobody holds the lock by way of it any more.
+    pub(super) fn abandon(&self) {
+        self.lost();
+        self.holder.forget();
+    }
+
+    /// How the attempts at the lock go.
+    pub(super) fn election(&self) -> (Metrics, BreakerStatus) {
+        let rules = self.holder.rules.lock();
+        (rules.metrics(), rules.breaker())
     }
 }
 
-/// How long who is given a lock counts on it.
-pub(super) fn believed(ttl: Duration) -> Duration {
-    ttl - ttl / MARGIN_PART
+/// The label of the lock's metrics.
+fn namespace(link: &dyn MeshLink) -> String {
+    format!("mesh:{}", link.key())
 }
 
-/// Takes the lock when it is free and keeps it, for ever.
-pub(super) async fn compete_for_lease(session: &MeshSession) {
-    let settings = &session.settings;
-    loop {
-        let asked = Instant::now();
-        match session.link.lead(&session.lease.holder, settings.leader_ttl).await {
-            Ok(true) => {
-                session.lease.held(asked, settings.leader_ttl);
-                info!(instance = session.id().0, "this instance leads its mesh");
-                keep(session).await;
-                session.lease.lost();
-                info!(instance = session.id().0, "this instance no longer leads its mesh");
-            }
-            Ok(false) => {}
-            Err(error) => session.outages.failed("election", &error),
+/// A breaker that opened does not keep an instance out for longer than a renewal: an outage that is over must not cost more
+/// than a failover does.
+fn election_settings(settings: &Settings) -> ElectionSettings {
+    let breaker = BreakerSettings::default();
+    ElectionSettings {
+        heartbeat_interval: settings.leader_renew_interval,
+        heartbeat_jitter: Duration::ZERO,
+        lease_timeout: settings.leader_ttl,
+        circuit_breaker: BreakerSettings {
+            reset_timeout: breaker.reset_timeout.min(settings.leader_renew_interval),
+            ..breaker
+        },
+        ..ElectionSettings::default()
+    }
+}
+
+/// Takes the lock when it is free and keeps it, until [`Lease::quit`].
+pub(super) async fn compete_for_lease(session: Arc<MeshSession>) {
+    let holder = session.lease.holder.clone();
+    let left = holder.left.clone().drop_guard();
+    driver::drive(holder, Arc::new(SweeperOffice { session }), left).await;
+}
+
+/// The office of the instance that sweeps.
+struct SweeperOffice {
+    session: Arc<MeshSession>,
+}
+
+#[async_trait]
+impl Office for SweeperOffice {
+    fn begin(&self, _term: &Tenure) {
+        self.session.meters.leads(true);
+        info!(instance = self.session.id().0, "this instance leads its mesh");
+    }
+
+    async fn end(&self, _term: &Tenure) {
+        self.session.meters.leads(false);
+        info!(instance = self.session.id().0, "this instance no longer leads its mesh");
+    }
+
+    fn announce(&self, what: ClusterEvent) {
+        debug!(instance = self.session.id().0, event = what.name(), "event of the mesh's election");
+    }
+}
+
+/// The lock of a mesh as a lease. Nobody enrols for it, and its holder is not read: each attempt tells.
+struct Lock(Arc<dyn MeshLink>);
+
+#[async_trait]
+impl Leases for Lock {
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    async fn elect(&self, _namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Granted> {
+        match self.0.lead(candidate, ttl).await? {
+            true => Ok(granted(candidate, floor.epoch().next(), ttl)),
+            false => Err(Error::Conflict("another instance leads the mesh".to_owned())),
         }
-        tokio::time::sleep(settings.leader_retry_delay).await;
+    }
+
+    async fn renew(&self, _namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Granted> {
+        match self.0.renew(holder, ttl).await? {
+            true => Ok(granted(holder, epoch, ttl)),
+            false => Err(Error::Fenced { what: "renew" }),
+        }
+    }
+
+    async fn resign(&self, _namespace: &str, holder: &str, _epoch: Epoch) -> Result<()> {
+        self.0.resign(holder).await
+    }
+
+    async fn read(&self, _namespace: &str) -> Result<Option<Granted>> {
+        Ok(None)
+    }
+
+    async fn enroll(&self, _namespace: &str, _member: &str, _ttl: Duration) -> Result<()> {
+        Ok(())
+    }
+
+    async fn withdraw(&self, _namespace: &str, _member: &str) -> Result<()> {
+        Ok(())
+    }
+
+    async fn roster(&self, _namespace: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.nodes(Duration::ZERO).await.map(drop)
     }
 }
 
-/// Until it is lost.
-async fn keep(session: &MeshSession) {
-    let settings = &session.settings;
-    loop {
-        tokio::time::sleep(settings.leader_renew_interval).await;
-        let asked = Instant::now();
-        match session.link.renew(&session.lease.holder, settings.leader_ttl).await {
-            Ok(true) => session.lease.held(asked, settings.leader_ttl),
-            Ok(false) => return,
-            Err(error) => {
-                session.outages.failed("lock renewal", &error);
-                if !session.lease.is_held() {
-                    return;
-                }
-            }
-        }
+fn granted(holder: &str, epoch: Epoch, ttl: Duration) -> Granted {
+    Granted { holder: holder.to_owned(), epoch, remaining: ttl, is_foreign: false }
+}
+
+/// For timestamps of the metrics. Nothing is decided by it.
+struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
     }
 }
+
+#[cfg(test)]
+mod tests;

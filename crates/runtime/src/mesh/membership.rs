@@ -82,7 +82,7 @@ async fn heartbeat(session: &Arc<MeshSession>) -> Result<u64> {
 }
 
 async fn sweep(session: &MeshSession, on_gone: &OnGone) {
-    match session.link.sweep(&session.lease.holder, session.settings.node_ttl).await {
+    match session.link.sweep(&session.lease.name, session.settings.node_ttl).await {
         Ok(gone) => {
             telemetry::gone(gone.len());
             for id in gone {

@@ -30,7 +30,7 @@ pub(super) struct MeshSession {
     pub pending: Arc<Pending>,
     pub lease: Lease,
     pub meters: Arc<Meters>,
-    pub outages: Outages,
+    pub outages: Arc<Outages>,
     /// Nobody's until it has joined; messages may come before. It changes where it had to join anew.
     id: AtomicU64,
     /// Dropped, we hear no more.
@@ -56,14 +56,16 @@ impl MeshSession {
     ) -> (Arc<Self>, mpsc::Receiver<OutgoingMessage>) {
         let (outbox, outgoing_messages) = Outbox::new();
         let meters = Arc::new(Meters::new());
+        let outages = Arc::new(Outages::new([("mesh", link.address())]));
+        let lease = Lease::new(link.clone(), &settings, meters.clone(), outages.clone());
         let session = MeshSession {
-            outages: Outages::new([("mesh", link.address())]),
+            outages,
             link,
             settings,
             hostname,
             handlers,
             pending: Arc::new(Pending::new()),
-            lease: Lease::new(meters.clone()),
+            lease,
             meters,
             id: AtomicU64::new(InstanceId::NOBODY.0),
             membership: Mutex::new(None),

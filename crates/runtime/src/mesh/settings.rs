@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use convoke_core::election::certain_for;
 use convoke_core::{Invalid, duration, sections};
-
-use super::lease::believed;
 
 /// Longer than any time that is meant, short enough to be added to any instant.
 const TIME_MAX: Duration = Duration::from_secs(86_400 * 365);
@@ -59,7 +58,7 @@ impl Settings {
             let message = format!("expected more than mesh.heartbeat_interval ({beat}), got {ttl:?}");
             return Err(Invalid::unprocessable("mesh.node_ttl", message));
         }
-        if self.leader_renew_interval >= believed(self.leader_ttl) {
+        if self.leader_renew_interval >= certain_for(self.leader_ttl, self.leader_ttl) {
             let (renewal, ttl) = (duration::format(self.leader_renew_interval), duration::format(self.leader_ttl));
             let than = "expected nine tenths of it to be more than mesh.leader_renew_interval";
             return Err(Invalid::unprocessable("mesh.leader_ttl", format!("{than} ({renewal}), got {ttl:?}")));

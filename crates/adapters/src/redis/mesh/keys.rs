@@ -9,6 +9,8 @@ const NUMBER_BYTES_MAX: usize = 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
+    /// The name of the mesh.
+    pub mesh: String,
     pub counter: String,
     pub heartbeats: String,
     pub hostnames: String,
@@ -24,6 +26,7 @@ impl Keys {
     pub(super) fn new(prefix: &str, lock_prefix: &str, key: &str) -> Self {
         let mesh = format!("{prefix}:mesh:{key}");
         Keys {
+            mesh: key.to_owned(),
             counter: format!("{mesh}:next_id"),
             heartbeats: format!("{mesh}:heartbeats"),
             hostnames: format!("{mesh}:nodes"),

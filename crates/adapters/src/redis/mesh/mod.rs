@@ -97,6 +97,10 @@ impl MeshLink for RedisMesh {
         self.commands.address()
     }
 
+    fn key(&self) -> String {
+        self.keys.mesh.clone()
+    }
+
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>> {
         let keys = &self.keys;
         let token = Uuid::now_v7().to_string();

@@ -19,7 +19,7 @@ pub trait Extra<'de>: Default {
     const FIELDS: Option<&'static [&'static str]>;
 
     /// Reads the value of a field.
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error>;
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error>;
 }
 
 /// Reads the object.
@@ -107,7 +107,7 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
             if self.fields.contains(&field.as_ref()) {
                 return seed.deserialize(StrDeserializer::new(&field)).map(Some);
             }
-            self.extra.read(&field, &mut self.map)?;
+            self.extra.read(field, &mut self.map)?;
         }
         Ok(None)
     }
@@ -151,8 +151,8 @@ pub struct Rest(Vec<(String, Box<RawValue>)>);
 impl<'de> Extra<'de> for Rest {
     const FIELDS: Option<&'static [&'static str]> = None;
 
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
-        self.0.push((field.to_owned(), map.next_value()?));
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error> {
+        self.0.push((field.into_owned(), map.next_value()?));
         Ok(())
     }
 }
@@ -164,10 +164,30 @@ impl Rest {
     }
 }
 
-/// Reads and writes a type whose field `$part` stands among its other fields. The type derives both with
+/// [`Rest`] without copies, for messages that are read from their text only.
+#[derive(Default)]
+pub struct BorrowedRest<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
+
+impl<'de> Extra<'de> for BorrowedRest<'de> {
+    const FIELDS: Option<&'static [&'static str]> = None;
+
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error> {
+        self.0.push((field, map.next_value()?));
+        Ok(())
+    }
+}
+
+impl BorrowedRest<'_> {
+    /// Returns a deserializer of the fields.
+    pub fn deserializer(&self) -> MapDeserializer<'_, impl Iterator<Item = (&str, &RawValue)>, serde_json::Error> {
+        MapDeserializer::new(self.0.iter().map(|(field, value)| (&**field, *value)))
+    }
+}
+
+/// Reads and writes a type whose field `$part` stands among its other fields, which are kept as `$rest` until they are read. The type derives both with
 /// `#[serde(remote = "Self")]`, and its field has `#[serde(flatten, skip_deserializing, default = …)]`.
 macro_rules! flattened {
-    ($name:ident, $part:ident) => {
+    ($name:ident, $part:ident, $rest:ident) => {
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 $name::serialize(self, serializer)
@@ -176,7 +196,7 @@ macro_rules! flattened {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let (part, rest) = $crate::flat::read::<_, $crate::flat::Rest, D>(deserializer)?;
+                let (part, rest) = $crate::flat::read::<_, $crate::flat::$rest, D>(deserializer)?;
                 let whole = $name::deserialize(rest.deserializer()).map_err(serde::de::Error::custom)?;
                 Ok($name { $part: part, ..whole })
             }

@@ -48,7 +48,7 @@ pub struct Job {
     pub channels_cleaned: bool,
 }
 
-flattened!(Job, definition);
+flattened!(Job, definition, Rest);
 
 impl Job {
     /// Returns the bytes of what is not bounded by a name's length: arguments, result and error.

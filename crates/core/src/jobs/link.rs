@@ -132,7 +132,7 @@ pub struct Assignment {
     pub attempt: u32,
 }
 
-flattened!(Assignment, input);
+flattened!(Assignment, input, BorrowedRest);
 
 impl From<Dispatch> for Assignment {
     fn from(dispatch: Dispatch) -> Self {

@@ -1,5 +1,6 @@
 //! A request to enqueue, and the job it becomes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -59,8 +60,8 @@ struct RunAt(#[serde(with = "crate::instant::option")] Option<Timestamp>);
 impl<'de> Extra<'de> for When {
     const FIELDS: Option<&'static [&'static str]> = Some(&["id", "delay", "runAt"]);
 
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
-        match field {
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*field {
             "id" => flat::fill(&mut self.id, "id", map),
             "delay" => flat::fill(&mut self.delay, "delay", map),
             "runAt" => flat::fill(&mut self.run_at, "runAt", map),

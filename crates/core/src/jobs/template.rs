@@ -9,6 +9,7 @@
 //! Stores keep a definition as its arguments and a [`document`](JobDefinition::document), which they never look into. The fields
 //! by which jobs are listed are also given to them as [`search_keys`](JobDefinition::search_keys).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::de::{IgnoredAny, MapAccess};
@@ -345,8 +346,8 @@ impl<'de> Extra<'de> for Version {
     /// A newer node of the cluster knows fields that this one does not.
     const FIELDS: Option<&'static [&'static str]> = None;
 
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
-        match field {
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*field {
             "v" => flat::fill(&mut self.0, "v", map),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }

@@ -119,7 +119,7 @@ pub struct Dispatch {
     pub rate_limit: Option<RateLimit>,
 }
 
-flattened!(Dispatch, input);
+flattened!(Dispatch, input, BorrowedRest);
 
 /// `job.{id}.status`: what a worker says of its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

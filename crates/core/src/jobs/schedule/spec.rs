@@ -1,5 +1,6 @@
 //! What a client asks for when it puts a schedule, and the schedule it becomes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -82,8 +83,8 @@ impl<'de> Extra<'de> for Cadence {
     const FIELDS: Option<&'static [&'static str]> =
         Some(&["cron", "every", "tz", "day", "missed", "overlap", "paused"]);
 
-    fn read<A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<(), A::Error> {
-        match field {
+    fn read<A: MapAccess<'de>>(&mut self, field: Cow<'de, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*field {
             "cron" => flat::fill(&mut self.cron, "cron", map),
             "every" => flat::fill(&mut self.every, "every", map),
             "tz" => flat::fill(&mut self.tz, "tz", map),

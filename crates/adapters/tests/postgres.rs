@@ -17,7 +17,9 @@ mod store {
     use super::*;
 
     async fn fresh() -> Subject<dyn Store> {
-        let url = SharedPostgres::get().create_database();
+        let url = SharedPostgres::get().create_database_like("of_stores", |url| async move {
+            PostgresStore::connect(&url).await.expect("connects");
+        });
         Subject::new(Arc::new(PostgresStore::connect(&url).await.expect("connects")))
     }
 
@@ -28,7 +30,9 @@ mod leases {
     use super::*;
 
     async fn fresh(count: usize) -> Clients {
-        let url = SharedPostgres::get().create_database();
+        let url = SharedPostgres::get().create_database_like("of_leases", |url| async move {
+            connect(&url).await;
+        });
         let mut clients = Vec::new();
         for _ in 0..count {
             clients.push(connect(&url).await);
@@ -45,7 +49,11 @@ mod leases_of_a_store {
     /// In a schema of its own, beside what else the database holds. One goes by the store's connections, the others by their
     /// own.
     async fn fresh(count: usize) -> Clients {
-        let url = format!("{}&schema=some%20jobs", SharedPostgres::get().create_database());
+        let with_schema = |url| format!("{url}&schema=some%20jobs");
+        let url = SharedPostgres::get().create_database_like("of_schemas", |url| async move {
+            PostgresStore::connect(&with_schema(url)).await.expect("connects");
+        });
+        let url = with_schema(url);
         let store = PostgresStore::connect(&url).await.expect("connects");
         let mut clients: Vec<Arc<dyn Leases>> = vec![Arc::new(store.leases())];
         for _ in 1..count {

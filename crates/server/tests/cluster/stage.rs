@@ -1,6 +1,6 @@
 //! What every scenario begins with: a cluster at work, whose store keeps a chronicle.
 
-use convoke_testkit::process::{Chronicler, Fleet};
+use convoke_testkit::process::{Chronicler, Fleet, FleetBuilder};
 use serde_json::json;
 
 use super::traffic::{self, Traffic};
@@ -24,10 +24,19 @@ impl Stage {
         Stage::open_with(&[]).await
     }
 
+    /// The same, on a PostgreSQL whose commits are on the disk.
+    pub async fn open_durable() -> Stage {
+        Stage::start(Fleet::builder(env!("CARGO_BIN_EXE_convoke")).durable()).await
+    }
+
     /// The same, with settings of every node.
     pub async fn open_with(settings: &[(&str, &str)]) -> Stage {
         let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke"));
-        let mut fleet = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().await;
+        Stage::start(settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value))).await
+    }
+
+    async fn start(builder: FleetBuilder) -> Stage {
+        let mut fleet = builder.start().await;
         let chronicler = fleet.chronicler().await;
         for number in 0..WORKERS {
             fleet.start_worker(number, traffic::plan(&format!("worker-{number}"))).await;

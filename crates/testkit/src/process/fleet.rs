@@ -2,8 +2,8 @@
 //!
 //! Every node reaches each engine by a [`Proxy`] of its own, so that it can be parted from one of them alone, and writes under
 //! its own name, so that a [`Chronicler`] can say who wrote what. Timings are short: what takes half a minute in production
-//! takes two seconds here. The engines are the fleet's own, since faults are theirs as well, and durable. Whatever the fleet
-//! started goes with it.
+//! takes two seconds here. The engines are the fleet's own, since faults are theirs as well. Whatever the fleet started goes with
+//! it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,6 +34,7 @@ pub struct FleetBuilder {
     args: Vec<String>,
     /// Of one node each: its id, a key and a value.
     own_settings: Vec<(String, String, String)>,
+    durability: Durability,
 }
 
 pub struct Fleet {
@@ -143,11 +144,16 @@ impl FleetBuilder {
         FleetBuilder { size, ..self }
     }
 
+    /// PostgreSQL writes each commit to the disk before it acknowledges it.
+    pub fn durable(self) -> Self {
+        FleetBuilder { durability: Durability::Durable, ..self }
+    }
+
     /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
     /// on who leads.
     pub async fn start(self) -> Fleet {
-        let FleetBuilder { binary, size, settings, own_settings, args } = self;
-        let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Durable));
+        let FleetBuilder { binary, size, settings, own_settings, args, durability } = self;
+        let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(durability));
         let url = postgres.create_database();
         let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
@@ -184,6 +190,7 @@ impl Fleet {
             settings: Vec::new(),
             own_settings: Vec::new(),
             args: Vec::new(),
+            durability: Durability::Fast,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A real PostgreSQL server: private to a test, or shared by all tests of a run.
 //!
-//! A private one can be stopped in every way a server can stop. A shared one saves the seconds that making a cluster takes;
-//! each test has a database of its own in it. It is stopped, and its directory removed, by a watcher once the run is over,
-//! however it ended.
+//! A private one can be stopped in every way a server can stop. A shared one saves starting it; each test has a database of
+//! its own in it. `initdb` runs once in a run of tests: every server's data directory is a copy of its result. A watcher
+//! stops the shared server and removes the directory of the run once the run is over, however it ended.
 //!
 //! The server refuses to run as root: there it runs as the user `postgres`, which its package has made.
 
@@ -32,7 +32,7 @@ const SUPERUSER: &str = "postgres";
 pub enum Durability {
     /// As by default: a commit is on the disk.
     Durable,
-    /// For tests that restart nothing: `fsync` is off.
+    /// `fsync` is off: a commit survives the server's death, not the machine's.
     Fast,
 }
 
@@ -47,7 +47,7 @@ pub struct Postgres {
 impl Postgres {
     pub async fn start(durability: Durability) -> Postgres {
         let directory = tempfile::tempdir().expect("a directory");
-        make_cluster(directory.path());
+        RunDirectory::get().copy_template(directory.path());
         let mut postgres = Postgres { program: None, directory, port: 0, durability };
         postgres.start_again().await;
         postgres
@@ -161,6 +161,30 @@ impl SharedPostgres {
     pub fn create_database(&self) -> String {
         create_database(self.port)
     }
+
+    /// A new database that is a copy of the one called `name`. The first test of the run that asks for it creates that one,
+    /// and `prepare` fills it; no connection to it may be left.
+    pub fn create_database_like<F: Future<Output = ()>>(
+        &self,
+        name: &str,
+        prepare: impl FnOnce(String) -> F + Send,
+    ) -> String {
+        let directory = RunDirectory::get().path.join("server");
+        let is_prepared = directory.join(name);
+        {
+            let _lock = lock(&directory);
+            if !is_prepared.exists() {
+                let prepared = create(self.port, name, "template1");
+                // On a runtime of its own, so that connections end with it.
+                std::thread::scope(|scope| {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                    scope.spawn(move || runtime.expect("a runtime").block_on(prepare(prepared)));
+                });
+                File::create(&is_prepared).expect("a file");
+            }
+        }
+        create_database_from(self.port, name)
+    }
 }
 
 /// A connection with an open transaction, as an application may leave one.
@@ -191,31 +215,88 @@ impl OpenTransaction {
     }
 }
 
-/// Processes of one run agree on a directory, and that one of them starts the server.
-fn find_or_start() -> u16 {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    // A runner that gives each test a process says so, and outlives them all.
-    let (run, watched) = match (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) {
-        (Ok(run), Some(parent)) => (run, parent.as_raw_nonzero().get()),
-        _ => (own.to_string(), own),
-    };
-    let directory = std::env::temp_dir().join(format!("convoke-postgres-{run}"));
-    std::fs::create_dir_all(&directory).expect("a directory");
+/// The directory that the processes of one run of tests share. Removed by a watcher.
+struct RunDirectory {
+    path: PathBuf,
+    /// The process whose end is the end of the run.
+    watched: i32,
+}
+
+impl RunDirectory {
+    fn get() -> RunDirectory {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        // A runner that gives each test a process says so, and outlives them all.
+        let (run, watched) = match (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) {
+            (Ok(run), Some(parent)) => (run, parent.as_raw_nonzero().get()),
+            _ => (own.to_string(), own),
+        };
+        let path = std::env::temp_dir().join(format!("convoke-postgres-{run}"));
+        std::fs::create_dir_all(&path).expect("a directory");
+        RunDirectory { path, watched }
+    }
+
+    /// Makes `directory/data` a new cluster, owned by the user that runs the server.
+    fn copy_template(&self, directory: &Path) {
+        give_to_superuser(directory);
+        let template = self.path.join("template");
+        {
+            let _lock = lock(&self.path);
+            if !template.is_dir() {
+                // Renamed when it is whole: half a template is none.
+                let making = self.path.join("making");
+                give_to_superuser(&self.path);
+                make_cluster(&making);
+                std::fs::rename(&making, &template).expect("renamed");
+                self.watch();
+            }
+        }
+        let mut copy = Command::new("cp");
+        copy.args(["-a", "--reflink=auto"]).arg(&template).arg(directory.join("data"));
+        let copied = copy.output().expect("cp runs");
+        assert!(copied.status.success(), "a copy of a cluster: {}", String::from_utf8_lossy(&copied.stderr));
+    }
+
+    /// Starts the process that waits for the end of the run, stops the shared server and removes the directory.
+    #[allow(clippy::zombie_processes, reason = "it outlives us, and whoever inherits it waits for it")]
+    fn watch(&self) {
+        let watch = "while kill -0 \"$1\" 2>/dev/null; do sleep 0.5; done; \
+                     if read -r server 2>/dev/null <\"$2/server/data/postmaster.pid\"; then \
+                     kill -QUIT \"$server\"; while kill -0 \"$server\" 2>/dev/null; do sleep 0.2; done; fi; \
+                     rm -rf \"$2\"";
+        let mut watcher = Command::new("/bin/sh");
+        watcher.args(["-c", watch, "watch", &self.watched.to_string()]).arg(&self.path);
+        watcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        std::os::unix::process::CommandExt::process_group(&mut watcher, 0);
+        watcher.spawn().expect("a shell");
+    }
+}
+
+/// Waits until no other process, nor thread, has the lock of this directory. It is free again when the file is closed.
+fn lock(directory: &Path) -> File {
     let lock = File::create(directory.join("lock")).expect("a file");
     lock.lock().expect("a lock");
-    let noted = directory.join("port");
+    lock
+}
+
+/// Processes of one run agree that one of them starts the server.
+fn find_or_start() -> u16 {
+    let run = RunDirectory::get();
+    let server = run.path.join("server");
+    let _ = std::fs::create_dir(&server);
+    let _lock = lock(&server);
+    let noted = server.join("port");
     if let Some(port) = std::fs::read_to_string(&noted).ok().and_then(|text| text.parse().ok()) {
         return port;
     }
-    make_cluster(&directory);
-    let port = start_detached(&directory, watched);
+    run.copy_template(&server);
+    let port = start_detached(&server);
     std::fs::write(&noted, port.to_string()).expect("a file");
     port
 }
 
-/// Starts a server that outlives this process, and the watcher that ends it.
-#[allow(clippy::zombie_processes, reason = "both outlive us, and whoever inherits them waits for them")]
-fn start_detached(directory: &Path, watched: i32) -> u16 {
+/// Starts a server that outlives this process; the watcher of the run ends it.
+#[allow(clippy::zombie_processes, reason = "it outlives us, and whoever inherits it waits for it")]
+fn start_detached(directory: &Path) -> u16 {
     for _ in 0..STARTS_MAX {
         let port = free_port();
         let launch = launch(directory, port, Durability::Fast);
@@ -224,7 +305,6 @@ fn start_detached(directory: &Path, watched: i32) -> u16 {
         server.args(&launch.args).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         std::os::unix::process::CommandExt::process_group(&mut server, 0);
         let mut server = server.spawn().expect("PostgreSQL starts");
-        let pid = server.id();
         let is_ready = || {
             let said = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
             said.contains("ready to accept connections")
@@ -233,13 +313,6 @@ fn start_detached(directory: &Path, watched: i32) -> u16 {
             std::thread::sleep(Duration::from_millis(10));
         }
         if is_ready() {
-            let watch = "while kill -0 \"$1\" 2>/dev/null; do sleep 0.5; done; kill -QUIT \"$2\"; \
-                         while kill -0 \"$2\" 2>/dev/null; do sleep 0.2; done; rm -rf \"$3\"";
-            let mut watcher = Command::new("/bin/sh");
-            watcher.args(["-c", watch, "watch", &watched.to_string(), &pid.to_string()]).arg(directory);
-            watcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            std::os::unix::process::CommandExt::process_group(&mut watcher, 0);
-            watcher.spawn().expect("a shell");
             return port;
         }
     }
@@ -251,15 +324,24 @@ fn url(port: u16, database: &str) -> String {
 }
 
 fn create_database(port: u16) -> String {
+    create_database_from(port, "template1")
+}
+
+fn create_database_from(port: u16, template: &str) -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let name = format!("test_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    create(port, &name, template)
+}
+
+/// Creates the database `name` as a copy of `template`. Its URL.
+fn create(port: u16, name: &str, template: &str) -> String {
     let made = Command::new(binary("psql"))
         .args(["-qX", "-h", "127.0.0.1", "-p", &port.to_string(), "-U", SUPERUSER, "-d", SUPERUSER, "-c"])
-        .arg(format!("create database {name}"))
+        .arg(format!("create database {name} template {template}"))
         .output()
         .expect("psql runs");
     assert!(made.status.success(), "a database: {}", String::from_utf8_lossy(&made.stderr));
-    url(port, &name)
+    url(port, name)
 }
 
 /// Where a program of PostgreSQL is: where one says that it is, where packages put the newest, or on the path.
@@ -288,15 +370,21 @@ fn unprivileged(program: PathBuf, args: Vec<OsString>) -> (PathBuf, Vec<OsString
     ("setpriv".into(), args)
 }
 
-fn make_cluster(directory: &Path) {
+fn give_to_superuser(directory: &Path) {
     if rustix::process::getuid().is_root() {
         let given = Command::new("chown").arg(SUPERUSER).arg(directory).status().expect("chown runs");
         assert!(given.success(), "the directory is given to the user {SUPERUSER}");
     }
-    let args = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER, "--pgdata"];
+}
+
+/// Runs `initdb`. Short segments of the log keep copies small.
+fn make_cluster(data: &Path) {
+    let args =
+        ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--wal-segsize=1", "--username", SUPERUSER];
     let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
-    args.push(directory.join("data").into());
+    args.extend(["--pgdata".into(), data.into()]);
     let (program, args) = unprivileged(binary("initdb"), args);
+    let directory = data.parent().expect("it is in a directory");
     let made = Command::new(program).args(args).current_dir(directory).output().expect("initdb runs");
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 }
@@ -304,12 +392,14 @@ fn make_cluster(directory: &Path) {
 fn launch(directory: &Path, port: u16, durability: Durability) -> Launch {
     let mut args: Vec<OsString> = vec!["-D".into(), directory.join("data").into()];
     let sockets = directory.display().to_string();
+    // A commit is still written before it is acknowledged: what a killed server had is there, what a dead machine had is not.
     let fast = ["fsync=off", "full_page_writes=off", "max_wal_size=4GB"];
     let settings = [
         format!("port={port}"),
         "listen_addresses=127.0.0.1".into(),
         format!("unix_socket_directories={sockets}"),
         "max_connections=300".into(),
+        "shared_buffers=32MB".into(),
     ];
     let fast = fast.iter().filter(|_| durability == Durability::Fast).map(ToString::to_string);
     for setting in settings.into_iter().chain(fast) {

@@ -11,6 +11,7 @@ use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, RETRI
 use convoke_core::ports::store::*;
 use convoke_core::{Invalid, JobId};
 use convoke_testkit::process::SharedPostgres;
+use convoke_testkit::scale::Scaled;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
@@ -298,16 +299,19 @@ async fn compare(defaults: RetrySettings, seed: u64, cases: u64) -> u64 {
 
 #[tokio::test]
 async fn a_request_gives_the_same_job_or_the_same_complaint_by_sql_as_by_core() {
-    let accepted = compare(RetrySettings::default(), 1, 400).await;
-    assert!((100..300).contains(&accepted), "{accepted} of 400 were accepted: both kinds are to be seen");
+    let cases = Scaled { quick: 100, full: 400 }.get();
+    let accepted = compare(RetrySettings::default(), 1, cases).await;
+    let some = cases / 4..cases * 3 / 4;
+    assert!(some.contains(&accepted), "{accepted} of {cases} were accepted: both kinds are to be seen");
 }
 
 #[tokio::test]
 async fn a_job_that_is_enqueued_by_sql_gets_the_coordinators_defaults() {
     let (initial_delay, max_delay) = (Duration::from_millis(1_500), Duration::from_secs(86_400));
     let defaults = RetrySettings { max_retries: 7, initial_delay, multiplier: 1.5, max_delay, jitter: Jitter::None };
-    let accepted = compare(defaults, 2, 200).await;
-    assert!(accepted > 50, "{accepted} of 200 were accepted");
+    let cases = Scaled { quick: 60, full: 200 }.get();
+    let accepted = compare(defaults, 2, cases).await;
+    assert!(accepted > cases / 4, "{accepted} of {cases} were accepted");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId, JobType};
 use convoke_testkit::conformance::store::stage;
 use convoke_testkit::process::{SharedPostgres, eventually};
+use convoke_testkit::scale::Scaled;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -244,18 +245,19 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
     let url = SharedPostgres::get().create_database();
     let store = PostgresStore::connect(&url).await.expect("connects");
     let fence = store.seal(Epoch(1)).await.expect("seal");
-    run_through(&store, fence, 10_000).await;
+    let count = Scaled { quick: 3_000, full: 10_000 }.get();
+    run_through(&store, fence, count).await;
     let client = connect(&url).await;
     // Statistics are told some time after the fact.
     let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'convoke_jobs'";
     let (updates, hot) = eventually("statistics", async || {
         let row = client.query_one(sql, &[]).await.expect("told");
         let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
-        (updates >= 10_000).then_some((updates, hot))
+        (updates >= count as i64).then_some((updates, hot))
     })
     .await;
     println!("{hot} of {updates} updates of jobs were HOT");
-    assert_eq!(updates, 10_000, "a job's row is updated once");
+    assert_eq!(updates, count as i64, "a job's row is updated once");
     assert!(hot * 10 >= updates * 9, "only {hot} of {updates} updates were HOT");
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`conformance`] has one suite for each port, which every adapter must pass.
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
+//! - [`scale`] has the numbers of quick and full runs.
 //! - [`shard_frames`] plays what strangers send to the coordinator of shards; tests and a fuzzer share it.
 //! - [`shared_bus`] lets several nodes of one process use one bus.
 //! - [`sim_bucket`] is a bucket in memory whose time is tokio's.
@@ -12,6 +13,7 @@ pub mod conformance;
 pub mod invariants;
 pub mod linear;
 pub mod process;
+pub mod scale;
 pub mod shard_frames;
 pub mod shared_bus;
 pub mod sim_bucket;

@@ -1,5 +1,5 @@
-//! Five contenders in processes of their own, fifty rounds of whatever can happen to a process, and a referee who records
-//! every claim of leadership.
+//! Five contenders in processes of their own, rounds of whatever can happen to a process, fifty in a full run, and a referee who
+//! records every claim of leadership.
 //!
 //! The same on every backend that several processes can reach: a further one joins by its address.
 

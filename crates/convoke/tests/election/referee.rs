@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke::election::Policy;
 use convoke_testkit::process::{Launch, PATIENCE, Program, Signal, monotonic_ns};
+use convoke_testkit::scale::Scaled;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -15,7 +16,8 @@ use super::contender::{HEARTBEAT, Orders, TTL};
 use super::record::{PeerMessage, Record};
 
 const CONTENDERS: usize = 5;
-const ROUNDS: usize = 50;
+/// Every kind of round comes once in five.
+const ROUNDS: Scaled<usize> = Scaled { quick: 15, full: 50 };
 /// Whoever waits longer for the machine or the backend waits for a fault.
 const KEPT_MAX: Duration = Duration::from_secs(5);
 
@@ -49,7 +51,7 @@ pub async fn contest(backend: Backend, policy: Policy, extra: Duration) {
     let mut field = Field::open(backend, policy, seed).await;
     let (mut after_kill, mut after_resignation) = (Vec::new(), Vec::new());
     field.leader_after(0).await;
-    for round in 0..ROUNDS {
+    for round in 0..ROUNDS.get() {
         let took = field.round(round).await;
         match took {
             Some((Fate::Killed, took)) => after_kill.push(took),

@@ -1,5 +1,5 @@
 //! Takeovers between electors and processes of s3db.js, at the default times of both, on a simulated bucket with 0 to 300 ms a request:
-//! fifty for each latency. A referee looks every few milliseconds at who believes to lead.
+//! fifty for each latency in a full run. A referee looks every few milliseconds at who believes to lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use convoke::Elector;
 use convoke::election::Settings;
 use convoke_adapters::s3::S3Leases;
 use convoke_testkit::process::{S3Worker, S3WorkerSettings};
+use convoke_testkit::scale::Scaled;
 use convoke_testkit::sim_bucket::{SimBucket, SimClient};
 use jiff::SignedDuration;
 use parking_lot::Mutex;
@@ -22,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const DWELL: Duration = Duration::from_secs(20);
 /// Processes of theirs.
 const THEIRS: usize = 3;
-/// Takeovers where ours contend with theirs, and where ours yield: fifty together.
-const CONTENDED: usize = 30;
-const YIELDED: usize = 20;
+/// Takeovers where ours contend with theirs, and where ours yield: fifty together in a full run.
+const CONTENDED: Scaled<usize> = Scaled { quick: 12, full: 30 };
+const YIELDED: Scaled<usize> = Scaled { quick: 6, full: 20 };
 
 #[derive(Default)]
 struct Present {
@@ -180,9 +181,10 @@ async fn look(present: Arc<Mutex<Present>>, record: Arc<Mutex<Record>>) {
 /// Ours do not yield: they take over from living processes of theirs, are elected by them, leave and crash.
 async fn contend(latency_ms: u64) {
     let mut field = Field::open(latency_ms, false);
+    let takeovers = CONTENDED.get();
     (0..THEIRS).for_each(|_| drop(field.start_theirs()));
     field.until_theirs_lead().await;
-    for round in 0..CONTENDED / 2 {
+    for round in 0..takeovers / 2 {
         let ours = field.start_ours().await;
         if round % 3 == 2 {
             // Theirs elect who started first: then that is ours.
@@ -193,7 +195,7 @@ async fn contend(latency_ms: u64) {
         field.end_ours(&ours, round % 2 == 1).await;
         field.until_theirs_lead().await;
     }
-    field.verify(CONTENDED);
+    field.verify(takeovers);
 }
 
 /// Ours yield: they lead only after all of theirs are gone, and give way when one comes.
@@ -202,13 +204,14 @@ async fn give_way(latency_ms: u64) {
     field.start_ours().await;
     field.start_ours().await;
     field.until_ours_lead().await;
-    for _ in 0..YIELDED / 2 {
+    let takeovers = YIELDED.get();
+    for _ in 0..takeovers / 2 {
         field.start_theirs();
         field.until_theirs_lead().await;
         field.kill_theirs();
         field.until_ours_lead().await;
     }
-    field.verify(YIELDED);
+    field.verify(takeovers);
 }
 
 macro_rules! at_latencies {

@@ -7,36 +7,38 @@ use std::time::Instant;
 
 use convoke_testkit::invariants::b1_channels;
 use convoke_testkit::process::{Fleet, Handling, PATIENCE, Plan, eventually, wait_for_value};
+use convoke_testkit::scale::Scaled;
 use serde_json::json;
 
-const JOBS: usize = 10_000;
+const JOBS: Scaled<usize> = Scaled { quick: 2_000, full: 10_000 };
 const BATCH: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_key_is_left_of_ten_thousand_jobs() {
+async fn no_key_is_left_of_thousands_of_jobs() {
+    let count = JOBS.get();
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
     let worker = fleet.bus_worker("bus", "bus", 500).await;
     worker.publish_late();
     worker.release_all();
     let began = Instant::now();
     let jobs = vec![json!({ "type": "plain", "queue": "bus" }); BATCH];
-    for _ in 0..JOBS / BATCH {
+    for _ in 0..count / BATCH {
         fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
     }
     let keys = || keys(&fleet);
     let mut seen = 0;
-    while worker.completed() < JOBS {
+    while worker.completed() < count {
         seen = seen.max(keys().await);
-        assert!(began.elapsed() < PATIENCE, "{} of {JOBS} completed", worker.completed());
+        assert!(began.elapsed() < PATIENCE, "{} of {count} completed", worker.completed());
     }
     assert!(seen > 0, "there was nothing to close");
-    wait_for_value("completed jobs", json!(JOBS), || async {
+    wait_for_value("completed jobs", json!(count), || async {
         fleet.any().read("/v1/queues/bus").await["counts"]["completed"].clone()
     })
     .await;
     let ended = began.elapsed();
     wait_for_value("keys of jobs on the bus", 0, keys).await;
-    println!("{JOBS} jobs ended after {ended:?}, {seen} keys at most, none after {:?}", began.elapsed());
+    println!("{count} jobs ended after {ended:?}, {seen} keys at most, none after {:?}", began.elapsed());
 }
 
 /// A worker that was cut off for long speaks of its run when all has been closed, and so opens the channel again.

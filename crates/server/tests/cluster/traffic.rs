@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use convoke_testkit::invariants::{Entries, Observations};
 use convoke_testkit::process::{Handling, Http, HttpResponse, Plan, RunNote};
+use convoke_testkit::scale::Scaled;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 pub const QUEUE: &str = "work";
-/// As many in one scenario at the least: nine scenarios make five thousand.
-const JOBS_MIN: usize = 560;
+/// As many in one scenario at the least: nine scenarios of a full run make five thousand.
+const JOBS_MIN: Scaled<usize> = Scaled { quick: 160, full: 560 };
 const CLIENTS: usize = 3;
 const BATCH: usize = 5;
 /// How many jobs may be under way before clients wait.
@@ -138,7 +139,7 @@ fn completed(entries: &Entries) -> usize {
 
 impl Client {
     fn over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) && self.observations.entries().acknowledged.len() >= JOBS_MIN
+        self.stop.load(Ordering::Relaxed) && self.observations.entries().acknowledged.len() >= JOBS_MIN.get()
     }
 
     /// Looks how much is under way.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use convoke_testkit::invariants::{Entries, Observations, Seen, jobs_hold};
 use convoke_testkit::process::{GatewayWorker, Handling, Http, Plan, wait_for_value};
+use convoke_testkit::scale::Scaled;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -14,7 +15,8 @@ use uuid::Uuid;
 use super::server;
 
 const QUEUE: &str = "crash";
-const KILLS: usize = 24;
+/// Every kind of moment comes twice in eight.
+const KILLS: Scaled<usize> = Scaled { quick: 8, full: 24 };
 const SEED: u64 = 20_261;
 /// How far producers may run ahead of the workers, so that the end is drained in seconds.
 const AHEAD_MAX: usize = 200;
@@ -91,7 +93,8 @@ async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_an
         workers.push(GatewayWorker::start(node.http(), &observations, plan(id)).await);
     }
     let mut dice = StdRng::seed_from_u64(SEED);
-    for round in 0..KILLS {
+    let kills = KILLS.get();
+    for round in 0..kills {
         moment(&observations, round, &mut dice).await;
         node.kill().await;
         if round % 5 == 4 {
@@ -112,7 +115,7 @@ async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_an
     let seen = Seen::of(&node).await;
     let entries = observations.entries();
     assert_eq!(seen.jobs.len(), entries.acknowledged.len(), "every job that exists was acknowledged");
-    assert!(entries.acknowledged.len() > 10 * KILLS, "only {} jobs were under way", entries.acknowledged.len());
+    assert!(entries.acknowledged.len() > 10 * kills, "only {} jobs were under way", entries.acknowledged.len());
     jobs_hold(&observations, &seen);
 }
 

@@ -1,4 +1,4 @@
-//! Jobs of a megabyte, by the hundred: all of them run, and the server's memory stays bounded.
+//! Jobs of a megabyte, by the hundred in a full run: all of them run, and the server's memory stays bounded.
 //!
 //! The bounds are far above what the server takes, and far below what it would take if any count had no bound in bytes
 //! beside it.
@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use convoke::Worker;
 use convoke_core::limits::{ARGS_BYTES_MAX, LOG_LINE_BYTES_MAX};
 use convoke_testkit::process::{Node, wait_for_value};
+use convoke_testkit::scale::Scaled;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -45,9 +46,10 @@ async fn responses(node: &Node) -> f64 {
 }
 
 #[tokio::test]
-async fn three_hundred_jobs_of_a_megabyte_run_once_each() {
+async fn jobs_of_a_megabyte_run_once_each() {
     let node = server().start().await;
-    enqueue_large(&node, "q", 300).await;
+    let count = Scaled { quick: 60, full: 300 }.get();
+    enqueue_large(&node, "q", count).await;
     let worker = Worker::connect(&node.http().url()).await.expect("a worker").queues(["q"]).concurrency(400);
     let worker = worker.handle_raw("large", |_, _| async { Ok::<_, String>(()) });
     let worker = tokio::spawn(worker.run());
@@ -55,10 +57,10 @@ async fn three_hundred_jobs_of_a_megabyte_run_once_each() {
         let queue = node.http().read("/v1/queues/q").await;
         (queue["counts"]["completed"].as_u64(), queue["counts"]["failed"].as_u64())
     };
-    wait_for_value("all of them to complete", (Some(300), Some(0)), completed).await;
+    wait_for_value("all of them to complete", (Some(count as u64), Some(0)), completed).await;
     let jobs = node.all("/v1/jobs?queue=q", "jobs").await;
     let ids: HashSet<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
-    assert_eq!((jobs.len(), ids.len()), (300, 300));
+    assert_eq!((jobs.len(), ids.len()), (count, count));
     let retried: Vec<&Value> = jobs.iter().filter(|job| job["attempt"] != 1).map(|job| &job["id"]).collect();
     assert!(retried.is_empty(), "a run was lost: {retried:?}");
     let peak = peak_bytes(&node);
@@ -69,18 +71,21 @@ async fn three_hundred_jobs_of_a_megabyte_run_once_each() {
 #[tokio::test]
 async fn unread_pages_of_large_jobs_take_bounded_memory() {
     let node = server().start().await;
-    enqueue_large(&node, "q", 200).await;
+    let (count, pages) = Scaled { quick: (50, 20), full: (200, 40) }.get();
+    enqueue_large(&node, "q", count).await;
     let before = responses(&node).await;
     let mut open = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..pages {
         open.push(ask_without_reading(&node, "/v1/jobs?limit=1000").await);
     }
-    wait_for_value("every page to be answered or refused", true, || async { responses(&node).await >= before + 40.0 })
-        .await;
+    wait_for_value("every page to be answered or refused", true, || async {
+        responses(&node).await >= before + f64::from(pages)
+    })
+    .await;
     let peak = peak_bytes(&node);
     assert!(peak < 640 * MIB, "the server took {} MiB", peak / MIB);
     drop(open);
-    assert_eq!(node.all("/v1/jobs", "jobs").await.len(), 200);
+    assert_eq!(node.all("/v1/jobs", "jobs").await.len(), count);
 }
 
 #[tokio::test]
@@ -102,10 +107,12 @@ async fn unread_log_streams_take_bounded_memory() {
     }
     let before = responses(&node).await;
     let mut open = Vec::new();
-    for _ in 0..100 {
+    let streams = Scaled { quick: 30, full: 100 }.get();
+    for _ in 0..streams {
         open.push(ask_without_reading(&node, &format!("/v1/jobs/{id}/logs/stream")).await);
     }
-    wait_for_value("every stream to begin", true, || async { responses(&node).await >= before + 100.0 }).await;
+    wait_for_value("every stream to begin", true, || async { responses(&node).await >= before + f64::from(streams) })
+        .await;
     // One that reads gets all of it, whatever the others do; by then they have what they will get.
     let mut stream = http.sse(&format!("/v1/jobs/{id}/logs/stream")).await.expect("a stream");
     stream.wait_for("the last line", |event| event.json()["seq"] == 1_000).await;

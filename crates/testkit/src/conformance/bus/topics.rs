@@ -5,6 +5,7 @@ use std::time::Duration;
 use convoke_core::ports::{Bus, Message};
 
 use super::stage::*;
+use crate::scale::Scaled;
 
 fn message(channel: &str, text: &str) -> Option<Message> {
     Some(Message { channel: channel.into(), body: body(text) })
@@ -67,7 +68,7 @@ pub async fn waiting_for_a_message_can_be_given_up(bus: &dyn Bus, _advance: impl
 
 /// Far more than any bus need keep for a subscriber that does not read.
 pub async fn a_slow_subscriber_is_told_that_it_missed_something(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
-    let count = 200_000;
+    let count = Scaled { quick: 50_000, full: 200_000 }.get();
     let mut slow = bus.subscribe(&["t".into()]).await.expect("subscribe");
     for n in 0..count {
         bus.publish("t", body(&n.to_string())).await.expect("a slow subscriber hinders no publisher");

@@ -171,7 +171,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 #[test]
 fn the_program_in_the_readme_is_the_example() {
     assert_eq!(blocks(&read("README.md"), "rust"), [read("crates/convoke/examples/readme.rs")]);
-    assert!(read("scripts/test").contains("--example readme"));
+    assert!(read("scripts/test").contains("rust_example readme"));
 }
 
 #[test]
@@ -208,4 +208,47 @@ fn every_task_of_a_node_is_in_the_architecture() {
     assert!(tasks.len() > 20, "the tasks are found: {tasks:?}");
     let missing: Vec<_> = tasks.into_iter().filter(|task| !named(task)).collect();
     assert!(missing.is_empty(), "not in a table of docs/architecture.md: {missing:?}");
+}
+
+/// The tests that only `scripts/test --full` runs: each with the file that it is in.
+fn full_only() -> Vec<(String, String)> {
+    let between = |text: &str, from: &str, to: &str| -> Option<String> {
+        Some(text.split_once(from)?.1.split_once(to)?.0.to_owned())
+    };
+    let config = read(".config/nextest.toml");
+    let list = between(&config, "default-filter = '''", "'''").expect("the filter of the quick profile");
+    let mut found = Vec::new();
+    // A line names a package and a binary, or another test of the last ones named.
+    let mut place = String::new();
+    for line in list.lines() {
+        if let (Some(package), Some(binary)) = (between(line, "package(", ")"), between(line, "binary(", ")")) {
+            let directory = package.strip_prefix("convoke-").unwrap_or("convoke");
+            place = format!("crates/{directory}/tests/{binary}");
+        }
+        if let Some(test) = between(line, "test(=", ")") {
+            let (file, test) = match test.split_once("::") {
+                Some((module, test)) => (format!("{place}/{module}"), test.to_owned()),
+                None => (place.clone(), test),
+            };
+            let is_file = root().join(format!("{file}.rs")).exists();
+            found.push((if is_file { format!("{file}.rs") } else { format!("{file}/mod.rs") }, test));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_fault_of_the_cluster_has_a_scenario_in_a_quick_run() {
+    let full_only = full_only();
+    assert!(full_only.len() > 5, "{full_only:?}");
+    for (file, test) in &full_only {
+        assert!(read(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
+    }
+    let invariants = read("docs/invariants.md");
+    let faults = invariants.split('`').filter(|name| name.starts_with("crates/server/tests/cluster/"));
+    for file in faults.filter(|name| name.ends_with(".rs")) {
+        let tests = read(file).matches("#[tokio::test").count();
+        let left = full_only.iter().filter(|(of, _)| of == file).count();
+        assert!(tests == 0 || left < tests, "all tests of {file} are left to the full run");
+    }
 }

@@ -74,6 +74,7 @@ impl TestBench {
             return Reply::Failed;
         }
         let (me, ttl) = (elector.me().to_owned(), elector.settings().lease_timeout);
+        let is_lock = elector.conduct().is_lock;
         let answer = match ask {
             Ask::Read => Reply::Read(self.present()),
             Ask::Enroll => {
@@ -88,7 +89,13 @@ impl TestBench {
                 let live = self.roster.iter().filter(|(_, expires)| **expires > self.now);
                 Reply::Roster(live.map(|(name, _)| name.clone()).collect())
             }
-            Ask::Elect { floor } if self.present().is_none() => {
+            // Whoever holds a lock finds its own, and counts its terms itself.
+            Ask::Elect { floor } if is_lock && self.present().is_none_or(|lock| lock.holder == me) => {
+                self.lease = Some((me, floor.next(), self.now + ttl));
+                Reply::Granted(self.present().expect("just made"))
+            }
+            Ask::Elect { floor } if !is_lock && self.present().is_none() => {
+                let floor = if elector.conduct().seals { self.sealed.unwrap_or(floor) } else { floor };
                 self.highest = self.highest.max(floor).next();
                 self.lease = Some((me, self.highest, self.now + ttl));
                 self.is_foreign = false;
@@ -107,7 +114,7 @@ impl TestBench {
                 _ => Reply::Failed,
             },
             Ask::Resign { holder, epoch } => {
-                self.lease.take_if(|(present, held, _)| *present == holder && *held == epoch);
+                self.lease.take_if(|(present, held, _)| *present == holder && (is_lock || *held == epoch));
                 Reply::Done
             }
         };

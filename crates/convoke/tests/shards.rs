@@ -11,7 +11,7 @@ use convoke_adapters::memory::MemoryStore;
 use convoke_core::Epoch;
 use convoke_core::ports::store::EpochStore;
 use convoke_core::shards::Settings;
-use convoke_runtime::election::{Duty, Term};
+use convoke_runtime::election::Term;
 use convoke_runtime::shards::{ShardsDuty, ShardsState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};

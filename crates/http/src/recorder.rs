@@ -7,8 +7,13 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 const SECONDS: [f64; 16] =
     [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
-const IN_SECONDS: [&str; 4] =
-    ["convoke_job_wait_seconds", "convoke_job_run_seconds", "convoke_store_seconds", "convoke_mesh_call_seconds"];
+const IN_SECONDS: [&str; 5] = [
+    "convoke_job_wait_seconds",
+    "convoke_job_run_seconds",
+    "convoke_store_seconds",
+    "convoke_duty_seconds",
+    "convoke_mesh_call_seconds",
+];
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 const SIZES: [f64; 9] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
 

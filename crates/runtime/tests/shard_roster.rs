@@ -15,7 +15,7 @@ use convoke_core::ports::store::{EpochStore, RosterStore};
 use convoke_core::shards::Shard;
 use convoke_core::shards::coordinator::Settings;
 use convoke_core::shards::wire::{self, CoordinatorMessage};
-use convoke_runtime::election::{Duty, Term};
+use convoke_runtime::election::Term;
 use convoke_runtime::shards::{ShardWorker, ShardsDuty, ShardsState, WorkerOptions};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};

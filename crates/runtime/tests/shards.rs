@@ -13,7 +13,7 @@ use convoke_core::shards::coordinator::Settings;
 use convoke_core::shards::wire::{self, Assignment, CoordinatorMessage};
 use convoke_core::shards::{Shard, Strategy};
 use convoke_core::{Epoch, NodeId, ServiceName};
-use convoke_runtime::election::{Duty, EventSink, Term};
+use convoke_runtime::election::{EventSink, Term};
 use convoke_runtime::jobs::Coordinator;
 use convoke_runtime::shards::{
     Changes, ServiceStatus, ShardWorker, ShardsDuty, ShardsState, ShardsView, WorkerOptions,
@@ -321,7 +321,7 @@ async fn it_is_a_duty_of_the_node_that_leads() {
     let duty = Arc::new(ShardsDuty::new(Arc::new(network.binding(ADDRESS)), settings, false, ports.clock.clone()));
     let view = duty.view();
     let id = NodeId::new("n1").expect("a name");
-    let coordinator = Coordinator::start_with(id, ports, common::quick(), vec![duty]).await.expect("it starts");
+    let coordinator = Coordinator::start_with(id, ports, common::quick(), vec![duty.into()]).await.expect("it starts");
     let mut events = coordinator.events();
     let worker = join(&network, "w", 3, false).await;
     let mut changes = worker.changes();

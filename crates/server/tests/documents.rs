@@ -1,6 +1,6 @@
 //! What the documents say of the project, where that can be checked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -180,32 +180,21 @@ fn the_licences_are_whole() {
     assert!(read("LICENSE-APACHE").contains("END OF TERMS AND CONDITIONS"));
 }
 
-/// The words between `before` and the next character that cannot be part of a path, wherever `before` occurs.
-fn paths_after<'t>(text: &'t str, before: &str) -> BTreeSet<&'t str> {
-    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    text.split(before)
-        .skip(1)
-        .filter_map(|rest| rest.split(|c| !part(c)).next())
-        .filter(|path| !path.is_empty())
-        .collect()
+/// The names in the table of duties.
+fn duties(table: &str) -> BTreeSet<&str> {
+    let started = ["Duty::node(", "Duty::competing(", "Duty::leader(", "Duty::of_leader("];
+    let named = |start: &str| table.split(start).skip(1).filter_map(|rest| rest.split('"').nth(1)).collect::<Vec<_>>();
+    started.into_iter().flat_map(named).collect()
 }
 
+/// A unit test of the runtime compares the tables word for word.
 #[test]
 fn every_task_of_a_node_is_in_the_architecture() {
     let page = read("docs/architecture.md");
-    let named = |task: &str| page.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{task}`")));
-    let leader = read("crates/runtime/src/jobs/leader/mod.rs");
-    let node = read("crates/runtime/src/jobs/coordinator.rs");
-    let duties = paths_after(&leader, "duties.spawn(").into_iter().filter_map(|path| path.strip_suffix("::run"));
-    let tasks = paths_after(&node, "competing.spawn(").into_iter().chain(paths_after(&node, "tasks.spawn("));
-    // A module that has several tasks is named once; the block that publishes hints is named by its module.
-    let tasks = tasks.filter(|path| *path != "async").map(|path| match path.split_once("::") {
-        Some(("follower" | "gateway", task)) => task,
-        Some((module, _)) => module,
-        None => path,
-    });
-    let tasks: BTreeSet<&str> = duties.chain(tasks).chain(["hints"]).collect();
-    assert!(tasks.len() > 20, "the tasks are found: {tasks:?}");
+    let named = |task: &str| page.lines().any(|line| line.starts_with(&format!("| `{task}` |")));
+    let table = read("crates/runtime/src/jobs/duties.rs");
+    let tasks = duties(&table);
+    assert!(tasks.len() > 30, "the tasks are found: {tasks:?}");
     let missing: Vec<_> = tasks.into_iter().filter(|task| !named(task)).collect();
     assert!(missing.is_empty(), "not in a table of docs/architecture.md: {missing:?}");
 }
@@ -251,4 +240,30 @@ fn every_fault_of_the_cluster_has_a_scenario_in_a_quick_run() {
         let left = full_only.iter().filter(|(of, _)| of == file).count();
         assert!(tests == 0 || left < tests, "all tests of {file} are left to the full run");
     }
+}
+
+/// A task that is started by hand has no name, no metrics, and nobody who starts it again.
+#[test]
+fn every_task_of_a_node_is_started_from_the_table() {
+    let jobs = root().join("crates/runtime/src/jobs");
+    let mut left = vec![jobs.clone()];
+    let mut spawning = BTreeMap::new();
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            let name = path.strip_prefix(&jobs).expect("below it").display().to_string();
+            if path.is_dir() {
+                // The worker is no part of a node.
+                left.extend(Some(path).filter(|_| name != "worker"));
+            } else {
+                let text = std::fs::read_to_string(&path).expect("a readable file");
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+                let count = code.matches("spawn(").count() + code.matches("spawn_blocking(").count();
+                spawning.extend(Some((name, count)).filter(|(name, count)| *count > 0 && !name.ends_with("tests.rs")));
+            }
+        }
+    }
+    // The duties of a node by their scope, those of a term, and a probe for somebody who asks for `/health`.
+    let expected = [("coordinator.rs", 2), ("health.rs", 1), ("leader/mod.rs", 1)];
+    assert_eq!(spawning, expected.map(|(name, count)| (name.to_owned(), count)).into());
 }

@@ -1,12 +1,9 @@
 //! The options of a coordinator, and its start.
 
-use std::sync::Arc;
-
 use convoke_core::{Invalid, NodeId};
 use convoke_http::{
     AccessOptions, AppState, GuardedListener, Info, PublicPaths, Role, Shards, host_and_port, recorder,
 };
-use convoke_runtime::election::Duty;
 use convoke_runtime::jobs::{self, Ports, Settings};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -230,14 +227,14 @@ impl CoordinatorBuilder {
     }
 
     #[cfg(feature = "zmq")]
-    async fn shard_duty(&self, id: &NodeId, ports: &Ports) -> Result<(Option<Shards>, Vec<Arc<dyn Duty>>)> {
+    async fn shard_duty(&self, id: &NodeId, ports: &Ports) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
         let Some(options) = self.shards.as_ref().filter(|shards| shards.is_on()) else { return Ok((None, Vec::new())) };
         let (shards, duty) = shards::prepare(options, self.addresses(), id, ports).await?;
         Ok((Some(shards), vec![duty]))
     }
 
     #[cfg(not(feature = "zmq"))]
-    async fn shard_duty(&self, _: &NodeId, _: &Ports) -> Result<(Option<Shards>, Vec<Arc<dyn Duty>>)> {
+    async fn shard_duty(&self, _: &NodeId, _: &Ports) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
         Ok((None, Vec::new()))
     }
 }

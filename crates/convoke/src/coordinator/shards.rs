@@ -6,8 +6,7 @@ use convoke_core::shards::Settings as ShardSettings;
 use convoke_core::shards::coordinator::{ANY, OFF};
 use convoke_core::{Error, Invalid, NodeId, duration};
 use convoke_http::{Shards, host_and_port, resolve};
-use convoke_runtime::election::Duty;
-use convoke_runtime::jobs::Ports;
+use convoke_runtime::jobs::{Duty, Ports};
 use convoke_runtime::shards::{ShardsDuty, ShardsRelay};
 
 use crate::connect::{self, Addresses, ZmqSecurity};
@@ -75,7 +74,7 @@ pub(super) async fn prepare(
     addresses: Addresses<'_>,
     node: &NodeId,
     ports: &Ports,
-) -> Result<(Shards, Arc<dyn Duty>)> {
+) -> Result<(Shards, Duty)> {
     let ShardSettings { bind, required, .. } = settings;
     let security = security(settings)?;
     let is_encrypted = matches!(security, ZmqSecurity::Curve { .. });
@@ -95,7 +94,7 @@ pub(super) async fn prepare(
         duty = duty.listing_workers(ports.store.clone());
     }
     let relay = ShardsRelay::new(node.clone(), ports.bus.clone(), addresses.bus_prefix, duty.view());
-    Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: *required }, Arc::new(duty)))
+    Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: *required }, Arc::new(duty).into()))
 }
 
 /// Whether epochs count terms and outlive this process: they are sealed in the store, or kept by leases that lose nothing. A

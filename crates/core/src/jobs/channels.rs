@@ -22,6 +22,11 @@ impl Channels {
         Channels { prefix: prefix.into() }
     }
 
+    /// Returns the channel of a kind of which there is only one, as [`kind_of`](Self::kind_of) names it.
+    pub fn named(&self, kind: &str) -> String {
+        format!("{}.{kind}", self.prefix)
+    }
+
     /// Queue: jobs that an application enqueues without HTTP.
     pub fn enqueue(&self) -> String {
         format!("{}.job.enqueue", self.prefix)

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::driver;
-use super::duty::EventSink;
 use super::election_health::ElectionHealth;
+use super::event_sink::EventSink;
 use super::holder::{Candidate, Holder, Timeline};
 use super::office::Office;
 use super::tenure::Tenure;

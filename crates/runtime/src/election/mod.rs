@@ -7,9 +7,9 @@
 
 mod campaign;
 pub(crate) mod driver;
-mod duty;
 mod election_health;
 mod elector;
+mod event_sink;
 pub(crate) mod holder;
 pub(crate) mod mark;
 pub(crate) mod office;
@@ -19,9 +19,9 @@ mod tenure;
 mod term;
 
 pub use campaign::{Campaign, CampaignOptions};
-pub use duty::{Duty, EventSink};
 pub use election_health::ElectionHealth;
 pub use elector::{Candidacy, Elector, Events, WeakElector};
+pub use event_sink::EventSink;
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;
 pub use term::{Leadership, Term};

@@ -1,5 +1,5 @@
 use async_trait::async_trait;
-use convoke_core::election::{ClusterEvent, Elector as Rules};
+use convoke_core::election::{ElectionEvent, Elector as Rules};
 use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Result};
 
@@ -30,7 +30,7 @@ pub(crate) trait Office: Send + Sync {
     fn observe(&self, _rules: &Rules, _timeline: Timeline) {}
 
     /// Something happened that watchers want to know.
-    fn announce(&self, what: ClusterEvent);
+    fn announce(&self, what: ElectionEvent);
 
     /// Nothing will happen any more.
     fn close(&self) {}

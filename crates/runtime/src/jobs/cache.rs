@@ -35,7 +35,7 @@ pub use keys::{Key, Kind};
 pub use shared::maintain_connection;
 
 use self::shared::{Found, Shared};
-use super::node::Node;
+use super::node::NodeBase;
 use super::settings::CacheSettings;
 use super::telemetry;
 use crate::outage::Outages;
@@ -295,8 +295,8 @@ impl KindCache {
 }
 
 /// Tells the other nodes what has changed since the last time.
-pub async fn publish_outdated(node: &Node) {
-    let keys: Vec<String> = std::mem::take(&mut *node.cache.unpublished.lock()).into_iter().collect();
+pub async fn publish_outdated(node: &NodeBase, cache: &Cache) {
+    let keys: Vec<String> = std::mem::take(&mut *cache.unpublished.lock()).into_iter().collect();
     for keys in keys.chunks(MESSAGE_KEYS_MAX) {
         let message = wire::encode(&Outdated { v: V1, keys: keys.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.cache(), message).await {

@@ -22,7 +22,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 impl Coordinator {
     /// Completes when somebody has asked this node to drain. Its process then hands over and exits.
     pub async fn drain_requested(&self) {
-        self.node().drain_requested.cancelled().await;
+        self.node().drain.requested.cancelled().await;
     }
 
     /// Asks a node, be it this one, to drain. Returns once it does. `Conflict` if it is gone already.
@@ -33,7 +33,7 @@ impl Coordinator {
         }
         if *id == node.id {
             node.begin_draining();
-            node.drain_requested.cancel();
+            node.drain.requested.cancel();
             return Ok(());
         }
         let deadline = Instant::now() + PATIENCE;
@@ -42,8 +42,8 @@ impl Coordinator {
             node.bus().publish(&node.channels.drain(), request).await?;
             let repeat = Instant::now() + REPEAT_INTERVAL;
             while Instant::now() < repeat {
-                if node.peers.state_of(id) == Some(NodeState::Draining) {
-                    node.cache.node_changed(id);
+                if node.ownership.peers.state_of(id) == Some(NodeState::Draining) {
+                    node.views.cache.node_changed(id);
                     return Ok(());
                 }
                 tokio::time::sleep(LOOK_INTERVAL).await;
@@ -63,7 +63,7 @@ impl Coordinator {
 
 /// Returns the state of a node by the registry. `NotFound` if it is not there, `Conflict` if it is gone.
 async fn registered(node: &Node, id: &NodeId) -> Result<NodeState> {
-    let nodes = read_registry(node).await?;
+    let nodes = read_registry(node, &node.ownership.peers).await?;
     let record = nodes.into_iter().find(|record| record.node_id == *id).ok_or_else(|| Error::not_found("node", id))?;
     match record.state {
         NodeState::Dead => {

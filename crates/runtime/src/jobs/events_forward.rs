@@ -15,16 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use convoke_core::NodeId;
 use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::wire::{self, Events, V1};
+use convoke_core::ports::Clock;
+use convoke_core::{NodeId, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::node::Node;
+use super::duty::{DutyRun, WokenBy};
+use super::node::{Node, NodeBase};
 
 /// At most one batch in a pace: 20,000 events a second.
 const BATCH_MAX: usize = 500;
@@ -34,6 +35,62 @@ const QUEUE_MAX: usize = 4_096;
 /// How long a node that has started keeps what happens for those who have not yet said that they want it.
 const GRACE: Duration = Duration::from_secs(2);
 const WATCHERS_MAX: usize = 1_024;
+
+/// How many events a slow watcher may lag behind.
+const WATCHER_BACKLOG: usize = 4_096;
+
+/// Publishes what happens to those who watch, on this node and on others.
+pub struct EventPublisher {
+    node: NodeId,
+    clock: Arc<dyn Clock>,
+    watchers: broadcast::Sender<Arc<Event>>,
+    pub forwarding: Forwarding,
+}
+
+impl EventPublisher {
+    pub fn new(node: NodeId, clock: Arc<dyn Clock>) -> Self {
+        let watchers = broadcast::Sender::new(WATCHER_BACKLOG);
+        EventPublisher { node, clock, watchers, forwarding: Forwarding::default() }
+    }
+
+    /// Whether anybody would receive an event.
+    pub fn is_watched(&self) -> bool {
+        self.forwarding.is_wanted() || self.is_watched_here()
+    }
+
+    pub fn is_watched_here(&self) -> bool {
+        self.watchers.receiver_count() > 0
+    }
+
+    pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.watchers.subscribe()
+    }
+
+    /// Publishes what happened on this node.
+    pub fn publish(&self, what: ClusterEvent) {
+        let (here, elsewhere) = (self.is_watched_here(), self.forwarding.may_be_wanted());
+        if !here && !elsewhere {
+            return;
+        }
+        let event = Arc::new(Event { node: Some(self.node.clone()), ..Event::new(self.clock.now(), what) });
+        if elsewhere && !event.is_seen_everywhere() {
+            self.forwarding.add(event.clone());
+        }
+        if here {
+            self.send(event);
+        }
+    }
+
+    /// Shows those who watch here what happened elsewhere.
+    pub fn publish_remote_event(&self, event: Event) {
+        self.send(Arc::new(event));
+    }
+
+    fn send(&self, event: Arc<Event>) {
+        // Fails only if the last watcher has just left.
+        let _ = self.watchers.send(event);
+    }
+}
 
 pub struct Forwarding {
     started: Instant,
@@ -122,35 +179,29 @@ impl Forwarding {
     }
 }
 
-/// Sends what is wanted elsewhere until `stop`.
-pub async fn forward(node: Arc<Node>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = node.forwarding.ring.notified() => {}
-        }
-        while node.forwarding.is_wanted() && !stop.is_cancelled() {
+/// Sends what is wanted elsewhere.
+pub async fn forward(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let forwarding = &node.events.forwarding;
+    while run.wait(forwarding.ring.notified()).await.is_some() {
+        while forwarding.is_wanted() {
             let is_done = send(&node).await;
             // Also after the last: what happens meanwhile goes into one batch.
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(PACE) => {}
-            }
-            if is_done {
+            if !run.sleep(PACE).await || is_done {
                 break;
             }
         }
     }
+    Ok(())
 }
 
 /// Sends what is left, for a node that goes.
-pub async fn flush(node: &Node) {
-    while node.forwarding.is_wanted() && !send(node).await {}
+pub async fn flush(node: &NodeBase) {
+    while node.events.forwarding.is_wanted() && !send(node).await {}
 }
 
 /// Sends one batch. Answers whether there is nothing more.
-async fn send(node: &Node) -> bool {
-    let (batch, missed, is_empty) = node.forwarding.take();
+async fn send(node: &NodeBase) -> bool {
+    let (batch, missed, is_empty) = node.events.forwarding.take();
     if !batch.is_empty() || missed > 0 {
         let events = batch.iter().map(|event| Event::clone(event)).collect();
         let message = wire::encode(&Events { v: V1, node_id: node.id.clone(), events, missed });
@@ -162,17 +213,17 @@ async fn send(node: &Node) -> bool {
 }
 
 /// Shows the watchers of this node what happened on another.
-pub fn publish_remote_events(node: &Node, message: Events) {
+pub fn publish_remote_events(node: &NodeBase, message: Events) {
     if message.node_id == node.id {
         return;
     }
     let from = Some(message.node_id);
     for event in message.events {
-        node.publish_remote_event(Event { node: from.clone(), ..event });
+        node.events.publish_remote_event(Event { node: from.clone(), ..event });
     }
     if message.missed > 0 {
         let lagged = ClusterEvent::Lagged { missed: message.missed };
-        node.publish_remote_event(Event { node: from, ..Event::new(node.now(), lagged) });
+        node.events.publish_remote_event(Event { node: from, ..Event::new(node.now(), lagged) });
     }
 }
 

@@ -3,7 +3,7 @@
 use convoke_core::jobs::wire::{Handoff, HandoffReason, RunRef, V1};
 use convoke_core::{NodeId, Result};
 
-use super::node::Node;
+use super::node::NodeBase;
 
 /// A run and who gives it away.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct Offer {
 }
 
 /// Offers runs to all nodes, in one batch.
-pub async fn publish(node: &Node, offers: Vec<Offer>) -> Result<()> {
+pub async fn publish(node: &NodeBase, offers: Vec<Offer>) -> Result<()> {
     if offers.is_empty() {
         return Ok(());
     }

@@ -12,7 +12,8 @@ use convoke_core::{Error, Result};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::node::Node;
+use super::node::{Node, NodeBase};
+use crate::election::ElectionHealth;
 
 /// Whether a part of the node works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +48,13 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 /// Returns the checks of the store, the bus and the leases: at most a second old.
 pub async fn backends(node: &Arc<Node>) -> Arc<[Check]> {
     // Held by the probe until it has its result: others wait here and share it.
-    let mut last = node.health.0.clone().lock_owned().await;
+    let mut last = node.views.health.0.clone().lock_owned().await;
     if let Some(probed) = last.as_ref().filter(|probed| probed.at.elapsed() < SHARED_FOR) {
         return probed.checks.clone();
     }
     let probing = node.clone();
     let probed = tokio::spawn(async move {
-        let checks: Arc<[Check]> = probe(&probing).await.into();
+        let checks: Arc<[Check]> = probe(&probing, probing.election.health()).await.into();
         *last = Some(Probed { at: Instant::now(), checks: checks.clone() });
         checks
     });
@@ -63,15 +64,15 @@ pub async fn backends(node: &Arc<Node>) -> Arc<[Check]> {
     })
 }
 
-async fn probe(node: &Node) -> Vec<Check> {
+async fn probe(node: &NodeBase, election: Option<Arc<ElectionHealth>>) -> Vec<Check> {
     let (store, bus) = tokio::join!(in_time("store", node.ports.store.ping()), in_time("bus", node.ports.bus.ping()));
-    let store = node.store_reach.record_result(store, node.now());
-    let bus = node.bus_reach.record_result(bus, node.now());
-    let store = match node.store_failures.recent() {
+    let store = node.reach.store.record_result(store, node.now());
+    let bus = node.reach.bus.record_result(bus, node.now());
+    let store = match node.reach.store_failures.recent() {
         Some(what) => store.and(Err(Error::unavailable("store", what))),
         None => store,
     };
-    let leases = match node.election_health.get().and_then(|election_health| election_health.leases_respond()) {
+    let leases = match election.and_then(|election| election.leases_respond()) {
         Some(true) => Ok(()),
         Some(false) => Err(Error::unavailable("leases", "the last request of the election failed")),
         None => Err(Error::unavailable("leases", "the election has not begun yet")),

@@ -4,16 +4,18 @@
 //! publication before is done. Under load a hint stands for many, at rest it goes out at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use convoke_core::jobs::wire::{self, Ready, Taken, V1, WorkerHeartbeat};
-use convoke_core::{ExecutionId, QueueName, WorkerId};
+use convoke_core::{ExecutionId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::node::Node;
+use super::duty::{DutyRun, WokenBy};
+use super::gateway::Gateway;
+use super::node::{Node, NodeBase};
 
 #[derive(Default)]
 pub struct Hints {
@@ -87,21 +89,18 @@ impl Hints {
     }
 }
 
-/// Publishes what gathers until `stop`.
-pub async fn publish(node: &Node, stop: &CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = node.hints.ring.notified() => {}
-        }
-        let gathered = std::mem::take(&mut *node.hints.gathered.lock());
-        let beats = gathered.workers.iter().filter_map(|worker| node.sessions.heartbeat(worker, node.now()));
+/// Publishes what gathers.
+pub async fn publish(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let Gateway { hints, sessions, .. } = &node.gateway;
+    while run.wait(hints.ring.notified()).await.is_some() {
+        let gathered = std::mem::take(&mut *hints.gathered.lock());
+        let beats = gathered.workers.iter().filter_map(|worker| sessions.heartbeat(worker, node.now()));
         for beat in beats.chain(gathered.gone) {
-            send(node, &node.channels.worker_heartbeat(), &beat).await;
+            send(&node, &node.channels.worker_heartbeat(), &beat).await;
         }
         if !gathered.taken.is_empty() && !node.bus().is_in_process() {
             let taken = Taken { v: V1, node_id: node.id.clone(), executions: gathered.taken };
-            send(node, &node.channels.taken(), &taken).await;
+            send(&node, &node.channels.taken(), &taken).await;
         }
         let ready = Ready {
             v: V1,
@@ -111,12 +110,13 @@ pub async fn publish(node: &Node, stop: &CancellationToken) {
             schedules: gathered.schedules,
         };
         if !ready.queues.is_empty() || !ready.configured.is_empty() || ready.due_at.is_some() || ready.schedules {
-            send(node, &node.channels.ready(), &ready).await;
+            send(&node, &node.channels.ready(), &ready).await;
         }
     }
+    Ok(())
 }
 
-async fn send(node: &Node, topic: &str, message: &impl serde::Serialize) {
+async fn send(node: &NodeBase, topic: &str, message: &impl serde::Serialize) {
     if let Err(error) = node.bus().publish(topic, wire::encode(message)).await {
         // A hint that is lost costs a moment: the leader also looks by itself.
         debug!(%error, topic, "publishing a hint failed");

@@ -7,14 +7,20 @@
 
 mod bus_client;
 mod cache;
+mod candidacy;
 pub mod client;
+mod competition;
 mod coordinator;
 mod drain;
+mod duties;
+mod duty;
 mod events_forward;
+mod feed;
 mod follower;
 mod gateway;
 mod handoff;
 mod health;
+mod heartbeats;
 mod hints;
 mod intake;
 mod leader;
@@ -32,6 +38,7 @@ pub mod worker;
 
 pub use bus_client::BusClient;
 pub use coordinator::{Coordinator, NAMESPACE};
+pub use duty::{Duty, Scope};
 pub use health::Check;
 pub use node::Ports;
 pub use reach::BackendState;

@@ -1,34 +1,39 @@
-//! What all parts of a node share.
+//! A node, in parts: what every part of it may use ([`NodeBase`]), and the state of each part, which only those take that need
+//! it.
+//!
+//! | state | of |
+//! | --- | --- |
+//! | [`Gateway`] | workers and clients that are connected here |
+//! | [`Ownership`] | runs whose events this node records, and the other nodes that could |
+//! | [`Views`] | what is kept to be looked at, and shared with other nodes |
+//! | [`Candidate`] | the election in which this node stands |
+//!
+//! What only a leader has is in [`LeaderState`](super::leader::LeaderState): it begins and ends with a term.
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use convoke_core::jobs::Claim;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{ClusterEvent, Event, NodeChange};
 use convoke_core::jobs::rejections::Rejections;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::ports::{Bus, Clock, Leases, Multiplex, QueueEnd, SharedCache, Store};
+use convoke_core::ports::{Bus, Clock, Leases, QueueEnd, SharedCache, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, broadcast, watch};
-use tokio::time::Instant;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::{NoContext, Uuid};
 
-use super::cache::Cache;
-use super::events_forward::Forwarding;
-use super::follower::{Claims, Peers};
-use super::gateway::{Pace, Sessions};
-use super::health::Health;
-use super::hints::Hints;
-use super::leader::{BusWorkers, GroupReaders};
-use super::node_hints::NodeHints;
-use super::reach::Backend;
+use super::duty::Duty;
+use super::events_forward::EventPublisher;
+use super::follower::Ownership;
+use super::gateway::Gateway;
+use super::reach::Reach;
 use super::settings::Settings;
-use super::waiting::Waiters;
+use super::views::Views;
 use crate::election::{ElectionHealth, Leadership};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
@@ -48,10 +53,8 @@ pub struct Ports {
 pub const WORKERS: &str = "workers";
 pub const COORDINATORS: &str = "coordinators";
 
-/// How many events a slow watcher may lag behind.
-const EVENTS_BACKLOG: usize = 4_096;
-
-pub struct Node {
+/// What every part of a node may use: who it is, its ports and settings, and how it publishes what happens.
+pub struct NodeBase {
     pub id: NodeId,
     pub ports: Ports,
     /// The same store as in `ports`. Clients' requests use it, so that they do not compete with duties for connections.
@@ -59,120 +62,81 @@ pub struct Node {
     pub settings: Settings,
     pub channels: Channels,
     pub started_at: Timestamp,
-    pub claims: Claims,
-    pub peers: Peers,
-    /// One reader for the channels of all jobs this node owns.
-    pub job_channels: Arc<dyn Multiplex>,
-    pub sessions: Sessions,
-    pub bus_workers: BusWorkers,
-    pub group_readers: GroupReaders,
-    pub hints: Hints,
-    pub waiters: Waiters,
-    pub cache: Cache,
-    pub forwarding: Forwarding,
-    pub node_hints: NodeHints,
-    pub leadership: watch::Receiver<Leadership>,
-    /// How the election goes, once it campaigns.
-    pub election_health: OnceLock<Arc<ElectionHealth>>,
-    pub store_failures: StoreFailures,
     pub outages: Arc<Outages>,
     /// Lines about single jobs.
     pub job_lines: LineRate,
     /// Messages that were rejected and logged.
     pub rejections: Mutex<Rejections>,
-    pub store_reach: Backend,
-    pub bus_reach: Backend,
-    pub health: Health,
-    pub pace: Pace,
-    /// Rings where this node leads and a queue was paused.
-    pub paused: Notify,
-    /// No new work: parked polls answer at once.
-    pub draining: CancellationToken,
-    pub draining_since: OnceLock<Timestamp>,
-    /// Somebody has asked this node to hand its runs over and exit.
-    pub drain_requested: CancellationToken,
-    events: broadcast::Sender<Arc<Event>>,
+    pub reach: Reach,
+    pub drain: DrainState,
+    pub events: Arc<EventPublisher>,
 }
 
-/// Whether the store lately refused what clients and workers asked for. A full disk may still take the small write by which
-/// a store is tried.
+/// Whether and since when a node is on its way out.
 #[derive(Default)]
-pub struct StoreFailures(Mutex<Option<(Instant, String)>>);
+pub struct DrainState {
+    /// No new work: polls that wait return at once.
+    pub begun: CancellationToken,
+    pub since: OnceLock<Timestamp>,
+    /// Somebody has asked this node to hand its runs over and exit.
+    pub requested: CancellationToken,
+}
 
-impl StoreFailures {
-    /// How long a failure counts where nothing was tried since.
-    const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+/// A node's part in the election.
+pub struct Candidate {
+    pub leadership: watch::Receiver<Leadership>,
+    /// Where the campaign shows who leads.
+    pub view: watch::Sender<Leadership>,
+    /// Whether this node could lead: it reaches the bus and the store.
+    pub fitness: watch::Sender<bool>,
+    /// The results of the campaign's requests, once it campaigns.
+    pub health: RwLock<Option<Arc<ElectionHealth>>>,
+    /// Ends the campaign and, with it, the term.
+    pub resign: CancellationToken,
+    /// All duties; those of the leader start with a term.
+    pub duties: Arc<[Duty]>,
+}
 
-    pub fn record_result<T>(&self, answer: Result<T>) -> Result<T> {
-        match &answer {
-            Ok(_) => *self.0.lock() = None,
-            Err(error) if error.is_transient() && !error.is_locked() => {
-                *self.0.lock() = Some((Instant::now(), error.to_string()))
-            }
-            Err(_) => {}
-        }
-        answer
-    }
+/// A node with the state of all its parts.
+pub struct Node {
+    pub base: Arc<NodeBase>,
+    pub gateway: Gateway,
+    pub ownership: Ownership,
+    pub views: Views,
+    pub election: Candidate,
+}
 
-    pub fn recent(&self) -> Option<String> {
-        let last = self.0.lock();
-        last.as_ref().filter(|(at, _)| at.elapsed() < Self::REMEMBERED_FOR).map(|(_, what)| what.clone())
+impl Deref for Node {
+    type Target = NodeBase;
+
+    fn deref(&self) -> &NodeBase {
+        &self.base
     }
 }
 
-impl Node {
-    pub async fn new(
-        id: NodeId,
-        ports: Ports,
-        settings: Settings,
-        leadership: watch::Receiver<Leadership>,
-    ) -> Result<Self> {
+impl NodeBase {
+    fn new(id: NodeId, ports: Ports, settings: Settings) -> Self {
         let outages = Outages::new([
             ("store", ports.store.address()),
             ("bus", ports.bus.address()),
             ("leases", ports.leases.address()),
             ("cache", ports.cache.as_ref().map(|cache| cache.address()).unwrap_or_default()),
         ]);
-        let outages = Arc::new(outages);
         let now = ports.clock.now();
-        Ok(Node {
-            id,
+        NodeBase {
             client_store: ports.store.for_clients().unwrap_or_else(|| ports.store.clone()),
-            job_lines: LineRate::new("jobs"),
-            rejections: Mutex::default(),
-            job_channels: ports.bus.multiplex().await?.into(),
             channels: Channels::new(settings.bus.prefix.clone()),
             started_at: now,
-            claims: Claims::default(),
-            peers: Peers::new(&settings.cluster),
-            sessions: Sessions::default(),
-            bus_workers: BusWorkers::default(),
-            group_readers: GroupReaders::new(settings.worker.stale_after),
-            hints: Hints::default(),
-            waiters: Waiters::default(),
-            cache: Cache::new(
-                &settings.bus.prefix,
-                &settings.cache,
-                ports.cache.clone().map(|cache| (cache, outages.clone())),
-            ),
-            outages,
-            forwarding: Forwarding::default(),
-            node_hints: NodeHints::default(),
-            leadership,
-            election_health: OnceLock::new(),
-            store_failures: StoreFailures::default(),
-            store_reach: Backend::new("Store", now),
-            bus_reach: Backend::new("Bus", now),
-            health: Health::default(),
-            pace: Pace::new(settings.rate_limit.global),
-            paused: Notify::new(),
-            draining: CancellationToken::new(),
-            draining_since: OnceLock::new(),
-            drain_requested: CancellationToken::new(),
-            events: broadcast::Sender::new(EVENTS_BACKLOG),
+            outages: Arc::new(outages),
+            job_lines: LineRate::new("jobs"),
+            rejections: Mutex::default(),
+            reach: Reach::new(now),
+            drain: DrainState::default(),
+            events: Arc::new(EventPublisher::new(id.clone(), ports.clock.clone())),
+            id,
             ports,
             settings,
-        })
+        }
     }
 
     /// Returns the store for the duties of this node. Clients' requests use `client_store`.
@@ -209,12 +173,12 @@ impl Node {
 
     /// The claim of a gateway on what it hands out. One that drains makes none: its runs look for another owner.
     pub fn takes(&self) -> Option<Claim> {
-        (!self.draining.is_cancelled()).then(|| Claim::Take(self.id.clone()))
+        (!self.drain.begun.is_cancelled()).then(|| Claim::Take(self.id.clone()))
     }
 
     /// `Unavailable` on a node that is on its way out.
     pub fn ensure_accepting(&self) -> Result<()> {
-        if self.draining.is_cancelled() {
+        if self.drain.begun.is_cancelled() {
             return Err(Error::unavailable("node", format!("{} is draining: ask another one", self.id)));
         }
         Ok(())
@@ -222,61 +186,101 @@ impl Node {
 
     /// Returns the state of this node, and since when it is in it.
     pub fn state(&self) -> (NodeState, Timestamp) {
-        match self.draining_since.get() {
+        match self.drain.since.get() {
             Some(since) => (NodeState::Draining, *since),
             None => (NodeState::Active, self.started_at),
         }
     }
 
-    /// Takes no new work from now on, and says so with its next heartbeat, which is at once.
-    pub fn begin_draining(&self) {
-        if self.draining_since.set(self.now()).is_ok() {
-            self.draining.cancel();
-            self.publish_event(ClusterEvent::Node { change: NodeChange::Draining, node_id: self.id.clone() });
-            self.cache.node_changed(&self.id);
-        }
-    }
-
-    /// Whether anybody would hear an event: making one costs, and mostly nobody listens.
+    /// Whether anybody would receive an event: making one costs, and mostly nobody watches.
     pub fn is_watched(&self) -> bool {
-        self.forwarding.is_wanted() || self.is_watched_here()
+        self.events.is_watched()
     }
 
     pub fn is_watched_here(&self) -> bool {
-        self.events.receiver_count() > 0
+        self.events.is_watched_here()
     }
 
-    /// Tells whoever watches, here or on another node, what happened here.
+    /// Publishes what happened here to whoever watches, here or on another node.
     pub fn publish_event(&self, what: ClusterEvent) {
-        let (here, elsewhere) = (self.is_watched_here(), self.forwarding.may_be_wanted());
-        if !here && !elsewhere {
-            return;
-        }
-        let event = Arc::new(Event { node: Some(self.id.clone()), ..Event::new(self.now(), what) });
-        if elsewhere && !event.is_seen_everywhere() {
-            self.forwarding.add(event.clone());
-        }
-        if here {
-            self.send(event);
+        self.events.publish(what);
+    }
+}
+
+impl Candidate {
+    fn new(duties: Arc<[Duty]>) -> Self {
+        let (view, leadership) = watch::channel(Leadership::default());
+        Candidate {
+            leadership,
+            view,
+            fitness: watch::Sender::new(true),
+            health: RwLock::default(),
+            resign: CancellationToken::new(),
+            duties,
         }
     }
 
-    /// Shows those who watch here what happened elsewhere.
-    pub fn publish_remote_event(&self, event: Event) {
-        self.send(Arc::new(event));
+    /// Returns the results of the campaign's requests; `None` before the first campaign.
+    pub fn health(&self) -> Option<Arc<ElectionHealth>> {
+        self.health.read().clone()
+    }
+}
+
+impl Node {
+    pub async fn new(id: NodeId, ports: Ports, settings: Settings, duties: Arc<[Duty]>) -> Result<Self> {
+        let base = Arc::new(NodeBase::new(id, ports, settings));
+        Ok(Node {
+            gateway: Gateway::new(&base),
+            ownership: Ownership::new(&base).await?,
+            views: Views::new(&base),
+            election: Candidate::new(duties),
+            base,
+        })
     }
 
-    fn send(&self, event: Arc<Event>) {
-        // Fails only where the last listener has just left.
-        let _ = self.events.send(event);
+    /// Takes no new work from now on, and says so with its next heartbeat, which is at once.
+    pub fn begin_draining(&self) {
+        if self.drain.since.set(self.now()).is_ok() {
+            self.drain.begun.cancel();
+            self.publish_event(ClusterEvent::Node { change: NodeChange::Draining, node_id: self.id.clone() });
+            self.views.cache.node_changed(&self.id);
+        }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
         let is_first = !self.is_watched_here();
-        let receiver = self.events.subscribe();
+        let receiver = self.events.watch();
         if is_first {
-            self.node_hints.announce_all();
+            self.views.node_hints.announce_all();
         }
         receiver
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/common/memory.rs"]
+mod memory;
+
+/// A node and a term for unit tests, over the engines in memory.
+#[cfg(test)]
+pub mod fixture {
+    use std::time::Duration;
+
+    use convoke_core::Epoch;
+    use convoke_core::election::Fence;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::election::Term;
+    use crate::jobs::leader::LeaderState;
+
+    pub async fn node() -> Arc<Node> {
+        let id = NodeId::new("n1").expect("a name");
+        let node = Node::new(id, memory::ports(), Settings::default(), Arc::new([])).await;
+        Arc::new(node.expect("memory is always there"))
+    }
+
+    pub fn leader(node: Arc<Node>, epoch: Epoch) -> LeaderState {
+        LeaderState::new(node, Term::new(Fence::sealed(epoch), Instant::now() + Duration::from_secs(60)))
     }
 }

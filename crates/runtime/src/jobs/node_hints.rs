@@ -15,20 +15,21 @@ use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::wire::{
     self, CoordinatorHeartbeat, DrainRequest, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat,
 };
-use convoke_core::ports::{Message, Subscription};
-use convoke_core::{Epoch, JobId, NodeId};
+use convoke_core::ports::Message;
+use convoke_core::{Epoch, JobId, NodeId, Result};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::cache::{self, Kind};
-use super::node::Node;
+use super::cache::{self, Cache, Kind};
+use super::duty::{DutyRun, SubscribedTo, WokenBy};
+use super::feed::{Feed, Received};
+use super::node::{Node, NodeBase};
+use super::views::Views;
 use super::{events_forward, telemetry, waiting};
 
-const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(250);
 const MESSAGE_JOBS_MAX: usize = 1_000;
 const EPOCHS_MAX: usize = 1_024;
 /// What is heard by the one subscription that every node has.
@@ -70,31 +71,34 @@ impl NodeHints {
     }
 }
 
-/// Says what has gathered, and with every heartbeat what this node still wants to hear of, until `stop`.
-pub async fn publish_hints(node: Arc<Node>, stop: CancellationToken) {
+/// Says what has gathered, and with every heartbeat what this node still wants to hear of.
+pub async fn publish_hints(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let (Views { cache, node_hints, .. }, waiters) = (&node.views, &node.gateway.waiters);
     let mut was_watched = false;
     let mut refresh = Instant::now();
     loop {
         refresh = refresh.max(Instant::now());
-        let is_due = tokio::select! {
-            () = stop.cancelled() => return,
-            () = node.cache.ring.notified() => false,
-            () = node.waiters.ring.notified() => false,
-            () = node.node_hints.ring.notified() => false,
-            () = tokio::time::sleep_until(refresh) => true,
-        };
-        cache::publish_outdated(&node).await;
-        waiting::publish_ended(&node).await;
-        let asks = node.node_hints.must_ask.swap(false, Ordering::SeqCst);
-        let announces_all = node.node_hints.must_announce_all.swap(false, Ordering::SeqCst) || is_due || asks;
-        let unannounced = node.waiters.take_unannounced();
+        let woken = run.wait(async {
+            tokio::select! {
+                () = cache.ring.notified() => false,
+                () = waiters.ring.notified() => false,
+                () = node_hints.ring.notified() => false,
+                () = tokio::time::sleep_until(refresh) => true,
+            }
+        });
+        let Some(is_due) = woken.await else { return Ok(()) };
+        cache::publish_outdated(&node, cache).await;
+        waiting::publish_ended(&node, waiters).await;
+        let asks = node_hints.must_ask.swap(false, Ordering::SeqCst);
+        let announces_all = node_hints.must_announce_all.swap(false, Ordering::SeqCst) || is_due || asks;
+        let unannounced = waiters.take_unannounced();
         let is_watched = node.is_watched_here();
         if is_due {
             refresh += node.settings.cluster.heartbeat_interval;
-            node.waiters.expire(Instant::now());
-            node.forwarding.expire(Instant::now());
+            waiters.expire(Instant::now());
+            node.events.forwarding.expire(Instant::now());
         }
-        let jobs = if announces_all { node.waiters.all() } else { unannounced };
+        let jobs = if announces_all { waiters.all() } else { unannounced };
         // Said also when the last watcher has gone, so that the others can stop.
         if asks || !jobs.is_empty() || (announces_all && (is_watched || was_watched)) {
             publish_interest(&node, is_watched, &jobs, asks).await;
@@ -103,7 +107,7 @@ pub async fn publish_hints(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
-async fn publish_interest(node: &Node, events: bool, jobs: &[JobId], mut asks: bool) {
+async fn publish_interest(node: &NodeBase, events: bool, jobs: &[JobId], mut asks: bool) {
     let mut chunks: Vec<&[JobId]> = jobs.chunks(MESSAGE_JOBS_MAX).collect();
     if chunks.is_empty() {
         chunks.push(&[]);
@@ -119,70 +123,42 @@ async fn publish_interest(node: &Node, events: bool, jobs: &[JobId], mut asks: b
 
 /// The last words of a node that has left: it is no longer in the registry, and what happened last is told.
 pub async fn publish_departure(node: &Node) {
-    node.cache.node_changed(&node.id);
-    cache::publish_outdated(node).await;
-    waiting::publish_ended(node).await;
+    node.views.cache.node_changed(&node.id);
+    cache::publish_outdated(node, &node.views.cache).await;
+    waiting::publish_ended(node, &node.gateway.waiters).await;
     events_forward::flush(node).await;
 }
 
-/// Hears the other nodes until `stop`.
-pub async fn receive_hints(node: Arc<Node>, stop: CancellationToken) {
-    let channels = &node.channels;
-    let topics = [
-        channels.cache(),
-        channels.interest(),
-        channels.ended(),
-        channels.events(),
-        channels.coordinator_heartbeat(),
-        channels.drain(),
-    ];
-    while !stop.is_cancelled() {
-        let Some(subscription) = subscribe(&node, &topics, &stop).await else { continue };
-        node.cache.mark_subscribed(&ALWAYS_SUBSCRIBED);
-        node.node_hints.request_interest();
-        listen(&node, subscription, &stop).await;
-        node.cache.deaf(&ALWAYS_SUBSCRIBED);
-        node.waiters.wake_all_here();
-    }
-}
-
-async fn subscribe(node: &Node, topics: &[String], stop: &CancellationToken) -> Option<Box<dyn Subscription>> {
-    match node.bus_reach.record_result(node.bus().subscribe(topics).await, node.now()) {
-        Ok(subscription) => Some(subscription),
-        Err(error) => {
-            node.outages.failed("messages of other nodes", &error);
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(RESUBSCRIBE_DELAY) => {}
-            }
-            None
-        }
-    }
-}
-
-/// Until the subscription breaks or `stop`.
-async fn listen(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
-    loop {
-        let received = tokio::select! {
-            () = stop.cancelled() => return,
-            received = subscription.next() => received,
-        };
+/// Hears the other nodes.
+pub async fn receive_hints(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let (Views { cache, node_hints, .. }, waiters) = (&node.views, &node.gateway.waiters);
+    let mut feed = run.feed("messages of other nodes").observing_reach();
+    // A run before this one may have ended in the middle.
+    cache.deaf(&ALWAYS_SUBSCRIBED);
+    while let Some(received) = run.next(&mut feed).await {
         match received {
-            Ok(Some(message)) => take(node, message).await,
-            Ok(None) => {
-                node.cache.missed(&ALWAYS_SUBSCRIBED);
-                node.waiters.wake_all_here();
-                node.node_hints.request_interest();
+            Received::Subscribed => {
+                cache.mark_subscribed(&ALWAYS_SUBSCRIBED);
+                node_hints.request_interest();
+            }
+            Received::Message(message) => take(&node, message).await,
+            Received::Missed => {
+                cache.missed(&ALWAYS_SUBSCRIBED);
+                waiters.wake_all_here();
+                node_hints.request_interest();
                 if node.is_watched_here() {
-                    node.publish_remote_event(Event::new(node.now(), ClusterEvent::Lagged { missed: 1 }));
+                    node.events.publish_remote_event(Event::new(node.now(), ClusterEvent::Lagged { missed: 1 }));
                 }
             }
-            Err(error) => {
-                node.outages.failed("messages of other nodes", &error);
-                return;
+            Received::Broken => {
+                cache.deaf(&ALWAYS_SUBSCRIBED);
+                waiters.wake_all_here();
             }
         }
     }
+    cache.deaf(&ALWAYS_SUBSCRIBED);
+    waiters.wake_all_here();
+    Ok(())
 }
 
 async fn take(node: &Node, message: Message) {
@@ -191,8 +167,8 @@ async fn take(node: &Node, message: Message) {
     if channel == channels.coordinator_heartbeat() {
         // Who hears it as a duty sets it aside where it cannot be read.
         if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
-            node.cache.node_heartbeat_received(&beat.node_id);
-            node.node_hints.record_epoch(beat.node_id, beat.epoch);
+            node.views.cache.node_heartbeat_received(&beat.node_id);
+            node.views.node_hints.record_epoch(beat.node_id, beat.epoch);
         }
     } else if channel == channels.events() {
         // Most nodes have nobody who watches, and need not even read it.
@@ -203,15 +179,15 @@ async fn take(node: &Node, message: Message) {
         }
     } else if channel == channels.cache() {
         let Some(outdated) = read::<Outdated>(node, channel, body).await else { return };
-        node.cache.apply_outdated(&outdated);
+        node.views.cache.apply_outdated(&outdated);
     } else if channel == channels.ended() {
         let Some(ended) = read::<Ended>(node, channel, body).await else { return };
-        ended.jobs.into_iter().for_each(|job| node.waiters.wake_here(job));
+        ended.jobs.into_iter().for_each(|job| node.gateway.waiters.wake_here(job));
     } else if channel == channels.drain() {
         let Some(request) = read::<DrainRequest>(node, channel, body).await else { return };
         if request.node_id == node.id {
             node.begin_draining();
-            node.drain_requested.cancel();
+            node.drain.requested.cancel();
         }
     } else if channel == channels.interest() {
         let Some(interest) = read::<Interest>(node, channel, body).await else { return };
@@ -223,14 +199,14 @@ async fn take(node: &Node, message: Message) {
 
 fn record_interest(node: &Node, interest: Interest) {
     let until = Instant::now() + node.settings.cluster.dead_node_timeout;
-    node.forwarding.watched_by(&interest.node_id, interest.events, until);
-    node.waiters.awaited_elsewhere(&interest.jobs, until);
+    node.events.forwarding.watched_by(&interest.node_id, interest.events, until);
+    node.gateway.waiters.awaited_elsewhere(&interest.jobs, until);
     if interest.asks {
-        node.node_hints.announce_all();
+        node.views.node_hints.announce_all();
     }
 }
 
-async fn read<T: DeserializeOwned>(node: &Node, channel: String, body: Bytes) -> Option<T> {
+async fn read<T: DeserializeOwned>(node: &NodeBase, channel: String, body: Bytes) -> Option<T> {
     match serde_json::from_slice(&body) {
         Ok(message) => Some(message),
         Err(error) => {
@@ -240,49 +216,48 @@ async fn read<T: DeserializeOwned>(node: &Node, channel: String, body: Bytes) ->
     }
 }
 
-/// Hears the heartbeats of workers while somebody looks at workers, until `stop`.
-pub async fn receive_worker_heartbeats(node: Arc<Node>, stop: CancellationToken) {
-    let topics = [node.channels.worker_heartbeat()];
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = node.cache.workers_looked_at.notified() => {}
+/// Hears the heartbeats of workers while somebody looks at workers.
+pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let cache = &node.views.cache;
+    // A run before this one may have ended in the middle.
+    cache.deaf(&[Kind::Worker]);
+    while run.wait(cache.workers_looked_at.notified()).await.is_some() {
+        let topics = vec![node.channels.worker_heartbeat()];
+        let mut feed = Feed::new(node.base.clone(), topics, "worker heartbeats").observing_reach();
+        let patience = cache.lifetime(Kind::Worker);
+        let mut until = Instant::now() + patience;
+        // Until nobody has looked for as long as an entry lives.
+        while let Some(Some(received)) = run.wait(next_while_looked_at(cache, &mut feed, &mut until, patience)).await {
+            match received {
+                Received::Subscribed => cache.mark_subscribed(&[Kind::Worker]),
+                Received::Message(Message { channel, body }) => {
+                    match serde_json::from_slice::<WorkerHeartbeat>(&body) {
+                        Ok(beat) => cache.worker_heartbeat_received(&beat.worker_id),
+                        // The leader hears it too, and sets it aside.
+                        Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
+                    }
+                }
+                Received::Missed => cache.missed(&[Kind::Worker]),
+                Received::Broken => cache.deaf(&[Kind::Worker]),
+            }
         }
-        if let Some(subscription) = subscribe(&node, &topics, &stop).await {
-            node.cache.mark_subscribed(&[Kind::Worker]);
-            receive_worker_messages(&node, subscription, &stop).await;
-            node.cache.deaf(&[Kind::Worker]);
-        }
+        cache.deaf(&[Kind::Worker]);
     }
+    Ok(())
 }
 
-/// Until nobody has looked for as long as an entry lives.
-async fn receive_worker_messages(node: &Node, mut subscription: Box<dyn Subscription>, stop: &CancellationToken) {
-    let patience = node.cache.lifetime(Kind::Worker);
-    let mut until = Instant::now() + patience;
+/// Returns what comes next; nothing once nobody has looked for so long.
+async fn next_while_looked_at(
+    cache: &Cache,
+    feed: &mut Feed,
+    until: &mut Instant,
+    patience: Duration,
+) -> Option<Received> {
     loop {
-        let received = tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep_until(until) => return,
-            () = node.cache.workers_looked_at.notified() => {
-                until = Instant::now() + patience;
-                continue;
-            }
-            received = subscription.next() => received,
-        };
-        match received {
-            Ok(Some(Message { channel, body })) => {
-                match serde_json::from_slice::<WorkerHeartbeat>(&body) {
-                    Ok(beat) => node.cache.worker_heartbeat_received(&beat.worker_id),
-                    // The leader hears it too, and sets it aside.
-                    Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
-                }
-            }
-            Ok(None) => node.cache.missed(&[Kind::Worker]),
-            Err(error) => {
-                node.outages.failed("worker heartbeats", &error);
-                return;
-            }
+        tokio::select! {
+            () = tokio::time::sleep_until(*until) => return None,
+            () = cache.workers_looked_at.notified() => *until = Instant::now() + patience,
+            received = feed.next() => return Some(received),
         }
     }
 }

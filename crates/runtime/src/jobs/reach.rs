@@ -3,9 +3,12 @@
 //! Nothing is asked for the sake of this: `/readyz` and `/v1/cluster` cost a backend nothing, however often they are
 //! requested.
 
+use std::time::Duration;
+
 use convoke_core::Result;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// What is known of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +68,49 @@ impl Backend {
 
     pub fn is_reachable(&self) -> bool {
         self.observed.lock().failures < FAILURES_MIN
+    }
+}
+
+/// Whether a node reaches its backends.
+pub struct Reach {
+    pub store: Backend,
+    pub bus: Backend,
+    pub store_failures: StoreFailures,
+}
+
+impl Reach {
+    pub fn new(now: Timestamp) -> Self {
+        Reach {
+            store: Backend::new("Store", now),
+            bus: Backend::new("Bus", now),
+            store_failures: StoreFailures::default(),
+        }
+    }
+}
+
+/// Whether the store lately refused what clients and workers asked for. A full disk may still take the small write by which
+/// a store is tried.
+#[derive(Default)]
+pub struct StoreFailures(Mutex<Option<(Instant, String)>>);
+
+impl StoreFailures {
+    /// How long a failure counts where nothing was tried since.
+    const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+
+    pub fn record_result<T>(&self, answer: Result<T>) -> Result<T> {
+        match &answer {
+            Ok(_) => *self.0.lock() = None,
+            Err(error) if error.is_transient() && !error.is_locked() => {
+                *self.0.lock() = Some((Instant::now(), error.to_string()))
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
+    pub fn recent(&self) -> Option<String> {
+        let last = self.0.lock();
+        last.as_ref().filter(|(at, _)| at.elapsed() < Self::REMEMBERED_FOR).map(|(_, what)| what.clone())
     }
 }
 

@@ -26,6 +26,7 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
     let summaries = reports.iter().map(ReportSummary::of).collect();
     let recorded = telemetry::timed("record", node.store().record(reports)).await;
     let recorded = node
+        .reach
         .store_failures
         .record_result(recorded)
         .inspect_err(|error| node.outages.request_failed("run reports", error))?;
@@ -58,7 +59,7 @@ pub async fn end_as_leader(node: &Node, fence: Fence, reports: Vec<RunReport>) -
 /// Asks the worker that has a run to stop it. A hint: its reports are refused in any case.
 pub async fn publish_cancellation(node: &Node, cancel: Cancel) {
     // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
-    node.sessions.cancel(cancel.execution_id);
+    node.gateway.sessions.cancel(cancel.execution_id);
     // On the topic, and on a queue of its name for workers that know queues only.
     let announced = node.bus().announce(&node.channels.cancel(), wire::encode(&cancel), CANCELLATIONS_KEPT).await;
     if let Err(error) = announced {
@@ -162,9 +163,13 @@ fn announce(node: &Node, summaries: &ReportSummary, change: &Change, tally: &mut
     if let Some(ended_at) = summaries.ended_at {
         tally.ended(change, ended_at);
         if let Some(at) = change.retry_at {
-            if change.status == Status::Pending { node.hints.ready(&change.queue) } else { node.hints.due(at) }
+            if change.status == Status::Pending {
+                node.gateway.hints.ready(&change.queue)
+            } else {
+                node.gateway.hints.due(at)
+            }
         } else {
-            node.waiters.wake(summaries.job);
+            node.gateway.waiters.wake(summaries.job);
         }
     }
     if (summaries.ends || summaries.starts) && node.is_watched() {
@@ -180,10 +185,10 @@ fn announce(node: &Node, summaries: &ReportSummary, change: &Change, tally: &mut
 
 /// These runs are over: frees their slots and stops listening to their channels.
 pub async fn forget(node: &Node, over: &[(JobId, convoke_core::ExecutionId)]) {
-    let freed = node.sessions.forget(over.iter().map(|(_, execution)| execution));
+    let freed = node.gateway.sessions.forget(over.iter().map(|(_, execution)| execution));
     for worker in &freed {
-        node.hints.slots(worker);
+        node.gateway.hints.slots(worker);
     }
     let runs = over.iter().map(|(job, execution)| RunRef { job_id: *job, execution_id: *execution });
-    follower::drop_claims(node, runs).await;
+    follower::drop_claims(node, &node.ownership, runs).await;
 }

@@ -74,7 +74,7 @@ impl Coordinator {
         let node = self.node();
         let Some(wait) = wait else { return self.stored(id).await };
         let deadline = Instant::now() + wait;
-        let waiting = node.waiters.enter(id);
+        let waiting = node.gateway.waiters.enter(id);
         let mut pause = waiting::SPREAD;
         loop {
             // Before the job is read, so that an end that comes now is not missed.
@@ -93,7 +93,7 @@ impl Coordinator {
             tokio::select! {
                 () = woken => {}
                 () = tokio::time::sleep_until(look) => {}
-                () = node.draining.cancelled() => return self.stored(id).await,
+                () = node.drain.begun.cancelled() => return self.stored(id).await,
             }
             pause = waiting::LOOK_INTERVAL;
         }
@@ -126,8 +126,8 @@ impl Coordinator {
             stop_run(node, id, execution_id, reason).await;
         }
         telemetry::count_jobs(job.status, &job.definition.queue, &job.definition.job_type, 1);
-        node.waiters.wake(id);
-        node.cache.job_changed(id);
+        node.gateway.waiters.wake(id);
+        node.views.cache.job_changed(id);
         announce(node, &job);
         Ok(job)
     }
@@ -137,8 +137,8 @@ impl Coordinator {
         let node = self.node();
         match self.store().redrive(&[id], node.now()).await?.pop() {
             Some(Redriven::Pending(job)) => {
-                node.cache.job_changed(id);
-                node.hints.ready(&job.definition.queue);
+                node.views.cache.job_changed(id);
+                node.gateway.hints.ready(&job.definition.queue);
                 announce(node, &job);
                 Ok(job)
             }
@@ -162,8 +162,8 @@ impl Coordinator {
             for outcome in self.store().redrive(&ids, node.now()).await? {
                 if let Redriven::Pending(job) = outcome {
                     retried += 1;
-                    node.cache.job_changed(job.id);
-                    node.hints.ready(&job.definition.queue);
+                    node.views.cache.job_changed(job.id);
+                    node.gateway.hints.ready(&job.definition.queue);
                     announce(node, &job);
                 }
             }
@@ -185,7 +185,7 @@ impl Coordinator {
             if let Err(error) = node.close_channels(ends, &gone.collect::<Vec<_>>()).await {
                 tracing::debug!(%error, "channels of purged jobs are left to the leader's next walk over the bus");
             }
-            ids.iter().for_each(|id| node.cache.job_changed(*id));
+            ids.iter().for_each(|id| node.views.cache.job_changed(*id));
         }
         Ok(purged)
     }
@@ -235,7 +235,7 @@ impl Coordinator {
     }
 
     fn announce_schedule(&self, change: ScheduleChange, name: &ScheduleName) {
-        self.node().hints.schedules();
+        self.node().gateway.hints.schedules();
         self.node().publish_event(ClusterEvent::Schedule { change, schedule: name.clone() });
     }
 
@@ -274,7 +274,7 @@ impl Coordinator {
             return Err(Invalid::new("concurrency", "expected at least 1 (pause the queue to stop it), got 0").into());
         }
         let queue = self.store().configure(name, patch).await?;
-        self.node().hints.configured(name);
+        self.node().gateway.hints.configured(name);
         Ok(queue)
     }
 
@@ -292,7 +292,7 @@ impl Coordinator {
         if !self.store().delete_queue(name).await? {
             return Err(Error::not_found("queue", name));
         }
-        self.node().hints.configured(name);
+        self.node().gateway.hints.configured(name);
         Ok(())
     }
 }
@@ -327,6 +327,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
     let summaries: Vec<NewJobSummary> = jobs.iter().map(NewJobSummary::of).collect();
     let answers = telemetry::timed("insert", node.client_store.insert(jobs)).await;
     let answers = node
+        .reach
         .store_failures
         .record_result(answers)
         .inspect_err(|error| node.outages.request_failed("enqueue", error))?;
@@ -340,7 +341,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
     for ((status, queue, job_type), count) in tally {
         telemetry::count_jobs(status, queue, job_type, count);
         if status == Status::Pending {
-            node.hints.ready(queue);
+            node.gateway.hints.ready(queue);
         }
     }
     if let Some(due_at) = summaries
@@ -349,7 +350,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
         .map(|summaries| summaries.due_at)
         .min()
     {
-        node.hints.due(due_at);
+        node.gateway.hints.due(due_at);
     }
     Ok(answers)
 }

@@ -19,7 +19,8 @@ use parking_lot::RwLock;
 use tracing::warn;
 
 use super::cache::Kind;
-use super::node::Node;
+use super::duty::Duty;
+use super::node::NodeBase;
 
 /// The first so many types, each once for every queue it is seen in, are counted by name; the rest of a queue as [`OTHER`].
 const TYPES_MAX: usize = 1_000;
@@ -63,6 +64,30 @@ pub fn describe() {
     for outcome in ["acked", "retried", "orphaned"] {
         counter!("convoke_handoffs_total", "outcome" => outcome).absolute(0);
     }
+}
+
+/// Describes the metrics of duties; each is known from the start, so that a first failure shows as a rise from zero.
+pub fn describe_duties(duties: &[Duty]) {
+    use metrics::{Unit, describe_counter, describe_histogram};
+    describe_counter!("convoke_duty_restarts_total", "Duties that panicked or returned an error, and started again");
+    describe_histogram!("convoke_duty_seconds", Unit::Seconds, "How long one pass of a duty took");
+    for duty in duties {
+        duty_restarts(duty.name).absolute(0);
+    }
+}
+
+/// A duty panicked or returned an error.
+pub fn duty_failed(duty: &'static str) {
+    duty_restarts(duty).increment(1);
+}
+
+fn duty_restarts(duty: &'static str) -> Counter {
+    counter!("convoke_duty_restarts_total", "duty" => duty)
+}
+
+/// Returns where the time of each pass of a duty is recorded.
+pub fn duty_seconds(duty: &'static str) -> Histogram {
+    histogram!("convoke_duty_seconds", "duty" => duty)
 }
 
 /// What a batch of records did.
@@ -198,7 +223,7 @@ pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>)
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried, and the first of its
 /// producer, kind and reason is logged.
-pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
+pub async fn poison(node: &NodeBase, channel: String, body: Bytes, error: &(dyn std::fmt::Display + Sync)) {
     let kind = node.channels.kind_of(&channel).to_owned();
     log_rejection(node, &kind, &producer_of(&body), &error.to_string());
     counter!("convoke_bus_poison_total", "channel" => kind).increment(1);
@@ -209,7 +234,7 @@ pub async fn poison(node: &Node, channel: String, body: Bytes, error: &(dyn std:
 }
 
 /// Logs that a message of a producer was rejected, unless that was logged before.
-pub fn log_rejection(node: &Node, kind: &str, producer: &str, error: &str) {
+pub fn log_rejection(node: &NodeBase, kind: &str, producer: &str, error: &str) {
     if node.rejections.lock().is_first(kind, producer, error) && node.job_lines.admits() {
         warn!(channel = kind, producer, error, "message rejected: further ones like it are only counted");
     }

@@ -16,11 +16,31 @@ use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use metrics::gauge;
 
-use super::cache::{Keep, Key};
+use super::cache::{Cache, Keep, Key};
 use super::coordinator::Coordinator;
-use super::node::Node;
+use super::health::Health;
+use super::node::NodeBase;
+use super::node_hints::NodeHints;
 use super::settings::{RateLimitSettings, RetentionSettings};
 use super::telemetry;
+
+/// What a node keeps for those who look, and shares with other nodes. Nothing is decided from it.
+pub struct Views {
+    pub cache: Cache,
+    pub health: Health,
+    pub node_hints: NodeHints,
+}
+
+impl Views {
+    pub fn new(base: &NodeBase) -> Self {
+        let shared = base.ports.cache.clone().map(|cache| (cache, base.outages.clone()));
+        Views {
+            cache: Cache::new(&base.settings.bus.prefix, &base.settings.cache, shared),
+            health: Health::default(),
+            node_hints: NodeHints::default(),
+        }
+    }
+}
 
 /// A queue, the rate limit that applies to it, and how many live workers serve it.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +82,7 @@ const OWNED_LIFETIME: Duration = Duration::from_secs(1);
 const RECORD_BYTES: usize = 1 << 10;
 
 /// All runs in flight that match.
-pub async fn in_flight(node: &Node, filter: InFlightFilter) -> Result<Vec<InFlight>> {
+pub async fn in_flight(node: &NodeBase, filter: InFlightFilter) -> Result<Vec<InFlight>> {
     let mut runs: Vec<InFlight> = Vec::new();
     loop {
         let after = runs.last().map(|run| run.job);
@@ -119,31 +139,31 @@ impl Coordinator {
             let texts = texts.into_iter().flatten().map(str::len).sum::<usize>();
             Some(Keep { lifetime, bytes: RECORD_BYTES + job.definition.args.as_str().len() + texts })
         };
-        node.cache.read(Key::Job(id), self.job(id, None), keep).await
+        node.views.cache.read(Key::Job(id), self.job(id, None), keep).await
     }
 
     /// Workers, those of this node up to the moment.
     pub async fn workers(&self) -> Result<Vec<WorkerRecord>> {
         let node = self.node();
         let keep = |workers: &Vec<WorkerRecord>| whole(workers.iter().map(worker_bytes).sum());
-        let workers = node.cache.read(Key::Workers, self.store().workers(), keep).await?;
+        let workers = node.views.cache.read(Key::Workers, self.store().workers(), keep).await?;
         let now = node.now();
-        let present = |worker: &WorkerRecord| node.sessions.record(&worker.worker_id, now);
+        let present = |worker: &WorkerRecord| node.gateway.sessions.record(&worker.worker_id, now);
         Ok(workers.iter().map(|worker| present(worker).unwrap_or_else(|| worker.clone())).collect())
     }
 
     pub async fn worker(&self, id: &WorkerId) -> Result<WorkerRecord> {
         let node = self.node();
         let load = async { self.store().worker(id).await?.ok_or_else(|| Error::not_found("worker", id)) };
-        let worker = node.cache.read(Key::Worker(id), load, |worker| whole(worker_bytes(worker))).await?;
-        Ok(node.sessions.record(id, node.now()).unwrap_or_else(|| WorkerRecord::clone(&worker)))
+        let worker = node.views.cache.read(Key::Worker(id), load, |worker| whole(worker_bytes(worker))).await?;
+        Ok(node.gateway.sessions.record(id, node.now()).unwrap_or_else(|| WorkerRecord::clone(&worker)))
     }
 
     /// Returns all nodes, those that went within the last hour included.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
         let node = self.node();
         let keep = |nodes: &Vec<NodeRecord>| whole(nodes.len() * RECORD_BYTES);
-        let nodes = node.cache.read(Key::Nodes, self.read_nodes(), keep).await?;
+        let nodes = node.views.cache.read(Key::Nodes, self.read_nodes(), keep).await?;
         Ok(nodes.iter().map(|record| self.up_to_date(record)).collect())
     }
 
@@ -151,11 +171,11 @@ impl Coordinator {
     pub async fn known_nodes(&self) -> Result<KnownNodes> {
         let node = self.node();
         let silent = || Error::unavailable("store", format!("no response within {LOOK_PATIENCE:?}"));
-        let read = match node.store_reach.is_reachable() {
+        let read = match node.reach.store.is_reachable() {
             true => tokio::time::timeout(LOOK_PATIENCE, self.nodes()).await.unwrap_or_else(|_| Err(silent())),
             false => Err(silent()),
         };
-        match (read, node.peers.last_registry()) {
+        match (read, node.ownership.peers.last_registry()) {
             (Ok(nodes), _) => Ok(KnownNodes { nodes, as_of: node.now(), error: None }),
             (Err(error), Some((at, nodes))) => {
                 let nodes = nodes.iter().map(|record| self.up_to_date(record)).collect();
@@ -170,14 +190,14 @@ impl Coordinator {
             let nodes = self.read_nodes().await?;
             nodes.into_iter().find(|node| &node.node_id == id).ok_or_else(|| Error::not_found("node", id))
         };
-        let node = self.node().cache.read(Key::Node(id), load, |_| whole(RECORD_BYTES)).await?;
+        let node = self.node().views.cache.read(Key::Node(id), load, |_| whole(RECORD_BYTES)).await?;
         Ok(self.up_to_date(&node))
     }
 
     /// Reads the registry as clients do, and takes note of the heartbeats that have changed.
     async fn read_nodes(&self) -> Result<Vec<NodeRecord>> {
         let nodes = self.store().nodes().await?;
-        self.node().peers.refresh(self.node_id(), &nodes);
+        self.node().ownership.peers.refresh(self.node_id(), &nodes);
         Ok(nodes)
     }
 
@@ -186,13 +206,15 @@ impl Coordinator {
         let (node, mut record) = (self.node(), record.clone());
         record.role = self.cluster().role_of(&record.node_id);
         if &record.node_id == self.node_id() {
-            record.job_count = node.claims.len() as u64;
+            record.job_count = node.ownership.claims.len() as u64;
             if !record.state.is_gone() {
                 (record.state, record.since) = node.state();
             }
         } else if !record.state.is_gone() {
             let patience = suspect_after(node.settings.cluster.heartbeat_interval);
-            if record.state == NodeState::Active && node.peers.state_of(&record.node_id) == Some(NodeState::Draining) {
+            if record.state == NodeState::Active
+                && node.ownership.peers.state_of(&record.node_id) == Some(NodeState::Draining)
+            {
                 // It has said so, and is about to write it down.
                 (record.state, record.since) = (NodeState::Draining, node.now());
             }
@@ -205,12 +227,12 @@ impl Coordinator {
 
     /// Returns for how long this node has heard nothing of another, by the bus or in the registry.
     pub fn silence_of(&self, id: &NodeId) -> Duration {
-        if id == self.node_id() { Duration::ZERO } else { self.node().peers.silent_for(id) }
+        if id == self.node_id() { Duration::ZERO } else { self.node().ownership.peers.silent_for(id) }
     }
 
     /// The term that a node spoke of last.
     pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
-        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().node_hints.epoch_of(id) }
+        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().views.node_hints.epoch_of(id) }
     }
 
     /// The first runs whose events a node records, as far as that is written down.
@@ -218,12 +240,12 @@ impl Coordinator {
         let filter = InFlightFilter { owner: Some(id.clone()), ..InFlightFilter::default() };
         let load = self.store().in_flight(filter, None, SHOWN_MAX);
         let keep = |runs: &Vec<InFlight>| Some(Keep { lifetime: OWNED_LIFETIME, bytes: runs.len() * RECORD_BYTES });
-        self.node().cache.read(Key::JobsOf(id), load, keep).await
+        self.node().views.cache.read(Key::JobsOf(id), load, keep).await
     }
 
     /// Returns the runs on their way from one node to another; nothing if the store does not respond.
     pub async fn known_handoffs(&self) -> Option<Handoffs> {
-        if !self.node().store_reach.is_reachable() {
+        if !self.node().reach.store.is_reachable() {
             return None;
         }
         tokio::time::timeout(LOOK_PATIENCE, self.handoffs()).await.ok()?.ok()
@@ -253,7 +275,7 @@ impl Coordinator {
         let now = self.node().now();
         let leadership = self.cluster();
         crate::election::telemetry::leads(super::NAMESPACE, leadership.is_me, leadership.epoch);
-        telemetry::owned(self.node().claims.len());
+        telemetry::owned(self.node().ownership.claims.len());
         for queue in self.store().queues().await? {
             let name = queue.name.to_string();
             for (status, count) in queue.counts.iter() {

@@ -19,7 +19,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::node::Node;
+use super::node::NodeBase;
 
 /// How long an announcement may take to reach every node.
 pub const SPREAD: Duration = Duration::from_millis(50);
@@ -147,8 +147,8 @@ impl Drop for Waiting<'_> {
 }
 
 /// Tells the other nodes which of the jobs they wait for have ended.
-pub async fn publish_ended(node: &Node) {
-    let ended = std::mem::take(&mut node.waiters.unpublished.lock().ended);
+pub async fn publish_ended(node: &NodeBase, waiters: &Waiters) {
+    let ended = std::mem::take(&mut waiters.unpublished.lock().ended);
     for jobs in ended.chunks(MESSAGE_JOBS_MAX) {
         let message = wire::encode(&Ended { v: V1, jobs: jobs.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.ended(), message).await {

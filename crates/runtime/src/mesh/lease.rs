@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::election::{
-    BreakerSettings, BreakerStatus, ClusterEvent, Conduct, Metrics, Settings as ElectionSettings,
+    BreakerSettings, BreakerStatus, Conduct, ElectionEvent, Metrics, Settings as ElectionSettings,
 };
 use convoke_core::ports::leases::{Floor, Lease as Granted};
 use convoke_core::ports::{Clock, Leases, MeshLink};
@@ -138,7 +138,7 @@ impl Office for SweeperOffice {
         info!(instance = self.session.id().0, "this instance no longer leads its mesh");
     }
 
-    fn announce(&self, what: ClusterEvent) {
+    fn announce(&self, what: ElectionEvent) {
         debug!(instance = self.session.id().0, event = what.name(), "event of the mesh's election");
     }
 }

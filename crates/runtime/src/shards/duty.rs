@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::ports::router::{Received, Router, RouterBinding};
 use convoke_core::ports::{Clock, Store};
@@ -23,7 +22,7 @@ use tracing::{info, warn};
 use super::roster::RosterWriter;
 use super::telemetry::{self, Tally};
 use super::view::{Running, ShardsState, ShardsView};
-use crate::election::{Duty, EventSink, Term};
+use crate::election::{EventSink, Term};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
 
@@ -149,9 +148,9 @@ impl ShardsDuty {
     }
 }
 
-#[async_trait]
-impl Duty for ShardsDuty {
-    async fn lead(&self, term: Term, publish_event: EventSink) {
+impl ShardsDuty {
+    /// Coordinates until the term is over.
+    pub async fn lead(&self, term: Term, publish_event: EventSink) {
         let mut tally = Tally::default();
         if let Some(router) = self.bind(&term).await
             && let Some(start) = self.start(&term).await

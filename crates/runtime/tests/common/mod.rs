@@ -3,12 +3,13 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod counting;
+mod memory;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+use convoke_adapters::memory::SystemClock;
 use convoke_core::jobs::link::{Event, EventKind, Poll, Polled, Register, Report, WorkerLink};
 use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::ports::Clock;
@@ -16,6 +17,8 @@ use convoke_core::{ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use convoke_testkit::shared_bus::SharedBus;
 use jiff::{SignedDuration, Timestamp};
+
+pub use memory::ports;
 
 /// Wall time that follows tokio's, which a test can pause.
 pub struct TokioClock {
@@ -49,16 +52,6 @@ impl Clock for TokioClock {
         let ahead = SignedDuration::from_millis(self.ahead_ms.load(Ordering::SeqCst));
         let now = self.started_at + self.started.elapsed() + ahead;
         Timestamp::from_microsecond(now.as_microsecond()).expect("an instant")
-    }
-}
-
-pub fn ports() -> Ports {
-    Ports {
-        store: Arc::new(MemoryStore::default()),
-        bus: Arc::new(MemoryBus::default()),
-        leases: Arc::new(MemoryLeases::default()),
-        cache: None,
-        clock: Arc::new(SystemClock),
     }
 }
 

@@ -14,7 +14,7 @@ use convoke::connect::{self, ZmqSecurity};
 use convoke_core::Epoch;
 use convoke_core::ports::Router;
 use convoke_core::shards::{Settings, Strategy};
-use convoke_runtime::election::{Duty as _, Term};
+use convoke_runtime::election::Term;
 use convoke_runtime::shards::{ShardsDuty, ShardsState};
 
 use super::report::Report;

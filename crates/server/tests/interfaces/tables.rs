@@ -201,7 +201,7 @@ pub const KEYS: [(Capability, &str, &str); 74] = [
 ];
 
 /// A metric and its labels.
-pub const METRICS: [(Capability, &str, &str); 25] = [
+pub const METRICS: [(Capability, &str, &str); 27] = [
     (Jobs, "convoke_jobs_total", "queue type status"),
     (Jobs, "convoke_queue_depth", "queue status"),
     (Jobs, "convoke_queue_oldest_pending_seconds", "queue"),
@@ -213,6 +213,8 @@ pub const METRICS: [(Capability, &str, &str); 25] = [
     (Jobs, "convoke_leader", "namespace"),
     (Jobs, "convoke_epoch", "namespace"),
     (Jobs, "convoke_store_seconds", "verb"),
+    (Jobs, "convoke_duty_restarts_total", "duty"),
+    (Jobs, "convoke_duty_seconds", "duty"),
     (Jobs, "convoke_cache_requests_total", "kind outcome"),
     (Jobs, "process_cpu_seconds_total", ""),
     (Jobs, "process_resident_memory_bytes", ""),

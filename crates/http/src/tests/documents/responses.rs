@@ -46,8 +46,9 @@ impl Client {
         let limit = Some(RateLimit { limit: RateLimit::LIMIT_MAX, per: Duration::from_secs(1) });
         let rate_limit = RateLimitSettings { global: limit, default: limit };
         let settings = Settings { rate_limit, ..Settings::default() };
-        let coordinator =
-            Coordinator::start_with(id, ports.clone(), settings, vec![duty]).await.expect("the coordinator starts");
+        let coordinator = Coordinator::start_with(id, ports.clone(), settings, vec![duty.into()])
+            .await
+            .expect("the coordinator starts");
         let world = World::of(coordinator, Some(shards), Access::Insecure).await;
         let document = document(&world).await;
         let schemas = Schemas::new(document.clone());

@@ -18,9 +18,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::Node;
 use crate::outage::Outages;
 
@@ -178,18 +178,24 @@ fn silent(patience: Duration) -> Error {
     Error::unavailable("cache", format!("no response within {patience:?}"))
 }
 
-/// Keeps the shared cache of a node usable, until `stop`.
-pub async fn maintain_connection(node: Arc<Node>, stop: CancellationToken) {
-    let Some(shared) = node.cache.shared() else { return };
+/// Keeps the shared cache of a node usable.
+pub async fn maintain_connection(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let Some(shared) = node.views.cache.shared() else { return Ok(()) };
     loop {
         if shared.must_refresh() {
             shared.refresh().await;
         }
         let must_retry = shared.must_refresh();
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY_INTERVAL), if must_retry => {}
-            () = shared.ring.notified(), if shared.is_up.load(Ordering::SeqCst) => {}
+        let woken = run.wait(async {
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_INTERVAL), if must_retry => {}
+                () = shared.ring.notified(), if shared.is_up.load(Ordering::SeqCst) => {}
+                // It has been switched off in this moment.
+                else => {}
+            }
+        });
+        if woken.await.is_none() {
+            return Ok(());
         }
     }
 }

@@ -11,24 +11,21 @@ use convoke_core::Result;
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::ports::store::InFlightFilter;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::claims;
-use crate::jobs::node::Node;
+use super::{Ownership, claims};
+use crate::jobs::duty::{DutyRun, Every};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::views::in_flight;
 
-/// Looks once a heartbeat, until `stop`.
-pub async fn audit_claims(node: Arc<Node>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(node.settings.cluster.heartbeat_interval) => {}
-        }
+/// Looks once a heartbeat.
+pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
+    while run.next().await {
         if let Err(error) = audit(&node).await {
-            node.outages.failed("audit of claims", &error);
+            run.failed("audit of claims", &error);
         }
     }
+    Ok(())
 }
 
 async fn audit(node: &Node) -> Result<()> {
@@ -36,35 +33,35 @@ async fn audit(node: &Node) -> Result<()> {
     let before = Instant::now() - std::time::Duration::from_secs(1);
     let held = owned(node).await?;
     let known: HashSet<_> = held.iter().map(|run| run.execution_id).collect();
-    let unknown = node.claims.unknown_to(&known, before);
+    let unknown = node.ownership.claims.unknown_to(&known, before);
     if !unknown.is_empty() {
         debug!(runs = unknown.len(), "released runs that ended or moved to another node");
-        claims::drop_claims(node, unknown).await;
+        claims::drop_claims(node, &node.ownership, unknown).await;
     }
-    if !node.draining.is_cancelled() {
-        claim_runs(node, &held).await;
+    if !node.drain.begun.is_cancelled() {
+        claim_runs(node, &node.ownership, &held).await;
     }
-    claims::listen_to_all(node).await;
+    claims::listen_to_all(node, &node.ownership).await;
     Ok(())
 }
 
 /// Reads back what this node owned before it was restarted under the same id. Answers how much that is.
 pub async fn recover_owned_runs(node: &Node) -> Result<usize> {
     let held = owned(node).await?;
-    claim_runs(node, &held).await;
+    claim_runs(node, &node.ownership, &held).await;
     Ok(held.len())
 }
 
-async fn owned(node: &Node) -> Result<Vec<RunRef>> {
+async fn owned(node: &NodeBase) -> Result<Vec<RunRef>> {
     let owned = InFlightFilter { owner: Some(node.id.clone()), ..InFlightFilter::default() };
     let runs = in_flight(node, owned).await?.into_iter();
     Ok(runs.map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
 }
 
-async fn claim_runs(node: &Node, held: &[RunRef]) {
-    let missing: Vec<RunRef> = held.iter().filter(|run| !node.claims.has(&run.execution_id)).copied().collect();
+async fn claim_runs(node: &NodeBase, ownership: &Ownership, held: &[RunRef]) {
+    let missing: Vec<RunRef> = held.iter().filter(|run| !ownership.claims.has(&run.execution_id)).copied().collect();
     if !missing.is_empty() {
-        node.claims.inherited(&missing, Instant::now());
-        claims::listen(node).await;
+        ownership.claims.inherited(&missing, Instant::now());
+        claims::listen(node, ownership).await;
     }
 }

@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use convoke_core::Result;
 use convoke_core::jobs::wire::HandoffReason;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::Ownership;
 use super::offers::offer_runs;
+use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::Node;
 
 /// How many runs a node with `own` should give away, the others having `others`: the busiest half of the difference to the
@@ -21,37 +23,33 @@ fn surplus(own: u64, others: &[u64], ratio: f64) -> u64 {
     if overloaded { (own - idlest) / 2 } else { 0 }
 }
 
-/// Looks once a heartbeat, until `leave`.
-pub async fn balance_load(node: Arc<Node>, leave: CancellationToken) {
+/// Looks once a heartbeat.
+pub async fn balance_load(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     let cluster = &node.settings.cluster;
+    let Ownership { claims, peers, .. } = &node.ownership;
     if !cluster.rebalance {
-        return;
+        return Ok(());
     }
-    loop {
-        tokio::select! {
-            () = leave.cancelled() => return,
-            () = tokio::time::sleep(cluster.heartbeat_interval.mul_f64(0.9 + rand::random::<f64>() * 0.2)) => {}
-        }
-        let loads = node.peers.loads(cluster.dead_node_timeout);
-        let surplus = surplus(node.claims.len() as u64, &loads, cluster.rebalance_ratio);
-        let runs = node.claims.movable(usize::try_from(surplus).unwrap_or(usize::MAX));
+    while run.next().await {
+        let loads = peers.loads(cluster.dead_node_timeout);
+        let surplus = surplus(claims.len() as u64, &loads, cluster.rebalance_ratio);
+        let runs = claims.movable(usize::try_from(surplus).unwrap_or(usize::MAX));
         if runs.is_empty() {
             continue;
         }
         let idlest = loads.iter().min().copied();
-        info!(runs = runs.len(), owned = node.claims.len(), idlest, "rebalancing: runs are offered to other nodes");
-        node.peers.set_room(false);
+        info!(runs = runs.len(), owned = claims.len(), idlest, "rebalancing: runs are offered to other nodes");
+        peers.set_room(false);
+        let stop = run.stop();
         tokio::select! {
-            () = leave.cancelled() => {}
+            () = stop.due() => {}
             _ = offer_runs(&node, runs, HandoffReason::Rebalance) => {}
         }
-        node.peers.set_room(true);
+        peers.set_room(true);
         // The others must have said what they have now, or it would give away what they were just given.
-        tokio::select! {
-            () = leave.cancelled() => return,
-            () = tokio::time::sleep(cluster.heartbeat_interval * 2) => {}
-        }
+        run.sleep(cluster.heartbeat_interval * 2).await;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,36 +13,40 @@ use convoke_core::jobs::run::NewLog;
 use convoke_core::jobs::wire::{Bell, LogMessage, StatusKind, StatusMessage};
 use convoke_core::jobs::{Claim, Outcome, Progress, RunReport};
 use convoke_core::limits::{ERROR_BYTES_MAX, LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX, RESULT_BYTES_MAX};
-use convoke_core::ports::Multiplex;
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use serde::de::Error;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::claims;
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::Node;
 use crate::jobs::{recorder, telemetry};
 
-/// Reads the channels of owned jobs until `stop`.
-pub async fn record_channel_events(node: Arc<Node>, stop: CancellationToken) {
-    while !stop.is_cancelled() {
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+/// Reads the channels of owned jobs.
+pub async fn record_channel_events(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    while !run.must_stop() {
+        let stop = run.stop();
         let served = tokio::select! {
-            () = stop.cancelled() => return,
-            served = serve(&node, &*node.job_channels) => served,
+            () = stop.due() => return Ok(()),
+            served = serve(&node, &mut run) => served,
         };
         if let Err(error) = served {
-            node.outages.failed("job events", &error);
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            run.failed("job events", &error);
+            run.sleep(RETRY_AFTER).await;
         }
     }
+    Ok(())
 }
 
-async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
-    loop {
-        let batch = channels.next().await?;
-        node.claims.mark_channel_read(Instant::now());
+async fn serve(node: &Node, run: &mut DutyRun<WokenBy>) -> Result<()> {
+    let channels = &node.ownership.job_channels;
+    while let Some(batch) = run.wait(channels.next()).await {
+        let batch = batch?;
+        node.ownership.claims.mark_channel_read(Instant::now());
         let now = node.now();
         let bell = node.channels.bell();
         let mut reports = Reports { owner: node.id.clone(), bell, list: Vec::new(), by_run: HashMap::new() };
@@ -64,7 +68,7 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
         let jobs: Vec<JobId> = reports.list.iter().map(|report| report.job).collect();
         let recorded = record_until_stored(node, reports.list).await?;
         let foreign = jobs.into_iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::NotOwner);
-        claims::drop_claims_of_jobs(node, foreign.map(|(job, _)| job)).await;
+        claims::drop_claims_of_jobs(node, &node.ownership, foreign.map(|(job, _)| job)).await;
         // What another node owns is left for it to read.
         let is_ours = |report: &Option<usize>| report.is_none_or(|index| recorded[index] != Recorded::NotOwner);
         let done = read.into_iter().map(|(queue, entries)| {
@@ -74,6 +78,7 @@ async fn serve(node: &Node, channels: &dyn Multiplex) -> Result<()> {
         let done: Vec<_> = done.filter(|(_, ids)| !ids.is_empty()).collect();
         channels.ack(&done).await?;
     }
+    Ok(())
 }
 
 /// What was taken from the channels must not be dropped because the store is away for a while.

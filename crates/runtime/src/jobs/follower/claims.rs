@@ -18,13 +18,14 @@ use std::time::Duration;
 use convoke_core::jobs::deadline;
 use convoke_core::jobs::wire::RunRef;
 use convoke_core::jobs::{Claim as Owner, RunReport};
-use convoke_core::{ExecutionId, JobId, WorkerId};
+use convoke_core::{ExecutionId, JobId, Result, WorkerId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::jobs::node::Node;
+use super::Ownership;
+use crate::jobs::duty::{DutyRun, Every};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::recorder;
 
 /// After so long a run's channels are listened to, unless it was handed out here: then it speaks through the gateway.
@@ -33,7 +34,8 @@ const LISTEN_AFTER: Duration = Duration::from_millis(50);
 const LISTEN_AT_ONCE_FOR: Duration = Duration::from_secs(60);
 /// After so long a claim is written down.
 const WRITE_AFTER: Duration = Duration::from_millis(200);
-const MAINTAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// How often claims are looked through.
+pub const MAINTAIN_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH_MAX: usize = 1_000;
 /// How long it is remembered that another node has a run whose assignment may still be on its way here.
 const TAKEN_FOR: Duration = Duration::from_secs(2);
@@ -301,17 +303,14 @@ impl Inner {
     }
 }
 
-/// Writes down claims of runs that last, and listens to their channels, until `stop`; then writes what is left.
-pub async fn maintain_claims(node: Arc<Node>, stop: CancellationToken) {
+/// Writes down claims of runs that last, and listens to their channels; in the end writes what is left.
+pub async fn maintain_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     loop {
-        let stopping = tokio::select! {
-            () = stop.cancelled() => true,
-            () = tokio::time::sleep(MAINTAIN_INTERVAL) => false,
-        };
-        listen(&node).await;
-        persist_claims(&node, if stopping { Duration::ZERO } else { WRITE_AFTER }).await;
-        if stopping {
-            return;
+        let goes_on = run.next().await;
+        listen(&node, &node.ownership).await;
+        persist_claims(&node, if goes_on { WRITE_AFTER } else { Duration::ZERO }).await;
+        if !goes_on {
+            return Ok(());
         }
     }
 }
@@ -320,66 +319,66 @@ pub async fn maintain_claims(node: Arc<Node>, stop: CancellationToken) {
 pub async fn persist_claims(node: &Node, after: Duration) {
     let before = Instant::now() - after;
     loop {
-        let reports = node.claims.unwritten(before, node);
+        let reports = node.ownership.claims.unwritten(before, node);
         if reports.is_empty() {
             return;
         }
         if let Err(error) = recorder::record(node, reports.clone()).await {
             node.outages.failed("run ownership", &error);
-            node.claims.unwrite(&reports, Instant::now());
+            node.ownership.claims.unwrite(&reports, Instant::now());
             return;
         }
     }
 }
 
 /// Reads the channels of runs for which it is time, and no longer those that no claim needs.
-pub async fn listen(node: &Node) {
-    let _changing = node.claims.changing.lock().await;
+pub async fn listen(node: &NodeBase, ownership: &Ownership) {
+    let _changing = ownership.claims.changing.lock().await;
     // First: a job that runs again is then read from the beginning.
-    stop_listening(node).await;
+    stop_listening(node, ownership).await;
     let now = Instant::now();
-    let jobs = node.claims.unsubscribed_jobs(now);
+    let jobs = ownership.claims.unsubscribed_jobs(now);
     if jobs.is_empty() {
         return;
     }
-    if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&jobs)).await {
+    if let Err(error) = ownership.job_channels.add(&node.channels.of_jobs(&jobs)).await {
         node.outages.failed("job channels", &error);
-        node.claims.retry_subscribe(&jobs, now);
+        ownership.claims.retry_subscribe(&jobs, now);
     }
 }
 
 /// Adds the channels of every run that needs them once more, which changes nothing for those that are read.
-pub async fn listen_to_all(node: &Node) {
-    listen(node).await;
-    let _changing = node.claims.changing.lock().await;
-    if let Err(error) = node.job_channels.add(&node.channels.of_jobs(&node.claims.jobs_read())).await {
+pub async fn listen_to_all(node: &NodeBase, ownership: &Ownership) {
+    listen(node, ownership).await;
+    let _changing = ownership.claims.changing.lock().await;
+    if let Err(error) = ownership.job_channels.add(&node.channels.of_jobs(&ownership.claims.jobs_read())).await {
         node.outages.failed("job channels", &error);
     }
 }
 
 /// Drops the claims of runs that are over, or another node's by now.
-pub async fn drop_claims(node: &Node, runs: impl IntoIterator<Item = RunRef>) {
-    runs.into_iter().for_each(|run| node.claims.release(&run.execution_id));
-    if node.claims.has_unneeded() {
-        let _changing = node.claims.changing.lock().await;
-        stop_listening(node).await;
+pub async fn drop_claims(node: &NodeBase, ownership: &Ownership, runs: impl IntoIterator<Item = RunRef>) {
+    runs.into_iter().for_each(|run| ownership.claims.release(&run.execution_id));
+    if ownership.claims.has_unneeded() {
+        let _changing = ownership.claims.changing.lock().await;
+        stop_listening(node, ownership).await;
     }
 }
 
 /// Drops all claims of jobs that another node owns: they are of runs that have ended. What was read of such a job and left
 /// for its owner is read again should this node come to own it.
-pub async fn drop_claims_of_jobs(node: &Node, jobs: impl IntoIterator<Item = JobId>) {
-    let runs: Vec<RunRef> = jobs.into_iter().flat_map(|job| node.claims.readers_of(job)).collect();
-    drop_claims(node, runs).await;
+pub async fn drop_claims_of_jobs(node: &NodeBase, ownership: &Ownership, jobs: impl IntoIterator<Item = JobId>) {
+    let runs: Vec<RunRef> = jobs.into_iter().flat_map(|job| ownership.claims.readers_of(job)).collect();
+    drop_claims(node, ownership, runs).await;
 }
 
-async fn stop_listening(node: &Node) {
-    let jobs = node.claims.unneeded();
+async fn stop_listening(node: &NodeBase, ownership: &Ownership) {
+    let jobs = ownership.claims.unneeded();
     if jobs.is_empty() {
         return;
     }
-    match node.job_channels.remove(&node.channels.of_jobs(&jobs)).await {
-        Ok(()) => node.claims.removed(&jobs),
+    match ownership.job_channels.remove(&node.channels.of_jobs(&jobs)).await {
+        Ok(()) => ownership.claims.removed(&jobs),
         Err(error) => node.outages.failed("job channels", &error),
     }
 }

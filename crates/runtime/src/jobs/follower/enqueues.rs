@@ -13,13 +13,13 @@ use bytes::Bytes;
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::wire::Enqueue;
 use convoke_core::limits::BATCH_BYTES_MAX;
-use convoke_core::ports::{Consumer, Delivery};
+use convoke_core::ports::Delivery;
 use convoke_core::{Error, Result};
 use futures_util::future::join_all;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use crate::jobs::node::{COORDINATORS, Node};
+use crate::jobs::competition::{Intake, compete};
+use crate::jobs::duty::{Consumes, DutyRun};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::{requests, telemetry};
 
 /// What one write may insert.
@@ -37,60 +37,29 @@ struct Entry {
     body: Bytes,
 }
 
-/// Takes from `job.enqueue` until `stop`, or until the node drains.
-pub async fn consume_enqueues(node: Arc<Node>, stop: CancellationToken) {
-    while !stop.is_cancelled() && !node.draining.is_cancelled() {
-        if let Err(error) = serve(&node, &stop).await {
-            node.outages.failed("enqueues over the bus", &error);
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(Duration::from_millis(250)) => {}
-            }
-        }
-    }
+/// Takes from `job.enqueue` until the node drains.
+pub async fn consume_enqueues(node: Arc<Node>, run: DutyRun<Consumes>) -> Result<()> {
+    let run = run.until(node.drain.begun.clone());
+    compete(run, Intake { batch_max: BATCH_MAX, open: None }, |deliveries| take_in(&node, deliveries)).await;
+    Ok(())
 }
 
-async fn serve(node: &Node, stop: &CancellationToken) -> Result<()> {
-    let queue = node.channels.enqueue();
-    // A name of its own each time, as the bus asks of its consumers.
-    let name = format!("{}-{}", node.id, Uuid::now_v7().simple());
-    let consumer = node.bus().consumer(&queue, COORDINATORS, &name).await?;
-    let served = tokio::select! {
-        () = stop.cancelled() => Ok(()),
-        () = node.draining.cancelled() => Ok(()),
-        served = take_in(node, &*consumer) => served,
-    };
-    // What was not inserted can be taken by others at once.
-    consumer.leave().await?;
-    served
-}
-
-async fn take_in(node: &Node, consumer: &dyn Consumer) -> Result<()> {
-    let idle = node.settings.cluster.dead_node_timeout;
-    let mut orphans = tokio::time::interval(idle);
-    loop {
-        let deliveries = tokio::select! {
-            taken = consumer.take(BATCH_MAX) => taken?,
-            _ = orphans.tick() => consumer.take_over(idle, BATCH_MAX).await?,
-        };
-        let ids: Vec<String> = deliveries.iter().map(|delivery| delivery.id.clone()).collect();
-        let mut batch = Vec::with_capacity(deliveries.len());
-        let mut bytes = 0;
-        for entry in read(node, deliveries).await {
-            if bytes + entry.body.len() > BATCH_BYTES_MAX {
-                insert(node, std::mem::take(&mut batch)).await?;
-                bytes = 0;
-            }
-            bytes += entry.body.len();
-            batch.push(entry);
+async fn take_in(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
+    let mut batch = Vec::with_capacity(deliveries.len());
+    let mut bytes = 0;
+    for entry in read(node, deliveries).await {
+        if bytes + entry.body.len() > BATCH_BYTES_MAX {
+            insert(node, std::mem::take(&mut batch)).await?;
+            bytes = 0;
         }
-        insert(node, batch).await?;
-        consumer.ack(&ids).await?;
+        bytes += entry.body.len();
+        batch.push(entry);
     }
+    insert(node, batch).await
 }
 
 /// The jobs in these messages. What is none is set aside.
-async fn read(node: &Node, deliveries: Vec<Delivery>) -> Vec<Entry> {
+async fn read(node: &NodeBase, deliveries: Vec<Delivery>) -> Vec<Entry> {
     let now = node.now();
     let mut entries = Vec::with_capacity(deliveries.len());
     for Delivery { body, deliveries, .. } in deliveries {
@@ -109,7 +78,7 @@ async fn read(node: &Node, deliveries: Vec<Delivery>) -> Vec<Entry> {
     entries
 }
 
-async fn poison(node: &Node, body: Bytes, reason: &(dyn std::fmt::Display + Sync)) {
+async fn poison(node: &NodeBase, body: Bytes, reason: &(dyn std::fmt::Display + Sync)) {
     telemetry::poison(node, node.channels.enqueue(), body, reason).await;
 }
 

@@ -15,30 +15,30 @@ use convoke_core::ports::store::{Handover, Reassign, Reassigned};
 use convoke_core::{JobId, NodeId, Result};
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::claims;
-use super::competition::compete;
-use crate::jobs::node::Node;
+use crate::jobs::competition::{BATCH_MAX, Intake, compete};
+use crate::jobs::duty::{Consumes, DutyRun};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
-/// Takes from `job.handoff` until `leave`, but not while this node has more than its share.
-pub async fn consume_handoffs(node: Arc<Node>, leave: CancellationToken) {
-    let queue = node.channels.handoff();
-    let open = node.peers.has_room();
-    compete(node, &queue, open, leave, take).await;
+/// Takes from `job.handoff`, but not while this node has more than its share.
+pub async fn consume_handoffs(node: Arc<Node>, run: DutyRun<Consumes>) -> Result<()> {
+    let open = Some(node.ownership.peers.has_room());
+    compete(run, Intake { batch_max: BATCH_MAX, open }, |deliveries| take(&node, deliveries)).await;
+    Ok(())
 }
 
-async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
+async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
     let mut offers = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
         match serde_json::from_slice::<Handoff>(&delivery.body) {
             Ok(offer) => offers.push(offer),
-            Err(error) => telemetry::poison(&node, node.channels.handoff(), delivery.body, &error).await,
+            Err(error) => telemetry::poison(node, node.channels.handoff(), delivery.body, &error).await,
         }
     }
-    let mut offers = complete(&node, offers).await?;
+    let mut offers = complete(node, offers).await?;
     // Its own, taken in the moment in which it began to offer: it will offer it again.
     offers.retain(|offer| offer.from != node.id || !is_given_away(offer.reason));
     let changes = offers.iter().map(|offer| Reassign {
@@ -59,7 +59,7 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
             }
             Reassigned::OwnedBy(Some(owner)) => {
                 // Taken before, by this node, which then failed to acknowledge the entry.
-                if owner == node.id && !node.claims.has(&run.execution_id) {
+                if owner == node.id && !node.ownership.claims.has(&run.execution_id) {
                     taken.push(run);
                 }
                 owner
@@ -71,10 +71,10 @@ async fn take(node: Arc<Node>, deliveries: Vec<Delivery>) -> Result<()> {
     }
     if !taken.is_empty() {
         info!(runs = taken.len(), "took over runs of another node");
-        node.claims.inherited(&taken, Instant::now());
-        claims::listen(&node).await;
+        node.ownership.claims.inherited(&taken, Instant::now());
+        claims::listen(node, &node.ownership).await;
     }
-    acknowledge(&node, acks).await;
+    acknowledge(node, acks).await;
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn complete(node: &Node, offers: Vec<Handoff>) -> Result<Vec<Offered>> {
         }
         let job = stored.get(&job_id).filter(|job| job.status.is_in_flight())?;
         let owner = job.owner_node.as_ref();
-        let is_silent = owner.is_none_or(|owner| node.peers.silent_for(owner) > timeout);
+        let is_silent = owner.is_none_or(|owner| node.ownership.peers.silent_for(owner) > timeout);
         if from_node.is_none() && !may_take_unnamed(job.ownership, is_silent) {
             debug!(job = %job_id, reason = reason.as_str(), "handoff passed over: its owner is alive and did not offer it");
             return None;
@@ -116,7 +116,7 @@ fn is_given_away(reason: HandoffReason) -> bool {
     matches!(reason, HandoffReason::Shutdown | HandoffReason::Rebalance)
 }
 
-async fn acknowledge(node: &Node, acks: Vec<(NodeId, HandoffAck)>) {
+async fn acknowledge(node: &NodeBase, acks: Vec<(NodeId, HandoffAck)>) {
     let acks = acks.into_iter().filter(|(from, _)| *from != node.id).map(|(from, ack)| async move {
         let topic = node.channels.handoff_ack(&from);
         if let Err(error) = node.bus().publish(&topic, node.settings.bus.format().encode(&ack)).await {

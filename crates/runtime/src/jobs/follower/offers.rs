@@ -12,7 +12,6 @@ use convoke_core::Result;
 use convoke_core::jobs::event::{ClusterEvent, HandoffChange};
 use convoke_core::jobs::handoff::{Command, Drain, Event};
 use convoke_core::jobs::wire::{HandoffAck, HandoffReason, RunRef};
-use convoke_core::ports::Subscription;
 use convoke_core::ports::store::{Handover, Reassign, Reassigned};
 use convoke_core::{JobId, NodeId};
 use metrics::counter;
@@ -21,12 +20,15 @@ use tracing::{info, warn};
 
 use super::claims;
 use super::peers::{Prospects, prospects};
+use crate::jobs::feed::{Feed, Received};
 use crate::jobs::handoff::{self, Offer};
-use crate::jobs::node::Node;
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
 /// How often it is looked whether another node lives.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the first offer waits until acknowledgements can be received. One that is missed is repeated.
+const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 const REASSIGN_MAX: usize = 1_000;
 
 /// Offers `runs` and sees them through. True where each found another owner or ended.
@@ -34,15 +36,11 @@ pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -
     if runs.is_empty() {
         return true;
     }
-    let mut offers = Offers {
-        node,
-        reason,
-        // Heard before the first offer goes out: an acknowledgement must not come too early.
-        acks: listen(node).await,
-        began: Instant::now(),
-        new_owners: HashMap::new(),
-        orphans: HashSet::new(),
-    };
+    let mut acks = Feed::new(node.base.clone(), vec![node.channels.handoff_ack(&node.id)], "handoff");
+    // Before the first offer goes out: an acknowledgement must not come too early.
+    let _ = tokio::time::timeout(SUBSCRIBE_PATIENCE, acks.next()).await;
+    let mut offers =
+        Offers { node, reason, acks, began: Instant::now(), new_owners: HashMap::new(), orphans: HashSet::new() };
     let runs = offers.mark(runs, Handover::Offer).await;
     info!(runs = runs.len(), reason = reason.as_str(), "handing runs over");
     offers.await_owners(runs).await
@@ -51,7 +49,7 @@ pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -
 struct Offers<'a> {
     node: &'a Node,
     reason: HandoffReason,
-    acks: Option<Box<dyn Subscription>>,
+    acks: Feed,
     began: Instant,
     new_owners: HashMap<JobId, NodeId>,
     orphans: HashSet<JobId>,
@@ -63,37 +61,31 @@ impl Offers<'_> {
         let mut looked = Instant::now();
         loop {
             let node = self.node;
-            let released = node.claims.released();
+            let released = node.ownership.claims.released();
             tokio::pin!(released);
             released.as_mut().enable();
             if let Some(clean) = self.carry_out(commands).await {
                 return clean;
             }
             // Ended, judged or taken while nobody looked.
-            let over: Vec<RunRef> = drain.open().filter(|run| !node.claims.has(&run.execution_id)).collect();
+            let over: Vec<RunRef> = drain.open().filter(|run| !node.ownership.claims.has(&run.execution_id)).collect();
             if !over.is_empty() {
                 commands = over.into_iter().flat_map(|run| drain.on(Event::JobEnded(run.job_id), self.now())).collect();
                 continue;
             }
             let wake = drain.next_wake().map_or(LOOK_INTERVAL, |at| at.saturating_sub(self.now()).min(LOOK_INTERVAL));
             let event = tokio::select! {
-                ack = next_ack(node, &mut self.acks) => match ack {
-                    Some(ack) => {
-                        self.new_owners.insert(ack.job_id, ack.new_owner.clone());
-                        Event::Ack { job: ack.job_id, new_owner: ack.new_owner }
-                    }
-                    None => {
-                        self.acks = listen(node).await;
-                        Event::Tick
-                    }
-                },
+                ack = next_ack(node, &mut self.acks) => {
+                    self.new_owners.insert(ack.job_id, ack.new_owner.clone());
+                    Event::Ack { job: ack.job_id, new_owner: ack.new_owner }
+                }
                 () = &mut released => Event::Tick,
                 () = tokio::time::sleep(wake.max(Duration::from_millis(1))) => Event::Tick,
             };
             commands = drain.on(event, self.now());
             if looked.elapsed() >= LOOK_INTERVAL {
                 looked = Instant::now();
-                match prospects(node).await {
+                match prospects(node, &node.ownership.peers).await {
                     Prospects::Good => commands.extend(drain.on(Event::OthersAlive(true), self.now())),
                     Prospects::Silent => commands.extend(drain.on(Event::OthersAlive(false), self.now())),
                     Prospects::None => {
@@ -128,7 +120,7 @@ impl Offers<'_> {
             self.publish_event(HandoffChange::Acked, *run, None);
         }
         count("acked", released.len());
-        claims::drop_claims(self.node, released).await;
+        claims::drop_claims(self.node, &self.node.ownership, released).await;
         self.give_up(orphans).await;
         exit.map(|clean| clean || self.orphans.is_empty())
     }
@@ -177,7 +169,7 @@ impl Offers<'_> {
                             Some(*run)
                         })
                         .collect();
-                    claims::drop_claims(self.node, gone).await;
+                    claims::drop_claims(self.node, &self.node.ownership, gone).await;
                 }
                 Err(error) => {
                     // The store is away: whoever takes a run does so in the store, so that offering does no harm.
@@ -221,26 +213,13 @@ fn count(outcome: &'static str, runs: usize) {
     }
 }
 
-async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
-    let topic = node.channels.handoff_ack(&node.id);
-    node.bus().subscribe(&[topic]).await.inspect_err(|error| node.outages.failed("handoff", error)).ok()
-}
-
-/// The next acknowledgement; none where the subscription broke. Never, where there is none.
-async fn next_ack(node: &Node, acks: &mut Option<Box<dyn Subscription>>) -> Option<HandoffAck> {
+/// Returns the next acknowledgement. What was missed is said again with the next offer.
+async fn next_ack(node: &NodeBase, acks: &mut Feed) -> HandoffAck {
     loop {
-        let Some(subscription) = acks else {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            return None;
-        };
-        match subscription.next().await {
-            Ok(Some(message)) => match serde_json::from_slice(&message.body) {
-                Ok(ack) => return Some(ack),
-                Err(error) => telemetry::poison(node, message.channel, message.body, &error).await,
-            },
-            // What was missed is said again with the next offer.
-            Ok(None) => {}
-            Err(_) => return None,
+        let Received::Message(message) = acks.next().await else { continue };
+        match serde_json::from_slice(&message.body) {
+            Ok(ack) => return ack,
+            Err(error) => telemetry::poison(node, message.channel, message.body, &error).await,
         }
     }
 }

@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use convoke_core::election::Moment;
 use convoke_core::jobs::liveness::Liveness;
-use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, NodeState};
+use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, NodeState, Taken};
+use convoke_core::ports::Message;
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::{NodeId, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use super::Ownership;
 use crate::jobs::ClusterSettings;
-use crate::jobs::node::Node;
+use crate::jobs::duty::{DutyRun, SubscribedTo};
+use crate::jobs::feed::Received;
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
 pub struct Peers {
@@ -130,19 +133,19 @@ pub enum Prospects {
 }
 
 /// Reads the registry, and notes which heartbeats have changed since the last time.
-pub async fn read_registry(node: &Node) -> Result<Vec<NodeRecord>> {
-    let nodes = node.store_reach.record_result(node.store().nodes().await, node.now())?;
-    node.peers.refresh(&node.id, &nodes);
+pub async fn read_registry(node: &NodeBase, peers: &Peers) -> Result<Vec<NodeRecord>> {
+    let nodes = node.reach.store.record_result(node.store().nodes().await, node.now())?;
+    peers.refresh(&node.id, &nodes);
     Ok(nodes)
 }
 
-pub async fn prospects(node: &Node) -> Prospects {
+pub async fn prospects(node: &NodeBase, peers: &Peers) -> Prospects {
     let timeout = node.settings.cluster.dead_node_timeout;
-    let nodes = match read_registry(node).await {
+    let nodes = match read_registry(node, peers).await {
         Ok(nodes) => nodes,
         Err(error) => {
             node.outages.failed("node registry", &error);
-            let live = node.peers.loads(timeout);
+            let live = peers.loads(timeout);
             return if live.is_empty() { Prospects::Silent } else { Prospects::Good };
         }
     };
@@ -151,49 +154,40 @@ pub async fn prospects(node: &Node) -> Prospects {
     if active.peek().is_none() {
         return Prospects::None;
     }
-    let lives = |other: &NodeRecord| node.peers.unchanged_for(&other.node_id) <= timeout;
+    let lives = |other: &NodeRecord| peers.unchanged_for(&other.node_id) <= timeout;
     if active.any(lives) { Prospects::Good } else { Prospects::Silent }
 }
 
-/// Hears `coordinator.heartbeat` until `stop`.
-pub async fn receive_peer_heartbeats(node: Arc<Node>, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        let received = tokio::select! {
-            () = stop.cancelled() => return,
-            received = receive_heartbeats(&node) => received,
-        };
-        if let Err(error) = received {
-            node.outages.failed("heartbeats of other nodes", &error);
-            tokio::time::sleep(Duration::from_millis(250)).await;
+/// Follows the heartbeats of other nodes, and which runs their gateways handed out. What was missed is in the registry.
+pub async fn receive_peer_heartbeats(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let mut feed = run.feed("heartbeats of other nodes");
+    while let Some(received) = run.next(&mut feed).await {
+        if let Received::Message(message) = received {
+            receive_heartbeats(&node, message).await;
         }
     }
+    Ok(())
 }
 
-async fn receive_heartbeats(node: &Node) -> Result<()> {
-    let mut beats = node.bus().subscribe(&[node.channels.coordinator_heartbeat(), node.channels.taken()]).await?;
-    loop {
-        let Some(message) = beats.next().await? else { continue };
-        if message.channel == node.channels.taken() {
-            match serde_json::from_slice::<convoke_core::jobs::wire::Taken>(&message.body) {
-                Ok(taken) if taken.node_id != node.id => {
-                    node.claims.taken_elsewhere(&taken.executions, Instant::now());
-                }
-                Ok(_) => {}
-                Err(error) => telemetry::poison(node, message.channel, message.body, &error).await,
-            }
-            continue;
+async fn receive_heartbeats(node: &Node, Message { channel, body }: Message) {
+    let Ownership { claims, peers, .. } = &node.ownership;
+    if channel == node.channels.taken() {
+        match serde_json::from_slice::<Taken>(&body) {
+            Ok(taken) if taken.node_id != node.id => claims.taken_elsewhere(&taken.executions, Instant::now()),
+            Ok(_) => {}
+            Err(error) => telemetry::poison(node, channel, body, &error).await,
         }
-        match serde_json::from_slice::<CoordinatorHeartbeat>(&message.body) {
-            Ok(beat) if beat.node_id == node.id => {}
-            Ok(beat) => {
-                let resigned = beat.role == Some(NodeRole::Follower)
-                    && node.leadership.borrow().leader.as_ref() == Some(&beat.node_id);
-                node.peers.on_heartbeat(&beat, Instant::now());
-                if resigned {
-                    node.peers.vacancy.notify_one();
-                }
+        return;
+    }
+    match serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
+        Ok(beat) if beat.node_id == node.id => {}
+        Ok(beat) => {
+            let leader = node.election.leadership.borrow().leader.clone();
+            peers.on_heartbeat(&beat, Instant::now());
+            if beat.role == Some(NodeRole::Follower) && leader.as_ref() == Some(&beat.node_id) {
+                peers.vacancy.notify_one();
             }
-            Err(error) => telemetry::poison(node, message.channel, message.body, &error).await,
         }
+        Err(error) => telemetry::poison(node, channel, body, &error).await,
     }
 }

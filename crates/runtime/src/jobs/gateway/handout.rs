@@ -37,12 +37,12 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         super::link::ensure_known(node, &poll.worker_id).await?;
         let unknown = || Error::not_found("worker", &poll.worker_id);
         // Armed before anything is looked at, so that a cancellation that comes now is not missed.
-        let bell = node.sessions.bell(&poll.worker_id).ok_or_else(unknown)?;
+        let bell = node.gateway.sessions.bell(&poll.worker_id).ok_or_else(unknown)?;
         let wake = bell.notified();
         tokio::pin!(wake);
         wake.as_mut().enable();
-        let turn = node.sessions.turn(&poll.worker_id, poll.max).ok_or_else(unknown)?;
-        let _parked = Parked { sessions: &node.sessions, worker: &poll.worker_id, max: poll.max };
+        let turn = node.gateway.sessions.turn(&poll.worker_id, poll.max).ok_or_else(unknown)?;
+        let _parked = Parked { sessions: &node.gateway.sessions, worker: &poll.worker_id, max: poll.max };
         let mut taken = reclaim::take(node, &turn.consumers, poll.max).await;
         if taken.is_empty() {
             taken = take(&turn.consumers, 0..turn.consumers.len(), poll.max).await?;
@@ -59,7 +59,7 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
                 () = &mut wake => break Vec::new(),
                 place = intake::ready(&turn.consumers, poll.max) => place?,
                 () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
-                () = node.draining.cancelled() => return Ok(Polled::default()),
+                () = node.drain.begun.cancelled() => return Ok(Polled::default()),
                 () = tokio::time::sleep_until(look) => {
                     look = Instant::now() + reclaim::interval(node);
                     match reclaim::take(node, &turn.consumers, poll.max).await {
@@ -113,7 +113,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         for delivery in deliveries {
             match serde_json::from_slice::<Dispatch>(&delivery.body) {
                 Ok(Dispatch { rate_limit, input, job_id, execution_id, .. })
-                    if !node.pace.admits(&input.queue, rate_limit, node.now()) =>
+                    if !node.gateway.pace.admits(&input.queue, rate_limit, node.now()) =>
                 {
                     early.push(RunRef { job_id, execution_id });
                 }
@@ -135,11 +135,11 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
     let now = Instant::now();
     let runs: Vec<RunRef> =
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
-    let known = node.sessions.hand_out(worker, &runs, now);
+    let known = node.gateway.sessions.hand_out(worker, &runs, now);
     if known {
-        node.hints.taken(runs.iter().map(|run| run.execution_id));
-        node.claims.handed_out(worker, runs, now);
-        node.hints.slots(worker);
+        node.gateway.hints.taken(runs.iter().map(|run| run.execution_id));
+        node.ownership.claims.handed_out(worker, runs, now);
+        node.gateway.hints.slots(worker);
     } else {
         release_runs(node, runs).await?;
     }
@@ -166,7 +166,7 @@ async fn drop_stale(
     again: &HashSet<ExecutionId>,
 ) -> Result<Vec<Assignment>> {
     let fresh_since = node.now() - FRESH_FOR;
-    let over = node.sessions.over(jobs.iter().map(|job| job.execution_id));
+    let over = node.gateway.sessions.over(jobs.iter().map(|job| job.execution_id));
     let is_fresh = |run: ExecutionId| run.minted_at().is_some_and(|at| at >= fresh_since);
     let is_old = |run| !is_fresh(run) || over.contains(&run) || again.contains(&run);
     let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();

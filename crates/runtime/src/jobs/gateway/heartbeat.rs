@@ -22,9 +22,9 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
     }
     super::link::ensure_known(node, &beat.worker_id).await?;
     let unknown = || Error::not_found("worker", &beat.worker_id);
-    let compared = node.sessions.compare(&beat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
+    let compared = node.gateway.sessions.compare(&beat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
     if beat.draining {
-        node.hints.slots(&beat.worker_id);
+        node.gateway.hints.slots(&beat.worker_id);
     }
     let mut cancel = compared.cancel;
     if !compared.lost.is_empty() {
@@ -36,7 +36,7 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
     if !compared.unknown.is_empty() {
         cancel.extend(adopt(node, &beat.worker_id, compared.unknown).await?);
     }
-    node.sessions.agree(&beat.worker_id);
+    node.gateway.sessions.agree(&beat.worker_id);
     cancel.sort();
     cancel.dedup();
     Ok(HeartbeatReply { cancel, drain: false })
@@ -61,8 +61,8 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
 async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
     let mut runs = runs_of(node, &beat.worker_id).await?;
     let running: HashSet<&ExecutionId> = beat.running.iter().collect();
-    runs.retain(|run| !running.contains(&run.execution_id) && !node.sessions.has(&run.execution_id));
-    node.sessions.hand_out(&beat.worker_id, &runs, tokio::time::Instant::now());
+    runs.retain(|run| !running.contains(&run.execution_id) && !node.gateway.sessions.has(&run.execution_id));
+    node.gateway.sessions.hand_out(&beat.worker_id, &runs, tokio::time::Instant::now());
     Ok(())
 }
 
@@ -73,7 +73,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
     let executions: Vec<_> = unknown.iter().filter(|execution| !jobs.contains_key(execution)).copied().collect();
     if !executions.is_empty() {
         // A run of another worker is not this one's to name. One such search at a time, whatever workers name.
-        let _searching = node.sessions.adoption.lock().await;
+        let _searching = node.gateway.sessions.adoption.lock().await;
         let count = executions.len();
         let filter = InFlightFilter { executions, without_worker: true, ..InFlightFilter::default() };
         let free = in_flight(node, filter).await?;
@@ -98,12 +98,12 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
     let mut stop = over;
     for (run, recorded) in runs.into_iter().zip(recorded) {
         if matches!(recorded, Recorded::Applied(_)) {
-            node.sessions.hand_out(worker, &[run], tokio::time::Instant::now());
-            node.claims.adopted(run, worker.clone(), tokio::time::Instant::now());
+            node.gateway.sessions.hand_out(worker, &[run], tokio::time::Instant::now());
+            node.ownership.claims.adopted(run, worker.clone(), tokio::time::Instant::now());
         } else {
             stop.push(run.execution_id);
         }
     }
-    node.hints.slots(worker);
+    node.gateway.hints.slots(worker);
     Ok(stop)
 }

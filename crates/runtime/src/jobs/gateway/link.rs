@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::handout::release_runs;
 use super::sessions::expect_stored;
 use crate::jobs::coordinator::Coordinator;
-use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::node::{Node, NodeBase, WORKERS};
 use crate::jobs::views::in_flight;
 
 /// How long a node that stops tries to leave its queues.
@@ -49,11 +49,11 @@ impl WorkerLink for Coordinator {
             via: Some(node.id.clone()),
         };
         node.store().record_worker_heartbeats(std::slice::from_ref(&record)).await?;
-        node.cache.worker_changed(&worker_id);
+        node.views.cache.worker_changed(&worker_id);
         let consumers = consumers(node, &record).await?;
-        node.sessions.enter(record, consumers);
+        node.gateway.sessions.enter(record, consumers);
         expect_stored(node, &worker_id).await?;
-        node.hints.slots(&worker_id);
+        node.gateway.hints.slots(&worker_id);
         node.publish_event(ClusterEvent::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
         let settings = &node.settings.worker;
         Ok(Registered { worker_id, heartbeat_interval: settings.heartbeat_interval, stale_after: settings.stale_after })
@@ -74,7 +74,7 @@ impl WorkerLink for Coordinator {
     async fn leave(&self, worker: WorkerId) -> Result<()> {
         let node = self.node();
         ensure_known(node, &worker).await?;
-        let barred = node.sessions.bar(&worker);
+        let barred = node.gateway.sessions.bar(&worker);
         leave(node, &worker).await?;
         drop(barred);
         node.publish_event(ClusterEvent::Worker { change: WorkerChange::Left, worker_id: worker });
@@ -85,19 +85,19 @@ impl WorkerLink for Coordinator {
 async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
     // What the session knows, and what it was given before this node was restarted or by another.
     let mut runs: HashSet<RunRef> = runs_of(node, worker).await?.into_iter().collect();
-    if let Some((own, last)) = node.sessions.leave(worker, node.now()) {
+    if let Some((own, last)) = node.gateway.sessions.leave(worker, node.now()) {
         runs.extend(own);
-        node.hints.gone(last);
+        node.gateway.hints.gone(last);
     }
     release_runs(node, runs).await?;
-    let _writing = node.sessions.registry.lock().await;
+    let _writing = node.gateway.sessions.registry.lock().await;
     node.store().remove_workers(None, std::slice::from_ref(worker)).await?;
-    node.cache.worker_changed(worker);
+    node.views.cache.worker_changed(worker);
     Ok(())
 }
 
 /// The runs that the store says a worker has.
-pub async fn runs_of(node: &Node, worker: &WorkerId) -> Result<Vec<RunRef>> {
+pub async fn runs_of(node: &NodeBase, worker: &WorkerId) -> Result<Vec<RunRef>> {
     let filter = InFlightFilter { worker: Some(worker.clone()), ..InFlightFilter::default() };
     let runs = in_flight(node, filter).await?;
     Ok(runs.into_iter().map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
@@ -106,15 +106,15 @@ pub async fn runs_of(node: &Node, worker: &WorkerId) -> Result<Vec<RunRef>> {
 /// Knows a worker again that registered with another node, or with this one before it was restarted.
 pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
     let unknown = || Error::not_found("worker", worker);
-    while !node.sessions.contains(worker) {
-        let bars = node.sessions.bars(worker).ok_or_else(unknown)?;
+    while !node.gateway.sessions.contains(worker) {
+        let bars = node.gateway.sessions.bars(worker).ok_or_else(unknown)?;
         let found = node.store().worker(worker).await?;
         let record = found.filter(|record| record.state != WorkerState::Gone).ok_or_else(unknown)?;
         let consumers = consumers(node, &record).await?;
         // Where somebody has left meanwhile, it may have been this one: the store is asked again.
-        if node.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
+        if node.gateway.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
             expect_stored(node, worker).await?;
-            node.hints.slots(worker);
+            node.gateway.hints.slots(worker);
         }
     }
     Ok(())
@@ -130,7 +130,7 @@ async fn consumers(node: &Node, record: &WorkerRecord) -> Result<Vec<Arc<dyn Con
 
 /// One consumer a queue serves all workers of this node.
 async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
-    match node.sessions.consumer(queue) {
+    match node.gateway.sessions.consumer(queue) {
         Some(consumer) => Ok(consumer),
         None => Ok(node.bus().consumer(&node.channels.dispatch(queue), WORKERS, node.id.as_str()).await?.into()),
     }
@@ -139,7 +139,7 @@ async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
 /// Leaves the queues of all workers of this node, which stops: what it was given and handed to nobody can be taken over at
 /// once, and its names are gone from the groups. If the bus is away, others do it later.
 pub async fn leave_queues(node: &Node) {
-    let consumers = node.sessions.take_consumers();
+    let consumers = node.gateway.sessions.take_consumers();
     let leaving = join_all(consumers.iter().map(|consumer| consumer.leave()));
     match tokio::time::timeout(LEAVE_PATIENCE, leaving).await {
         Ok(left) => {

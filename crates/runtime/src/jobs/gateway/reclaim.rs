@@ -45,7 +45,7 @@ pub async fn take(node: &Node, consumers: &[Arc<dyn Consumer>], max: usize) -> T
         if wanted == 0 {
             break;
         }
-        if !node.sessions.reclaims.take_turn(consumer, interval(node)) {
+        if !node.gateway.sessions.reclaims.take_turn(consumer, interval(node)) {
             continue;
         }
         match consumer.take_over(node.settings.worker.stale_after, wanted).await {

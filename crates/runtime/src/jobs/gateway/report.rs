@@ -21,8 +21,8 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
         let message = format!("expected at most {REPORT_EVENTS_MAX} events, got {}", report.events.len());
         return Err(Invalid::too_large("events", message).into());
     }
-    node.sessions.see(&report.worker_id);
-    node.sessions.name(&report.worker_id, report.events.iter().map(|event| event.execution_id));
+    node.gateway.sessions.see(&report.worker_id);
+    node.gateway.sessions.name(&report.worker_id, report.events.iter().map(|event| event.execution_id));
     let (reports, takes) = coalesce(node, &report.worker_id, report.events)?;
     let executions: Vec<ExecutionId> = reports.iter().map(|report| report.execution).collect();
     let recorded = recorder::record(node, reports).await?;
@@ -65,7 +65,7 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
         events_of[index].push(event);
     }
     // A worker's clock may be minutes off: nothing it says of a run happened before it was given the run, or after now.
-    let ages = node.sessions.ages(reports.iter().map(|report| report.execution));
+    let ages = node.gateway.sessions.ages(reports.iter().map(|report| report.execution));
     for (((report, take), events), age) in reports.iter_mut().zip(&mut takes).zip(events_of).zip(ages) {
         let earliest = age.map_or(jiff::Timestamp::MIN, |age| now - age);
         for event in events {

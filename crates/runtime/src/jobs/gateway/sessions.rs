@@ -15,12 +15,12 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 pub use unnamed::expect_stored;
 
 use super::reclaim::Reclaims;
+use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::follower;
 use crate::jobs::node::Node;
 use crate::jobs::over::Over;
@@ -439,51 +439,47 @@ impl Session {
     }
 }
 
-/// Writes signs of life to the store, and says to the leader what each worker can take, until `stop`.
-pub async fn watch_sessions(node: Arc<Node>, stop: CancellationToken) {
-    let interval = (node.settings.worker.stale_after / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(interval) => {}
-        }
+/// Writes signs of life to the store, and says to the leader what each worker can take.
+pub async fn watch_sessions(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
+    while run.next().await {
         if let Err(error) = forget_moved_workers(&node).await {
-            node.outages.failed("silent workers", &error);
+            run.failed("silent workers", &error);
         }
         if let Err(error) = unnamed::lose_unnamed(&node).await {
-            node.outages.failed("lost runs", &error);
+            run.failed("lost runs", &error);
         }
-        let writing = node.sessions.registry.lock().await;
-        let records = node.sessions.unwritten(node.now());
+        let writing = node.gateway.sessions.registry.lock().await;
+        let records = node.gateway.sessions.unwritten(node.now());
         if records.is_empty() {
             continue;
         }
         for record in &records {
-            node.hints.slots(&record.worker_id);
+            node.gateway.hints.slots(&record.worker_id);
         }
         if let Err(error) = node.store().record_worker_heartbeats(&records).await {
-            node.outages.failed("worker heartbeats", &error);
+            run.failed("worker heartbeats", &error);
         }
         drop(writing);
-        records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
+        records.iter().for_each(|record| node.views.cache.worker_changed(&record.worker_id));
     }
+    Ok(())
 }
 
 /// Forgets workers that went to another node, or speak the bus: their runs are told of there. Those that went nowhere are the
 /// leader's to judge.
 async fn forget_moved_workers(node: &Node) -> Result<()> {
-    for worker in node.sessions.silent(node.settings.worker.stale_after) {
+    for worker in node.gateway.sessions.silent(node.settings.worker.stale_after) {
         let Some(stored) = node.store().worker(&worker).await? else { continue };
         if stored.via.as_ref() == Some(&node.id) {
             continue;
         }
-        let before = node.sessions.record(&worker, node.now());
-        let Some((runs, _)) = node.sessions.leave(&worker, node.now()) else { continue };
+        let before = node.gateway.sessions.record(&worker, node.now());
+        let Some((runs, _)) = node.gateway.sessions.leave(&worker, node.now()) else { continue };
         debug!(%worker, runs = runs.len(), "worker moved to another node");
         if before.is_some_and(|before| before.registered_at != stored.registered_at) {
             unnamed::lose_left_behind(node, &worker, &runs).await?;
         }
-        follower::drop_claims(node, runs).await;
+        follower::drop_claims(node, &node.ownership, runs).await;
     }
     Ok(())
 }

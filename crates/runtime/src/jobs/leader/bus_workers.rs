@@ -19,7 +19,6 @@ use convoke_core::jobs::readers::BUSY_SILENCE;
 use convoke_core::jobs::wire::{self, Ready, RunRef, V1, WorkerHeartbeat, WorkerState};
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
-use convoke_core::ports::Message;
 use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
 use convoke_core::{ExecutionId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
@@ -28,9 +27,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::LeaderState;
 use super::group_readers::is_reader;
 use super::unread::Unread;
 use crate::election::Term;
+use crate::jobs::duty::{DutyRun, SubscribedTo};
+use crate::jobs::feed::{Feed, Received};
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::Node;
 use crate::jobs::views::in_flight;
@@ -39,7 +41,7 @@ use crate::jobs::{recorder, telemetry};
 /// Heartbeats of more workers than this are not listened to: ids are free to make up.
 const WORKERS_MAX: usize = 100_000;
 
-/// What the leader has heard. Empty on a node that does not lead.
+/// What the leader has heard in its term.
 #[derive(Default)]
 pub struct BusWorkers {
     received: Mutex<ReceivedHeartbeats>,
@@ -105,7 +107,7 @@ struct Known {
 }
 
 impl BusWorkers {
-    /// A term begins: what was heard in another is old.
+    /// It can hear from now on, with these workers in the registry: what was heard before a gap is old.
     fn begin(&self, stored: Vec<WorkerRecord>) {
         let registered = stored.into_iter().filter(|worker| worker.via.is_none());
         let registered = registered.map(|worker| {
@@ -327,32 +329,41 @@ fn is_plausible(beat: &WorkerHeartbeat) -> bool {
         && beat.executions.as_ref().is_none_or(|executions| executions.len() <= most)
 }
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let stale_after = node.settings.worker.stale_after;
-    let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
-    while !term.is_over() {
-        let worked = tokio::select! {
-            () = term.ended() => return,
-            received = listen(&node, stale_after / 2) => received,
-            () = keep(&node, &term, interval) => return,
-        };
-        if let Err(error) = worked {
-            super::handle_duty_error(&node, &term, "bus workers", &error);
-            term.sleep(Duration::from_millis(250)).await;
-        }
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let feed = run.feed("bus workers");
+    tokio::select! {
+        () = listen(&leader, feed) => Ok(()),
+        () = keep(&leader, &mut run) => Ok(()),
     }
 }
 
-/// Hears heartbeats until the bus fails.
-async fn listen(node: &Node, patience: Duration) -> Result<()> {
-    let mut topics = node.bus().subscribe(&[node.channels.worker_heartbeat(), node.channels.ready()]).await?;
-    node.bus_workers.begin(node.store().workers().await?);
+/// Receives heartbeats. Whoever has said something before a gap is known from the registry.
+async fn listen(leader: &LeaderState, mut feed: Feed) {
+    let LeaderState { node, bus_workers, group_readers, .. } = leader;
+    let patience = node.settings.worker.stale_after / 2;
     loop {
-        let message: Option<Message> = topics.next().await?;
-        node.bus_workers.listened(patience, message.is_none());
-        let Some(message) = message.filter(|message| message.channel == node.channels.worker_heartbeat()) else {
-            continue;
+        let message = match feed.next().await {
+            Received::Subscribed => {
+                match node.store().workers().await {
+                    Ok(workers) => bus_workers.begin(workers),
+                    Err(error) => {
+                        node.outages.failed("bus workers", &error);
+                        feed.begin_again();
+                    }
+                }
+                continue;
+            }
+            Received::Message(message) => message,
+            Received::Missed => {
+                bus_workers.listened(patience, true);
+                continue;
+            }
+            Received::Broken => continue,
         };
+        bus_workers.listened(patience, false);
+        if message.channel != node.channels.worker_heartbeat() {
+            continue;
+        }
         // One that cannot be read is set aside by the dispatcher, which hears the same.
         let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
         if beat.via.is_none() && !is_plausible(&beat) {
@@ -360,45 +371,49 @@ async fn listen(node: &Node, patience: Duration) -> Result<()> {
             continue;
         }
         if beat.via.is_none() && beat.state == WorkerState::Gone {
-            node.group_readers.leave(&beat.worker_id);
+            group_readers.leave(&beat.worker_id);
         }
-        node.bus_workers.on_heartbeat(beat, node.now());
+        bus_workers.on_heartbeat(beat, node.now());
     }
 }
 
 /// Writes down what was heard, and draws the conclusions, until the term is over.
-async fn keep(node: &Node, term: &Term, interval: Duration) {
+async fn keep(leader: &LeaderState, run: &mut DutyRun<SubscribedTo>) {
+    let node = &leader.node;
+    let interval = super::silence_interval(node.settings.worker.stale_after);
     // A hint that says nothing: it is heard by the leader itself, and so proves that the leader hears.
     let nothing = Ready { v: V1, queues: Vec::new(), configured: Vec::new(), due_at: None, schedules: false };
     let nothing = wire::encode(&nothing);
     let mut said = Instant::now() - interval;
     let mut unread = Unread::new(node);
-    while !term.is_over() {
+    loop {
         if said.elapsed() >= interval {
             said = Instant::now();
             if let Err(error) = node.bus().publish(&node.channels.ready(), nothing.clone()).await {
-                node.outages.failed("bus workers", &error);
+                run.failed("bus workers", &error);
             }
         }
         let kept = async {
-            write(node).await?;
-            part(node, term).await?;
-            compare(node, term, &mut unread).await
+            write(leader).await?;
+            part(leader).await?;
+            compare(leader, &mut unread).await
         };
         if let Err(error) = kept.await {
-            super::handle_duty_error(node, term, "bus workers", &error);
+            run.failed("bus workers", &error);
         }
-        let _ = tokio::time::timeout(interval, node.bus_workers.changed.notified()).await;
+        if run.wait(tokio::time::timeout(interval, leader.bus_workers.changed.notified())).await.is_none() {
+            return;
+        }
     }
 }
 
-async fn write(node: &Node) -> Result<()> {
-    let (records, new) = node.bus_workers.unwritten(node.settings.worker.heartbeat_interval / 2);
+async fn write(LeaderState { node, bus_workers, .. }: &LeaderState) -> Result<()> {
+    let (records, new) = bus_workers.unwritten(node.settings.worker.heartbeat_interval / 2);
     if records.is_empty() {
         return Ok(());
     }
-    node.store().record_worker_heartbeats(&records).await.inspect_err(|_| node.bus_workers.unwrite(&records, &new))?;
-    records.iter().for_each(|record| node.cache.worker_changed(&record.worker_id));
+    node.store().record_worker_heartbeats(&records).await.inspect_err(|_| bus_workers.unwrite(&records, &new))?;
+    records.iter().for_each(|record| node.views.cache.worker_changed(&record.worker_id));
     for worker_id in new {
         info!(worker = %worker_id, "worker joined over the bus");
         node.publish_event(ClusterEvent::Worker { change: WorkerChange::Joined, worker_id });
@@ -408,24 +423,25 @@ async fn write(node: &Node) -> Result<()> {
 
 /// Strikes off workers that left, once it is recorded that their runs were given back. One whose runs nobody records is
 /// declared dead in time.
-async fn part(node: &Node, term: &Term) -> Result<()> {
-    for worker in node.bus_workers.gone() {
+async fn part(LeaderState { node, term, bus_workers, group_readers, .. }: &LeaderState) -> Result<()> {
+    for worker in bus_workers.gone() {
         if runs_of(node, &worker).await?.is_empty() {
             node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&worker)).await?;
-            node.cache.worker_changed(&worker);
-            node.bus_workers.forget(&worker);
-            node.group_readers.leave(&worker);
+            node.views.cache.worker_changed(&worker);
+            bus_workers.forget(&worker);
+            group_readers.leave(&worker);
             node.publish_event(ClusterEvent::Worker { change: WorkerChange::Left, worker_id: worker });
         }
     }
     Ok(())
 }
 
-async fn compare(node: &Node, term: &Term, unread: &mut Unread) -> Result<()> {
-    for worker in node.bus_workers.to_compare() {
+async fn compare(leader: &LeaderState, unread: &mut Unread) -> Result<()> {
+    let LeaderState { node, term, bus_workers, .. } = leader;
+    for worker in bus_workers.to_compare() {
         let stored = runs_of(node, &worker).await?;
-        let mut lost = node.bus_workers.compare(&worker, stored);
-        let unread = unread.postpone(node, lost.iter().map(|run| (*run, Some(&worker)))).await;
+        let mut lost = bus_workers.compare(&worker, stored);
+        let unread = unread.postpone(leader, lost.iter().map(|run| (*run, Some(&worker)))).await;
         lost.retain(|run| !unread.contains(&run.execution_id));
         if !lost.is_empty() {
             info!(%worker, runs = lost.len(), "worker lost runs that it was given");
@@ -449,15 +465,16 @@ async fn lose(node: &Node, term: &Term, worker: &WorkerId, runs: Vec<RunRef>, er
 /// What a worker that died may have taken without saying so: runs of its queues that nobody claims, that no worker names
 /// and that are not on the bus any more. They are its last: a job that kills its worker at once must not count as one that was
 /// never picked up, or it would kill for ever.
-pub async fn last_taken(node: &Node, worker: &WorkerRecord) -> Result<Vec<RunRef>> {
+pub async fn last_taken(leader: &LeaderState, worker: &WorkerRecord) -> Result<Vec<RunRef>> {
+    let LeaderState { node, bus_workers, .. } = leader;
     let before = node.now() - node.settings.worker.stale_after / 2;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
     let mut by_queue: HashMap<QueueName, Vec<_>> = HashMap::new();
     let runs = in_flight(node, filter).await?;
     let queues: HashSet<&QueueName> = worker.queues.iter().collect();
-    let named = node.bus_workers.named_among(runs.iter().map(|run| &run.execution));
+    let named = bus_workers.named_among(runs.iter().map(|run| &run.execution));
     for run in runs {
-        let known = node.sessions.has(&run.execution) || named.contains(&run.execution);
+        let known = node.gateway.sessions.has(&run.execution) || named.contains(&run.execution);
         if queues.contains(&run.queue) && !known {
             by_queue.entry(run.queue.clone()).or_default().push(run);
         }

@@ -16,28 +16,32 @@ use convoke_core::jobs::Job;
 use convoke_core::{JobId, Result};
 use tracing::debug;
 
+use super::LeaderState;
+use super::group_readers::GroupReaders;
 use crate::election::Term;
-use crate::jobs::node::Node;
+use crate::jobs::duty::{DutyRun, Every};
+use crate::jobs::node::NodeBase;
 
 /// So many scans for finished jobs come before a walk over the bus.
 const WALK_EVERY: u32 = 6;
 
-pub async fn run(node: Arc<Node>, term: Term) {
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
     let mut scans = 0;
-    while term.sleep(node.settings.channels.scan_interval).await {
+    while run.next().await {
         scans += 1;
         let cleaned = async {
-            clean(&node, &term).await?;
-            if scans % WALK_EVERY == 0 { walk(&node, &term).await } else { Ok(()) }
+            clean(&leader.node, &leader.term).await?;
+            if scans % WALK_EVERY == 0 { walk(&leader).await } else { Ok(()) }
         };
         if let Err(error) = cleaned.await {
-            super::handle_duty_error(&node, &term, "channel cleanup", &error);
+            run.failed("channel cleanup", &error);
         }
     }
+    Ok(())
 }
 
 /// Goes on until nothing is due: a batch a scan could not keep up.
-async fn clean(node: &Node, term: &Term) -> Result<()> {
+async fn clean(node: &NodeBase, term: &Term) -> Result<()> {
     let before = node.now() - node.settings.channels.cleanup_delay;
     let batch_size = node.settings.channels.batch_size;
     while !term.is_over() {
@@ -55,18 +59,18 @@ async fn clean(node: &Node, term: &Term) -> Result<()> {
     Ok(())
 }
 
-async fn walk(node: &Node, term: &Term) -> Result<()> {
+async fn walk(LeaderState { node, term, group_readers, .. }: &LeaderState) -> Result<()> {
     let open = node.bus().queues(&node.channels.jobs()).await?;
     close_strays(node, term, &open).await?;
-    tidy(node, open).await
+    tidy(node, group_readers, open).await
 }
 
 /// Tidies the channels by which workers get their runs, and closes those of queues that no worker serves any more: names
 /// of queues are free to make up.
-async fn tidy(node: &Node, open: Vec<String>) -> Result<()> {
+async fn tidy(node: &NodeBase, readers: &GroupReaders, open: Vec<String>) -> Result<()> {
     let queue_of = |name: &String| node.channels.queue_of(name);
     let mut dispatch: Vec<String> = open.into_iter().filter(|name| queue_of(name).is_some()).collect();
-    dispatch.iter().filter_map(queue_of).for_each(|queue| node.group_readers.watch(&queue));
+    dispatch.iter().filter_map(queue_of).for_each(|queue| readers.watch(&queue));
     node.bus().trim(&dispatch).await?;
     let served = super::served(node).await?;
     dispatch.retain(|name| queue_of(name).is_some_and(|queue| !served.contains(&queue)));
@@ -74,7 +78,7 @@ async fn tidy(node: &Node, open: Vec<String>) -> Result<()> {
 }
 
 /// Closes channels of jobs that were cleaned before, or are gone.
-async fn close_strays(node: &Node, term: &Term, open: &[String]) -> Result<()> {
+async fn close_strays(node: &NodeBase, term: &Term, open: &[String]) -> Result<()> {
     let of_jobs = open.iter().filter_map(|name| node.channels.job_of(name));
     let jobs: Vec<JobId> = of_jobs.map(|(job, _)| job).collect::<BTreeSet<_>>().into_iter().collect();
     for jobs in jobs.chunks(node.settings.channels.batch_size) {

@@ -15,45 +15,47 @@ use convoke_core::ports::store::InFlightFilter;
 use convoke_core::{NodeId, Result};
 use tracing::warn;
 
+use super::LeaderState;
 use crate::election::Term;
+use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::follower::read_registry;
 use crate::jobs::handoff::{self, Offer};
-use crate::jobs::node::Node;
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::views::in_flight;
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let interval = node.settings.cluster.dead_node_timeout / 6;
-    while term.sleep(interval).await {
-        if let Err(error) = declare_dead_nodes(&node, &term).await {
-            super::handle_duty_error(&node, &term, "dead nodes", &error);
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
+    while run.next().await {
+        if let Err(error) = declare_dead_nodes(&leader.node, &leader.term).await {
+            run.failed("dead nodes", &error);
         }
     }
+    Ok(())
 }
 
 async fn declare_dead_nodes(node: &Node, term: &Term) -> Result<()> {
     let timeout = node.settings.cluster.dead_node_timeout;
-    let nodes = read_registry(node).await?;
+    let nodes = read_registry(node, &node.ownership.peers).await?;
     let forgettable = forgettable(&nodes, node.now());
     if !forgettable.is_empty() {
         node.store().forget_nodes(term.fence(), &forgettable).await?;
-        forgettable.iter().for_each(|id| node.cache.node_changed(id));
+        forgettable.iter().for_each(|id| node.views.cache.node_changed(id));
     }
     for other in nodes.into_iter().filter(|other| other.node_id != node.id && !other.state.is_gone()) {
-        let silent = node.peers.unchanged_for(&other.node_id);
+        let silent = node.ownership.peers.unchanged_for(&other.node_id);
         if silent > timeout {
             // Offered first: should this leader die in between, the next one finds the node again.
             let runs = offer_runs_of(node, &other.node_id).await?;
             let silent_for = convoke_core::duration::format(Duration::from_millis(silent.as_millis() as u64));
             warn!(dead_node = %other.node_id, runs, silent_for, "node declared dead");
             node.store().retire_node(Some(term.fence()), &other.node_id, NodeState::Dead, node.now()).await?;
-            node.cache.node_changed(&other.node_id);
+            node.views.cache.node_changed(&other.node_id);
             node.publish_event(ClusterEvent::Node { change: NodeChange::Dead, node_id: other.node_id });
         }
     }
     Ok(())
 }
 
-async fn offer_runs_of(node: &Node, dead: &NodeId) -> Result<usize> {
+async fn offer_runs_of(node: &NodeBase, dead: &NodeId) -> Result<usize> {
     let owned = InFlightFilter { owner: Some(dead.clone()), ..InFlightFilter::default() };
     let runs = in_flight(node, owned).await?.into_iter();
     let offers = runs.map(|run| Offer {

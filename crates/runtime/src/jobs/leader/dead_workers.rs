@@ -13,28 +13,28 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::LeaderState;
 use super::bus_workers::last_taken;
 use super::group_readers::is_reader;
-use crate::election::Term;
+use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::Node;
 use crate::jobs::recorder;
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let stale_after = node.settings.worker.stale_after;
-    let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
+    let (stale_after, interval) = (leader.node.settings.worker.stale_after, run.interval());
     let (mut since, mut looked) = (Instant::now(), Instant::now());
     let mut signs = Signs::default();
-    while term.sleep(interval).await {
+    while run.next().await {
         // A process that was paused must first hear what its workers had to say meanwhile.
         if looked.elapsed() > interval + stale_after / 3 {
             since = Instant::now();
         }
         looked = Instant::now();
-        if let Err(error) = declare_dead_workers(&node, &term, since, stale_after, &mut signs).await {
-            super::handle_duty_error(&node, &term, "dead workers", &error);
+        if let Err(error) = declare_dead_workers(&leader, since, stale_after, &mut signs).await {
+            run.failed("dead workers", &error);
         }
     }
+    Ok(())
 }
 
 /// When the leader saw a worker's last sign of life in the store change. Nodes write it by their own clocks, which may be
@@ -58,12 +58,12 @@ impl Signs {
 }
 
 async fn declare_dead_workers(
-    node: &Node,
-    term: &Term,
+    leader: &LeaderState,
     since: Instant,
     stale_after: Duration,
     signs: &mut Signs,
 ) -> Result<()> {
+    let LeaderState { node, bus_workers, .. } = leader;
     let now = node.now();
     let workers = node.store().workers().await?;
     signs.see(&workers);
@@ -73,37 +73,38 @@ async fn declare_dead_workers(
     }
     for worker in workers {
         let written = signs.unchanged_for(&worker.worker_id);
-        let silent = match node.sessions.silent_for(&worker.worker_id) {
+        let silent = match node.gateway.sessions.silent_for(&worker.worker_id) {
             // Of one that speaks the bus the leader knows by what it could have heard.
-            _ if worker.via.is_none() => node.bus_workers.silent_for(&worker.worker_id),
+            _ if worker.via.is_none() => bus_workers.silent_for(&worker.worker_id),
             // It may speak to another node by now.
             Some(silent) => silent.min(written),
             None => written,
         };
-        if silent > node.bus_workers.silence_limit(&worker.worker_id, stale_after) {
-            let _barred = node.sessions.bar(&worker.worker_id);
-            declare_dead(node, term, worker, now).await?;
+        if silent > bus_workers.silence_limit(&worker.worker_id, stale_after) {
+            let _barred = node.gateway.sessions.bar(&worker.worker_id);
+            declare_dead(leader, worker, now).await?;
         }
     }
     Ok(())
 }
 
-async fn declare_dead(node: &Node, term: &Term, worker: WorkerRecord, now: Timestamp) -> Result<()> {
+async fn declare_dead(leader: &LeaderState, worker: WorkerRecord, now: Timestamp) -> Result<()> {
+    let LeaderState { node, term, bus_workers, group_readers, .. } = leader;
     let id = worker.worker_id.clone();
     let mut runs = runs_of(node, &id).await?;
-    if let Some((own, _)) = node.sessions.leave(&id, now) {
+    if let Some((own, _)) = node.gateway.sessions.leave(&id, now) {
         runs.extend(own);
     }
-    node.bus_workers.forget(&id);
-    node.group_readers.leave(&id);
+    bus_workers.forget(&id);
+    group_readers.leave(&id);
     if worker.via.is_none() {
-        runs.extend(last_taken(node, &worker).await?);
+        runs.extend(last_taken(leader, &worker).await?);
     }
     runs.sort_by_key(|run| run.execution_id);
     runs.dedup();
     warn!(worker = %id, runs = runs.len(), last_heartbeat_at = %worker.last_heartbeat_at, "worker declared dead");
     // Before its runs are lost, or they would be dispatched to its slots again.
-    node.hints.gone(WorkerHeartbeat {
+    node.gateway.hints.gone(WorkerHeartbeat {
         v: Default::default(),
         worker_id: id.clone(),
         queues: worker.queues.clone(),
@@ -124,9 +125,9 @@ async fn declare_dead(node: &Node, term: &Term, worker: WorkerRecord, now: Times
         report
     });
     recorder::end_as_leader(node, term.fence(), reports.collect()).await?;
-    let _writing = node.sessions.registry.lock().await;
+    let _writing = node.gateway.sessions.registry.lock().await;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
-    node.cache.worker_changed(&id);
+    node.views.cache.worker_changed(&id);
     node.publish_event(ClusterEvent::Worker { change: WorkerChange::Dead, worker_id: id });
     Ok(())
 }

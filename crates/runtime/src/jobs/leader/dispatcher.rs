@@ -17,14 +17,16 @@ use convoke_core::jobs::rate_limit::SlidingWindow;
 use convoke_core::jobs::window::Windows;
 use convoke_core::jobs::wire::{self, Assigned, Ready, RunRef, V1, WorkerHeartbeat};
 use convoke_core::jobs::{Queue, RateLimit, Status, Turns};
+use convoke_core::ports::Message;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, Window, WorkerRecord};
-use convoke_core::ports::{Message, Subscription};
 use convoke_core::{QueueName, Result};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use tracing::{debug, warn};
 
-use crate::election::Term;
+use super::LeaderState;
+use crate::jobs::duty::{DutyRun, SubscribedTo};
+use crate::jobs::feed::{Feed, Received};
 use crate::jobs::node::Node;
 use crate::jobs::telemetry;
 
@@ -34,20 +36,32 @@ const BATCH_MAX: usize = 2_000;
 const HINTS_MAX: usize = 1_000;
 /// How many runs one `job.assigned` entry carries.
 const ASSIGNED_MAX: usize = 500;
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    while !term.is_over() {
-        let mut dispatcher = Dispatcher::new(node.clone(), term.clone());
-        if let Err(error) = dispatcher.serve().await {
-            super::handle_duty_error(&node, &term, "dispatcher", &error);
-            term.sleep(Duration::from_millis(100)).await;
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let mut hints = run.feed("dispatcher");
+    while !run.must_stop() {
+        // Any error starts it afresh, from what the store says.
+        let mut dispatcher = Dispatcher::new(leader.clone());
+        if let Err(error) = dispatcher.serve(&mut run, &mut hints).await {
+            run.failed("dispatcher", &error);
+            run.sleep(RETRY_AFTER).await;
+            hints = run.feed("dispatcher");
         }
     }
+    Ok(())
+}
+
+/// Why the dispatcher goes on.
+enum Wake {
+    Readers(Vec<WorkerHeartbeat>),
+    Hint(Received),
+    Time,
 }
 
 struct Dispatcher {
+    leader: Arc<LeaderState>,
     node: Arc<Node>,
-    term: Term,
     windows: Windows,
     /// Queues that may have pending jobs.
     waiting: BTreeSet<QueueName>,
@@ -68,10 +82,10 @@ struct Dispatcher {
 }
 
 impl Dispatcher {
-    fn new(node: Arc<Node>, term: Term) -> Self {
+    fn new(leader: Arc<LeaderState>) -> Self {
         Dispatcher {
-            node,
-            term,
+            node: leader.node.clone(),
+            leader,
             windows: Windows::default(),
             waiting: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -85,33 +99,32 @@ impl Dispatcher {
         }
     }
 
-    /// Dispatches until the term is over. Any error starts it afresh, from what the store says.
-    async fn serve(&mut self) -> Result<()> {
+    /// Dispatches until the term is over, or until its subscription breaks.
+    async fn serve(&mut self, run: &mut DutyRun<SubscribedTo>, hints: &mut Feed) -> Result<()> {
         // Subscribed before the state is read, so that no change falls between.
-        let topics = [self.node.channels.worker_heartbeat(), self.node.channels.ready()];
-        let mut hints = self.node.bus().subscribe(&topics).await?;
+        if run.next(hints).await.is_none() {
+            return Ok(());
+        }
         if let Some(limit) = self.node.settings.rate_limit.global {
             self.global = Some(self.restored(None, limit).await?);
         }
         self.read_state().await?;
         loop {
             while self.dispatch().await? {}
-            let term = self.term.clone();
-            let pause = self.until_next_look();
-            let node = self.node.clone();
-            let hint = tokio::select! {
-                () = term.ended() => return Ok(()),
-                beats = node.group_readers.next_beats() => {
-                    self.see_readers(beats);
-                    continue;
+            let (leader, pause) = (self.leader.clone(), self.until_next_look());
+            let woken = run.wait(async {
+                tokio::select! {
+                    beats = leader.group_readers.next_beats() => Wake::Readers(beats),
+                    hint = hints.next() => Wake::Hint(hint),
+                    () = tokio::time::sleep(pause) => Wake::Time,
                 }
-                hint = hints.next() => Some(hint?),
-                () = tokio::time::sleep(pause) => None,
-            };
-            match hint {
-                Some(Some(message)) => self.receive_hint(message, &mut *hints).await?,
-                // Some hints were lost, or it is time anyway.
-                Some(None) | None => self.read_state_if_due(hint.is_some()).await?,
+            });
+            match woken.await {
+                None | Some(Wake::Hint(Received::Broken)) => return Ok(()),
+                Some(Wake::Readers(beats)) => self.see_readers(beats),
+                Some(Wake::Hint(Received::Message(message))) => self.receive_hint(message, hints).await?,
+                Some(Wake::Hint(Received::Missed | Received::Subscribed)) => self.read_state().await?,
+                Some(Wake::Time) => self.read_state_if_due().await?,
             }
         }
     }
@@ -121,8 +134,8 @@ impl Dispatcher {
         self.metered_until.map_or(look, |at| super::until(self.node.now(), at).min(look))
     }
 
-    async fn read_state_if_due(&mut self, missed: bool) -> Result<()> {
-        if missed || self.looked_at.elapsed() >= super::LOOK_INTERVAL {
+    async fn read_state_if_due(&mut self) -> Result<()> {
+        if self.looked_at.elapsed() >= super::LOOK_INTERVAL {
             self.read_state().await?;
         }
         Ok(())
@@ -136,7 +149,8 @@ impl Dispatcher {
             // Of its own workers, and of those it hears, the node knows more than the store.
             let (node, id) = (&self.node, &worker.worker_id);
             let own = worker.via.as_ref() == Some(&node.id);
-            let beat = if own { node.sessions.heartbeat(id, now) } else { node.bus_workers.heartbeat(id) };
+            let beat =
+                if own { node.gateway.sessions.heartbeat(id, now) } else { self.leader.bus_workers.heartbeat(id) };
             self.windows.on_heartbeat(&beat.unwrap_or_else(|| heartbeat(worker)), now);
         }
         self.windows.forget_stale(now, stale_after);
@@ -146,7 +160,7 @@ impl Dispatcher {
                 self.touched.insert(queue.name.clone());
             }
             if queue.counts.get(Status::Pending) > 0 {
-                self.node.group_readers.watch(&queue.name);
+                self.leader.group_readers.watch(&queue.name);
                 self.touched.insert(queue.name.clone());
                 self.waiting.insert(queue.name);
             }
@@ -193,16 +207,14 @@ impl Dispatcher {
     }
 
     /// Takes in a hint and all that came with it.
-    async fn receive_hint(&mut self, first: Message, hints: &mut dyn Subscription) -> Result<()> {
+    async fn receive_hint(&mut self, first: Message, hints: &mut Feed) -> Result<()> {
         let mut next = Some(first);
         for _ in 0..HINTS_MAX {
             let Some(message) = next else { return Ok(()) };
             self.understand(message).await?;
             next = match hints.next().now_or_never() {
-                Some(hint) => match hint? {
-                    Some(message) => Some(message),
-                    None => return self.read_state().await,
-                },
+                Some(Received::Message(message)) => Some(message),
+                Some(_) => return self.read_state().await,
                 None => None,
             };
         }
@@ -226,7 +238,7 @@ impl Dispatcher {
                     if let Some(queue) = self.node.store().queue(name).await? {
                         self.configure(&queue).await?;
                         if queue.paused {
-                            self.node.paused.notify_one();
+                            self.leader.paused.notify_one();
                         }
                         self.touched.insert(queue.name.clone());
                         self.waiting.insert(queue.name);
@@ -236,7 +248,7 @@ impl Dispatcher {
                     }
                 }
                 for queue in ready.queues.iter().filter(|queue| self.windows.workers(queue) == 0) {
-                    self.node.group_readers.watch(queue);
+                    self.leader.group_readers.watch(queue);
                 }
                 self.waiting.extend(ready.queues.iter().cloned());
                 self.touched.extend(ready.queues);
@@ -257,8 +269,8 @@ impl Dispatcher {
             return Ok(false);
         }
         // What the leader's own workers have just been given may not have come round by the topic yet.
-        for worker in self.node.hints.changed_slots() {
-            if let Some(beat) = self.node.sessions.heartbeat(&worker, now) {
+        for worker in self.node.gateway.hints.changed_slots() {
+            if let Some(beat) = self.node.gateway.sessions.heartbeat(&worker, now) {
                 self.windows.on_heartbeat(&beat, now);
             }
         }
@@ -269,7 +281,7 @@ impl Dispatcher {
         }
         let executions = (0..total).map(|_| self.node.execution_id(now)).collect();
         let order = DispatchOrder { now, windows: windows.clone(), executions };
-        let done = telemetry::timed("dispatch", self.node.store().dispatch(self.term.fence(), order)).await?;
+        let done = telemetry::timed("dispatch", self.node.store().dispatch(self.leader.term.fence(), order)).await?;
         for (window, queue) in windows.iter().zip(&done.queues) {
             self.windows.dispatched(&queue.queue, queue.taken, now);
             for meter in self.meters.get_mut(&queue.queue).into_iter().chain(&mut self.global) {
@@ -341,7 +353,7 @@ impl Dispatcher {
             return Ok(0);
         }
         let is_probe = self.windows.workers(queue) == 0;
-        if is_probe && !self.node.group_readers.probe(queue) {
+        if is_probe && !self.leader.group_readers.probe(queue) {
             return Ok(0);
         }
         let Some(backlog) = super::untaken(&self.node, queue).await? else {
@@ -378,7 +390,7 @@ impl Dispatcher {
 
     /// Says who may run what. Owners first: a run should have one before it ends.
     async fn publish(&mut self, mut done: Dispatched) {
-        let epoch = self.term.fence().epoch();
+        let epoch = self.leader.term.fence().epoch();
         let assigned = self.node.channels.assigned();
         let mut entries: Vec<(String, Bytes)> = Vec::with_capacity(done.runs.len() + 1);
         for runs in done.runs.chunks(ASSIGNED_MAX) {

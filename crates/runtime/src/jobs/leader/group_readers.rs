@@ -17,14 +17,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::election::Term;
+use super::LeaderState;
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::{Node, WORKERS};
+use crate::jobs::node::WORKERS;
 
 /// However often somebody asks for a look.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The leader's knowledge of readers. Unused on a node that does not lead.
+/// The leader's knowledge of readers, in its term.
 pub struct GroupReaders {
     rules: Mutex<Readers>,
     stale_after: Duration,
@@ -85,6 +86,11 @@ impl GroupReaders {
         self.rules.lock().leave(worker, self.now());
     }
 
+    #[cfg(test)]
+    pub fn is_watched(&self, queue: &QueueName) -> bool {
+        self.rules.lock().watched(self.now()).contains(queue)
+    }
+
     /// A term begins with these workers in the registry.
     fn begin(&self, registered: Vec<WorkerRecord>) {
         let readers: Vec<WorkerRecord> = registered.into_iter().filter(is_reader).collect();
@@ -105,38 +111,37 @@ pub fn is_reader(worker: &WorkerRecord) -> bool {
     worker.via.is_none() && worker.name == reader_name(&worker.worker_id)
 }
 
-pub async fn run(node: Arc<Node>, term: Term) {
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let LeaderState { node, group_readers: readers, .. } = &*leader;
     // Nobody else can read a bus in this process.
     if node.bus().is_in_process() {
-        return;
+        return Ok(());
     }
     let mut has_begun = false;
-    while !term.is_over() {
+    loop {
         let looked = async {
             if !has_begun {
-                node.group_readers.begin(node.store().workers().await?);
+                readers.begin(node.store().workers().await?);
                 has_begun = true;
             }
-            read_groups(&node).await
+            read_groups(&leader).await
         };
         if let Err(error) = looked.await {
-            super::handle_duty_error(&node, &term, "group readers", &error);
+            run.failed("group readers", &error);
         }
-        let readers = &node.group_readers;
         let pause = readers.rules.lock().pause(readers.now());
-        if !term.sleep(PAUSE_MIN).await {
-            return;
-        }
-        tokio::select! {
-            () = term.ended() => return,
-            () = readers.wanted.notified() => {}
-            () = tokio::time::sleep(pause.saturating_sub(PAUSE_MIN)) => {}
+        let wanted = async {
+            tokio::time::sleep(PAUSE_MIN).await;
+            let _ = tokio::time::timeout(pause.saturating_sub(PAUSE_MIN), readers.wanted.notified()).await;
+        };
+        if run.wait(wanted).await.is_none() {
+            return Ok(());
         }
     }
 }
 
-async fn read_groups(node: &Node) -> Result<()> {
-    let readers = &node.group_readers;
+async fn read_groups(leader: &LeaderState) -> Result<()> {
+    let LeaderState { node, bus_workers, group_readers: readers, .. } = leader;
     let queues = readers.rules.lock().watched(readers.now());
     if queues.is_empty() {
         return Ok(());
@@ -153,12 +158,12 @@ async fn read_groups(node: &Node) -> Result<()> {
     };
     let mut beats = Vec::new();
     for reader in found {
-        if node.bus_workers.sends_heartbeats(&reader.worker, readers.stale_after) {
+        if bus_workers.sends_heartbeats(&reader.worker, readers.stale_after) {
             continue;
         }
         let has_runs = !reader.is_reading && !runs_of(node, &reader.worker).await?.is_empty();
         let beat = reader.heartbeat(has_runs, node.now());
-        node.bus_workers.sight(beat.clone(), reader.silent_for, node.now());
+        bus_workers.sight(beat.clone(), reader.silent_for, node.now());
         if beat.state == WorkerState::Gone {
             readers.leave(&reader.worker);
         }

@@ -4,19 +4,19 @@
 //! is new, or [`LOOK_INTERVAL`] has passed: hints may be lost, looking is not. A write that comes back fenced ends the
 //! term for all of them.
 
-mod bus_workers;
-mod cleanup;
-mod dead_nodes;
-mod dead_workers;
-mod dispatcher;
-mod group_readers;
-mod orphans;
-mod promoter;
-mod reconciler;
-mod requeue;
-mod retention;
-mod scheduler;
-mod timeouts;
+pub mod bus_workers;
+pub mod cleanup;
+pub mod dead_nodes;
+pub mod dead_workers;
+pub mod dispatcher;
+pub mod group_readers;
+pub mod orphans;
+pub mod promoter;
+pub mod reconciler;
+pub mod requeue;
+pub mod retention;
+pub mod scheduler;
+pub mod timeouts;
 mod unread;
 
 use std::collections::HashSet;
@@ -24,66 +24,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::wire::{Ready, WorkerState};
-use convoke_core::ports::Subscription;
 use convoke_core::{Error, QueueName, Result};
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::{error, warn};
 
-pub use bus_workers::BusWorkers;
-pub use group_readers::GroupReaders;
-
-use super::node::{Node, WORKERS};
-use super::telemetry;
-use crate::election::{Duty, EventSink, Term};
+use self::bus_workers::BusWorkers;
+use self::group_readers::GroupReaders;
+use super::duty::{DutyRun, Scope, SubscribedTo};
+use super::feed::{Feed, Received};
+use super::node::{Node, NodeBase, WORKERS};
+use crate::election::Term;
 
 /// How often a duty looks without being told to.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Leads for one term. `others` are the duties that have nothing to do with jobs.
-pub async fn lead(node: Arc<Node>, term: Term, others: Arc<[Arc<dyn Duty>]>) {
-    let began_at = node.now();
-    let mut duties = JoinSet::new();
-    for duty in others.iter() {
-        let (duty, term, telling) = (duty.clone(), term.clone(), node.clone());
-        let publish_event: EventSink = Arc::new(move |what| telling.publish_event(what));
-        duties.spawn(async move { duty.lead(term, publish_event).await });
-    }
-    duties.spawn(dispatcher::run(node.clone(), term.clone()));
-    duties.spawn(promoter::run(node.clone(), term.clone()));
-    duties.spawn(scheduler::run(node.clone(), term.clone()));
-    duties.spawn(timeouts::run(node.clone(), term.clone()));
-    duties.spawn(bus_workers::run(node.clone(), term.clone()));
-    duties.spawn(group_readers::run(node.clone(), term.clone()));
-    duties.spawn(dead_workers::run(node.clone(), term.clone()));
-    duties.spawn(dead_nodes::run(node.clone(), term.clone()));
-    duties.spawn(orphans::run(node.clone(), term.clone()));
-    duties.spawn(reconciler::run(node.clone(), term.clone(), began_at));
-    duties.spawn(requeue::run(node.clone(), term.clone()));
-    duties.spawn(cleanup::run(node.clone(), term.clone()));
-    duties.spawn(retention::run(node, term.clone()));
-    while let Some(ended) = duties.join_next().await {
-        if let Err(failure) = ended {
-            // A duty that panicked must not leave a leader that only seems to lead.
-            error!(error = %failure, "leader task panicked: the term ends");
-            term.end();
+/// What a node has only while it leads: created when a term begins, gone when it ends. The next term knows nothing of it.
+pub struct LeaderState {
+    pub node: Arc<Node>,
+    pub term: Term,
+    /// Before the first dispatch of this term.
+    pub began_at: Timestamp,
+    pub bus_workers: BusWorkers,
+    pub group_readers: GroupReaders,
+    /// Rings if a queue was paused.
+    pub paused: Notify,
+}
+
+impl LeaderState {
+    pub fn new(node: Arc<Node>, term: Term) -> Self {
+        LeaderState {
+            began_at: node.now(),
+            bus_workers: BusWorkers::default(),
+            group_readers: GroupReaders::new(node.settings.worker.stale_after),
+            paused: Notify::new(),
+            node,
+            term,
         }
     }
 }
 
-/// Ends the term if `error` says that it is over; otherwise the duty tries again.
-fn handle_duty_error(node: &Node, term: &Term, duty: &'static str, error: &Error) {
-    if telemetry::is_fenced(error) {
-        warn!(task = duty, epoch = term.fence().epoch().0, "write rejected: another node leads");
-        term.end();
-    } else {
-        node.outages.failed(duty, error);
+/// Leads for one term: runs all duties of the leader until they have ended.
+pub async fn lead(node: Arc<Node>, term: Term) {
+    let duties = node.election.duties.clone();
+    let leader = Arc::new(LeaderState::new(node, term));
+    let mut running = JoinSet::new();
+    for place in (0..duties.len()).filter(|place| duties[*place].scope() == Scope::Leader) {
+        let (duties, leader) = (duties.clone(), leader.clone());
+        running.spawn(async move { duties[place].lead(leader).await });
     }
+    running.join_all().await;
+}
+
+/// How often silence of workers is looked for: often enough for a short time-out.
+pub fn silence_interval(stale_after: Duration) -> Duration {
+    (stale_after / 10).clamp(Duration::from_millis(20), LOOK_INTERVAL)
 }
 
 /// How many runs of a queue lie on the bus for whoever takes them. `None` where something else is in the place of its channel:
 /// no other queue must suffer from that.
-async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
+async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
     match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
         Err(Error::Conflict(_)) => Ok(None),
         answer => answer.map(Some),
@@ -91,50 +91,83 @@ async fn untaken(node: &Node, queue: &QueueName) -> Result<Option<u64>> {
 }
 
 /// Queues that some live worker serves.
-async fn served(node: &Node) -> Result<HashSet<QueueName>> {
+async fn served(node: &NodeBase) -> Result<HashSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())
 }
 
-/// Waits until `due`, a hint for which `concerns` is true, or the next look; false once the term is over.
+/// Waits until `due`, a hint for which `concerns` is true, or the next look. False once the term is over. Without hints a duty
+/// still looks by itself.
 async fn wait_for(
-    node: &Node,
-    term: &Term,
-    hints: &mut Option<Box<dyn Subscription>>,
+    run: &mut DutyRun<SubscribedTo>,
+    hints: &mut Feed,
     due: Option<Timestamp>,
     concerns: impl Fn(&Ready) -> bool,
 ) -> bool {
-    let until_due = due.map_or(LOOK_INTERVAL, |due| until(node.now(), due).min(LOOK_INTERVAL));
-    let wake = tokio::time::sleep(until_due);
-    tokio::pin!(wake);
-    loop {
-        let Some(subscription) = hints else {
-            return term.sleep(until_due).await;
-        };
-        tokio::select! {
-            () = term.ended() => return false,
-            () = &mut wake => return true,
-            hint = subscription.next() => match hint {
-                Ok(Some(message)) => {
+    let until_due = due.map_or(LOOK_INTERVAL, |due| until(run.node().now(), due).min(LOOK_INTERVAL));
+    let hint = async {
+        loop {
+            match hints.next().await {
+                Received::Message(message) => {
                     if serde_json::from_slice::<Ready>(&message.body).is_ok_and(|ready| concerns(&ready)) {
-                        return true;
+                        return;
                     }
                 }
-                Ok(None) => return true,
-                Err(_) => *hints = None,
-            },
+                Received::Subscribed | Received::Missed => return,
+                Received::Broken => {}
+            }
         }
-    }
-}
-
-/// Listens to the hints on `job.ready`; without them a duty still looks by itself.
-async fn listen(node: &Node) -> Option<Box<dyn Subscription>> {
-    let listening: Result<_> = node.bus().subscribe(&[node.channels.ready()]).await;
-    listening.inspect_err(|error| node.outages.failed("hints", error)).ok()
+    };
+    let woken = run.wait(tokio::time::timeout(until_due, hint)).await;
+    woken.is_some()
 }
 
 /// How long from `now` to `at`; nothing where it has passed.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use convoke_core::jobs::wire::{V1, WorkerHeartbeat};
+    use convoke_core::{Epoch, WorkerId};
+
+    use super::*;
+    use crate::jobs::node::fixture;
+
+    fn heartbeat(worker: &WorkerId, queue: &QueueName, node: &Node) -> WorkerHeartbeat {
+        WorkerHeartbeat {
+            v: V1,
+            worker_id: worker.clone(),
+            queues: vec![queue.clone()],
+            running: 0,
+            free: 1,
+            state: WorkerState::Active,
+            at: node.now(),
+            name: None,
+            concurrency: None,
+            via: None,
+            executions: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_term_starts_empty() {
+        let node = fixture::node().await;
+        let (worker, queue) = (WorkerId::new("w").expect("a name"), QueueName::new("q").expect("a name"));
+        let first = fixture::leader(node.clone(), Epoch(1));
+        first.bus_workers.sight(heartbeat(&worker, &queue, &node), Duration::ZERO, node.now());
+        first.group_readers.watch(&queue);
+        first.paused.notify_one();
+        let knows = |leader: &LeaderState| leader.bus_workers.heartbeat(&worker).is_some();
+        assert!(knows(&first) && first.group_readers.is_watched(&queue));
+        first.term.end();
+        drop(first);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let second = fixture::leader(node.clone(), Epoch(2));
+        assert!(!knows(&second) && !second.group_readers.is_watched(&queue));
+        let paused = tokio::time::timeout(Duration::from_secs(1), second.paused.notified()).await;
+        assert!(paused.is_err(), "a queue that was paused in another term wakes nobody");
+    }
 }

@@ -13,20 +13,22 @@ use convoke_core::jobs::wire::{HandoffReason, RunRef};
 use convoke_core::ports::store::{InFlight, InFlightFilter};
 use tracing::info;
 
-use crate::election::Term;
+use super::LeaderState;
+use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::handoff::{self, Offer};
-use crate::jobs::node::{COORDINATORS, Node};
+use crate::jobs::node::{COORDINATORS, NodeBase};
 use crate::jobs::views::in_flight;
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    while term.sleep(node.settings.cluster.orphan_check_interval).await {
-        if let Err(error) = offer_orphans(&node).await {
-            super::handle_duty_error(&node, &term, "orphans", &error);
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
+    while run.next().await {
+        if let Err(error) = offer_orphans(&leader.node).await {
+            run.failed("orphans", &error);
         }
     }
+    Ok(())
 }
 
-async fn offer_orphans(node: &Node) -> Result<()> {
+async fn offer_orphans(node: &NodeBase) -> Result<()> {
     if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
         return Ok(());
     }

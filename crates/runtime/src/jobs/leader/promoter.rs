@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::election::Term;
-use crate::jobs::node::Node;
+use convoke_core::Result;
+
+use super::LeaderState;
+use crate::jobs::duty::{DutyRun, SubscribedTo};
 use crate::jobs::telemetry;
 
 const BATCH_MAX: usize = 1_000;
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let mut hints = super::listen(&node).await;
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let LeaderState { node, term, .. } = &*leader;
+    let mut hints = run.feed("hints");
     loop {
         let promoted = telemetry::timed("promote", node.store().promote(term.fence(), node.now(), BATCH_MAX)).await;
         let next = match promoted {
             Ok(promoted) => {
                 for queue in &promoted.queues {
-                    node.hints.ready(queue);
+                    node.gateway.hints.ready(queue);
                 }
                 if promoted.count == BATCH_MAX {
                     continue;
@@ -23,13 +26,13 @@ pub async fn run(node: Arc<Node>, term: Term) {
                 promoted.next_due_at
             }
             Err(error) => {
-                super::handle_duty_error(&node, &term, "promoter", &error);
+                run.failed("promoter", &error);
                 None
             }
         };
         let sooner = |due_at| next.is_none_or(|next| due_at < next);
-        if !super::wait_for(&node, &term, &mut hints, next, |ready| ready.due_at.is_some_and(sooner)).await {
-            return;
+        if !super::wait_for(&mut run, &mut hints, next, |ready| ready.due_at.is_some_and(sooner)).await {
+            return Ok(());
         }
     }
 }

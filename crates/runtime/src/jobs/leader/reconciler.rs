@@ -10,7 +10,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::{InFlight, InFlightFilter};
@@ -19,7 +18,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::LeaderState;
 use crate::election::Term;
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
@@ -30,49 +31,50 @@ const PATIENCE: u32 = 10;
 /// The reconciler sleeps this many times as long as it works.
 const LOAD_SHARE: u32 = 20;
 
-/// `began_at` is before the first dispatch of this term.
-pub async fn run(node: Arc<Node>, term: Term, began_at: Timestamp) {
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let LeaderState { node, term, .. } = &*leader;
     let stale_after = node.settings.worker.stale_after;
-    let interval = (stale_after / 10).clamp(Duration::from_millis(20), super::LOOK_INTERVAL);
+    let interval = super::silence_interval(stale_after);
     let began = Instant::now();
     let mut settled = false;
     loop {
         if !settled {
-            settled = began.elapsed() >= stale_after || have_all_workers_named_runs(&node).await;
+            settled = began.elapsed() >= stale_after || have_all_workers_named_runs(&leader).await;
         }
         // What was dispatched before this term can be judged as soon as it is settled who runs what, and not before: how
         // long ago that was only the leader knows that dispatched it. Nothing of this term is that old by then.
-        let before = (node.now() - stale_after).max(began_at);
+        let before = (node.now() - stale_after).max(leader.began_at);
         let looked = Instant::now();
         let reconciled = async {
             if settled {
-                release_unclaimed(&node, &term, before).await?;
+                release_unclaimed(&leader, before).await?;
             }
             // A worker that speaks the bus and came while nobody led is known once it beats.
             if began.elapsed() < stale_after {
                 return Ok(());
             }
-            end_runs_of_unknown_workers(&node, &term).await
+            end_runs_of_unknown_workers(node, term).await
         };
         if let Err(error) = reconciled.await {
-            super::handle_duty_error(&node, &term, "reconciler", &error);
+            run.failed("reconciler", &error);
         }
         // Runs that nobody claims may be many. If reading them takes long, it is done less often.
         let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
-        if !term.sleep(pause).await {
-            return;
+        if !run.sleep(pause).await {
+            return Ok(());
         }
     }
 }
 
 /// Whether every worker of the time before this term has said what it runs.
-async fn have_all_workers_named_runs(node: &Node) -> bool {
+async fn have_all_workers_named_runs(LeaderState { node, bus_workers, .. }: &LeaderState) -> bool {
     let workers = node.store().workers().await;
-    let has_named_runs = |id: &WorkerId| node.sessions.has_named_runs(id) || node.bus_workers.has_named_runs(id);
+    let has_named_runs = |id: &WorkerId| node.gateway.sessions.has_named_runs(id) || bus_workers.has_named_runs(id);
     workers.is_ok_and(|workers| workers.iter().all(|worker| has_named_runs(&worker.worker_id)))
 }
 
-async fn release_unclaimed(node: &Node, term: &Term, before: Timestamp) -> Result<()> {
+async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()> {
+    let LeaderState { node, term, bus_workers, group_readers, .. } = leader;
     let now = node.now();
     let stale_after = node.settings.worker.stale_after;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
@@ -81,21 +83,21 @@ async fn release_unclaimed(node: &Node, term: &Term, before: Timestamp) -> Resul
         by_queue.entry(run.queue.clone()).or_default().push(run);
     }
     // What a worker took that speaks the bus and then fell silent is lost with it, should it be dead: not for us to give back.
-    let silent = node.bus_workers.queues_of_the_silent(stale_after / 2);
+    let silent = bus_workers.queues_of_the_silent(stale_after / 2);
     by_queue.retain(|queue, _| !silent.contains(queue));
     // A worker that sends no heartbeats may have taken them, and says so when it acknowledges.
-    let held = node.group_readers.queues_held();
+    let held = group_readers.queues_held();
     for (queue, runs) in by_queue {
         // Where there is no channel nothing can wait on it.
         let waits = super::untaken(node, &queue).await?.unwrap_or(0) > 0 || held.contains(&queue);
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| !waits || run.dispatched_at < hopeless);
         let lost: Vec<InFlight> = lost.collect();
-        let named = node.bus_workers.named_among(lost.iter().map(|run| &run.execution));
+        let named = bus_workers.named_among(lost.iter().map(|run| &run.execution));
         let reports: Vec<RunReport> = lost
             .into_iter()
             // A run that this node has just handed out, or that a worker has just taken, may not be written down yet.
-            .filter(|run| !node.sessions.has(&run.execution) && !named.contains(&run.execution))
+            .filter(|run| !node.gateway.sessions.has(&run.execution) && !named.contains(&run.execution))
             .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
             .collect();
         if !reports.is_empty() {
@@ -119,7 +121,7 @@ async fn end_runs_of_unknown_workers(node: &Node, term: &Term) -> Result<()> {
     workers.retain(|worker| !known.contains(worker));
     for worker in workers {
         let mut runs = in_flight(node, InFlightFilter { worker: Some(worker.clone()), ..Default::default() }).await?;
-        runs.retain(|run| run.dispatched_at < horizon && !node.sessions.has(&run.execution));
+        runs.retain(|run| run.dispatched_at < horizon && !node.gateway.sessions.has(&run.execution));
         let lost = runs.into_iter().map(|run| {
             let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
             RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())

@@ -18,7 +18,9 @@ use convoke_core::{QueueName, Result};
 use tracing::info;
 use uuid::Uuid;
 
+use super::LeaderState;
 use crate::election::Term;
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::{Node, WORKERS};
 use crate::jobs::{recorder, telemetry};
 
@@ -27,17 +29,14 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// What one write may give back.
 const BATCH_MAX: usize = 1_000;
 
-pub async fn run(node: Arc<Node>, term: Term) {
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let mut unserved = HashSet::new();
-    loop {
-        tokio::select! {
-            goes_on = term.sleep(super::LOOK_INTERVAL) => if !goes_on { return },
-            () = node.paused.notified() => {}
-        }
-        if let Err(error) = requeue_unserved(&node, &term, &mut unserved).await {
-            super::handle_duty_error(&node, &term, "recall", &error);
+    while run.wait(tokio::time::timeout(super::LOOK_INTERVAL, leader.paused.notified())).await.is_some() {
+        if let Err(error) = requeue_unserved(&leader.node, &leader.term, &mut unserved).await {
+            run.failed("recall", &error);
         }
     }
+    Ok(())
 }
 
 /// A queue that nobody served at the last look either, which is in `unserved`: a worker that has just come may not be in the

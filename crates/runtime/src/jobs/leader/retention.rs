@@ -12,8 +12,11 @@ use convoke_core::{Error, Result};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::LeaderState;
 use crate::election::Term;
-use crate::jobs::node::Node;
+use crate::jobs::duty::{DutyRun, Every};
+use crate::jobs::node::NodeBase;
+use crate::jobs::settings::Settings;
 
 /// Rows of one deletion, log lines included. Small, so that it never keeps an enqueue waiting for long.
 const ROWS_MAX: usize = 1_000;
@@ -21,26 +24,32 @@ const ROWS_MAX: usize = 1_000;
 /// How often queues are looked at.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let kept = &node.settings.retention;
+/// How often ended jobs are looked for.
+pub fn interval(settings: &Settings) -> Duration {
+    let kept = &settings.retention;
     let shortest = kept.completed.min(kept.cancelled).min(kept.dead);
-    let interval = (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30));
+    (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30))
+}
+
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
+    let LeaderState { node, term, .. } = &*leader;
     let (began, mut unused) = (Instant::now(), UnusedQueues::default());
     let mut queues_looked_at = began;
-    while term.sleep(interval).await {
-        if let Err(error) = expire(&node, &term).await {
-            super::handle_duty_error(&node, &term, "retention", &error);
+    while run.next().await {
+        if let Err(error) = expire(node, term).await {
+            run.failed("retention", &error);
         }
         if queues_looked_at.elapsed() >= QUEUES_INTERVAL {
             queues_looked_at = Instant::now();
-            if let Err(error) = delete_unused_queues(&node, &mut unused, began.elapsed()).await {
-                super::handle_duty_error(&node, &term, "retention of queues", &error);
+            if let Err(error) = delete_unused_queues(node, &mut unused, began.elapsed()).await {
+                run.failed("retention of queues", &error);
             }
         }
     }
+    Ok(())
 }
 
-async fn delete_unused_queues(node: &Node, unused: &mut UnusedQueues, now: Duration) -> Result<()> {
+async fn delete_unused_queues(node: &NodeBase, unused: &mut UnusedQueues, now: Duration) -> Result<()> {
     let served = super::served(node).await?;
     let queues = node.store().queues().await?;
     let idle = queues.into_iter().filter(|queue| queue.is_unused() && !served.contains(&queue.name));
@@ -55,7 +64,7 @@ async fn delete_unused_queues(node: &Node, unused: &mut UnusedQueues, now: Durat
     Ok(())
 }
 
-async fn expire(node: &Node, term: &Term) -> Result<()> {
+async fn expire(node: &NodeBase, term: &Term) -> Result<()> {
     let kept = &node.settings.retention;
     while !term.is_over() {
         let now = node.now();

@@ -13,26 +13,29 @@ use jiff::Timestamp;
 use metrics::counter;
 use tracing::warn;
 
+use super::LeaderState;
 use crate::election::Term;
-use crate::jobs::node::Node;
+use crate::jobs::duty::{DutyRun, SubscribedTo};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
 const BATCH_MAX: usize = 100;
 
-pub async fn run(node: Arc<Node>, term: Term) {
-    let mut hints = super::listen(&node).await;
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
+    let LeaderState { node, term, .. } = &*leader;
+    let mut hints = run.feed("hints");
     loop {
-        let next = match fire(&node, &term).await {
+        let next = match fire(node, term).await {
             Ok(Fired::More) if !term.is_over() => continue,
-            Ok(Fired::More) => return,
+            Ok(Fired::More) => return Ok(()),
             Ok(Fired::All { next_at }) => next_at,
             Err(error) => {
-                super::handle_duty_error(&node, &term, "scheduler", &error);
+                run.failed("scheduler", &error);
                 None
             }
         };
-        if !super::wait_for(&node, &term, &mut hints, next, |ready| ready.schedules).await {
-            return;
+        if !super::wait_for(&mut run, &mut hints, next, |ready| ready.schedules).await {
+            return Ok(());
         }
     }
 }
@@ -60,7 +63,7 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
         announce(node, &schedule, planned, &ticked);
     }
     for queue in found.due.iter().filter_map(|schedule| schedule.template.queue.as_ref()) {
-        node.hints.ready(queue);
+        node.gateway.hints.ready(queue);
     }
     if found.due.len() == BATCH_MAX && moved {
         return Ok(Fired::More);
@@ -70,7 +73,7 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
 }
 
 /// All at once; where one of them is refused, each by itself, so that it holds up no other.
-async fn tick_all(node: &Node, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
+async fn tick_all(node: &NodeBase, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
     let store = node.store();
     match telemetry::timed("tick", store.tick(term.fence(), ticks.clone())).await {
         Err(Error::Invalid(_)) => {}
@@ -92,7 +95,7 @@ async fn tick_all(node: &Node, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Tick
     Ok(ticked)
 }
 
-fn tick(node: &Node, schedule: &Schedule, now: Timestamp) -> Option<Tick> {
+fn tick(node: &NodeBase, schedule: &Schedule, now: Timestamp) -> Option<Tick> {
     let expected = schedule.next_run_at?;
     let plan = plan(schedule, now);
     if plan.dropped > 0 {
@@ -115,7 +118,7 @@ fn planned(tick: &Tick) -> Planned {
     tick.jobs.iter().map(|job| (job.id, job.run_at.unwrap_or(job.created_at))).collect()
 }
 
-fn announce(node: &Node, schedule: &convoke_core::ScheduleName, planned: Planned, ticked: &Ticked) {
+fn announce(node: &NodeBase, schedule: &convoke_core::ScheduleName, planned: Planned, ticked: &Ticked) {
     if !ticked.moved {
         return;
     }

@@ -21,9 +21,9 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::LeaderState;
 use super::unread::Unread;
-use crate::election::Term;
-use crate::jobs::node::Node;
+use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::recorder;
 
 const BATCH_MAX: usize = 500;
@@ -34,21 +34,22 @@ const UNREAD_INTERVAL: Duration = Duration::from_millis(50);
 /// A wall clock that differs by more from the monotonic one, between two looks, was set.
 const STEP_MAX: SignedDuration = SignedDuration::from_secs(1);
 
-pub async fn run(node: Arc<Node>, term: Term) {
+pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
+    let node = &leader.node;
     let mut clock = LeaderClock::start(node.now());
-    let mut postponed = Postponed { unread: Unread::new(&node), waiting: 0, uncertain: 0 };
+    let mut postponed = Postponed { unread: Unread::new(node), waiting: 0, uncertain: 0 };
     loop {
-        let pause = match end_overdue(&node, &term, &mut clock, &mut postponed).await {
+        let pause = match end_overdue(&leader, &mut clock, &mut postponed).await {
             Ok(_) if postponed.waiting > 0 => UNREAD_INTERVAL,
             Ok(None) => LOOK_INTERVAL,
             Ok(Some(next)) => super::until(node.now(), next).min(LOOK_INTERVAL),
             Err(error) => {
-                super::handle_duty_error(&node, &term, "timeouts", &error);
+                run.failed("timeouts", &error);
                 super::LOOK_INTERVAL
             }
         };
-        if !term.sleep(pause).await {
-            return;
+        if !run.sleep(pause).await {
+            return Ok(());
         }
     }
 }
@@ -89,11 +90,11 @@ impl LeaderClock {
 
 /// Returns when the next run's time is up.
 async fn end_overdue(
-    node: &Node,
-    term: &Term,
+    leader: &LeaderState,
     clock: &mut LeaderClock,
     postponed: &mut Postponed,
 ) -> Result<Option<Timestamp>> {
+    let LeaderState { node, term, .. } = leader;
     let now = node.now();
     let watch = clock.check(now);
     // Postponed runs must not be in the way of others.
@@ -103,7 +104,7 @@ async fn end_overdue(
     let (certain, uncertain): (Vec<_>, Vec<_>) = overdue.runs.into_iter().partition(is_certain);
     let run_ref = |run: &InFlight| RunRef { job_id: run.job, execution_id: run.execution };
     let asked = certain.iter().map(|run| (run_ref(run), run.worker.as_ref()));
-    let waiting = postponed.unread.postpone(node, asked).await;
+    let waiting = postponed.unread.postpone(leader, asked).await;
     (postponed.waiting, postponed.uncertain) = (waiting.len(), uncertain.len());
     let over = certain.iter().filter(|run| !waiting.contains(&run.execution));
     let reports = over.map(|run| {

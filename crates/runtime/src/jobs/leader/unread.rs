@@ -13,7 +13,8 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::jobs::node::{COORDINATORS, Node};
+use super::LeaderState;
+use crate::jobs::node::{COORDINATORS, NodeBase};
 
 /// How long each run has been postponed.
 pub struct Unread {
@@ -27,7 +28,7 @@ struct Postponed {
 }
 
 impl Unread {
-    pub fn new(node: &Node) -> Self {
+    pub fn new(node: &NodeBase) -> Self {
         // Long enough for a dead owner to be found out and for another to read in its place.
         Unread { patience: node.settings.cluster.dead_node_timeout * 2, postponed: HashMap::new() }
     }
@@ -36,14 +37,14 @@ impl Unread {
     /// run comes with its worker, if one is known.
     pub async fn postpone<'a>(
         &mut self,
-        node: &Node,
+        leader: &LeaderState,
         runs: impl IntoIterator<Item = (RunRef, Option<&'a WorkerId>)>,
     ) -> HashSet<ExecutionId> {
-        let now = Instant::now();
+        let (node, now) = (&leader.node, Instant::now());
         // What this node's own workers report does not come by the channel.
-        let asked = runs.into_iter().filter(|(run, _)| !node.sessions.has(&run.execution_id));
+        let asked = runs.into_iter().filter(|(run, _)| !node.gateway.sessions.has(&run.execution_id));
         let answers =
-            join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(node, run, worker).await) }));
+            join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(leader, run, worker).await) }));
         let (mut waiting, mut jobs) = (HashSet::new(), Vec::new());
         for (run, may_have_ended) in answers.await {
             if !may_have_ended {
@@ -64,7 +65,7 @@ impl Unread {
     }
 }
 
-async fn ring(node: &Node, jobs: Vec<JobId>) {
+async fn ring(node: &NodeBase, jobs: Vec<JobId>) {
     if jobs.is_empty() {
         return;
     }
@@ -74,16 +75,16 @@ async fn ring(node: &Node, jobs: Vec<JobId>) {
     }
 }
 
-async fn may_have_ended(node: &Node, run: RunRef, worker: Option<&WorkerId>) -> bool {
-    match has_unread(node, run.job_id).await {
+async fn may_have_ended(leader: &LeaderState, run: RunRef, worker: Option<&WorkerId>) -> bool {
+    match has_unread(&leader.node, run.job_id).await {
         Ok(is_unread) => is_unread,
         // The bus is away: nothing that a worker of the bus reports can be received.
-        Err(_) => worker.is_some_and(|worker| node.bus_workers.heartbeat(worker).is_some()),
+        Err(_) => worker.is_some_and(|worker| leader.bus_workers.heartbeat(worker).is_some()),
     }
 }
 
 /// Whether a job's channel holds something that its owner has not read.
-async fn has_unread(node: &Node, job: JobId) -> Result<bool> {
+async fn has_unread(node: &NodeBase, job: JobId) -> Result<bool> {
     match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
         Err(Error::Conflict(_)) => Ok(false),
         answer => answer.map(|count| count > 0),

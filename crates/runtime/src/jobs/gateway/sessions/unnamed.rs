@@ -85,13 +85,13 @@ impl Sessions {
 /// Enters the runs that the store says a worker has and this node does not know of.
 pub async fn expect_stored(node: &Node, worker: &WorkerId) -> Result<()> {
     let mut runs = runs_of(node, worker).await?;
-    runs.retain(|run| !node.sessions.has(&run.execution_id));
-    node.sessions.expect(worker, &runs);
+    runs.retain(|run| !node.gateway.sessions.has(&run.execution_id));
+    node.gateway.sessions.expect(worker, &runs);
     Ok(())
 }
 
 pub(super) async fn lose_unnamed(node: &Node) -> Result<()> {
-    for (worker, runs) in node.sessions.unnamed(node.settings.worker.stale_after) {
+    for (worker, runs) in node.gateway.sessions.unnamed(node.settings.worker.stale_after) {
         lose(node, &worker, runs).await?;
     }
     Ok(())

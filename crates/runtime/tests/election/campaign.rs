@@ -45,7 +45,7 @@ impl Stage {
             view,
             vacancy: Arc::new(Notify::new()),
             fit,
-            tell: Arc::new(|_| {}),
+            publish_event: Arc::new(|_| {}),
             outages: Arc::default(),
         });
         let (election_health, stop, (led, terms)) =

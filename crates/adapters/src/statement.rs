@@ -15,11 +15,11 @@ use convoke_core::jobs::template::{CORRELATION_KEY, TAG_BYTES_MAX, TAG_KEY, TAGS
 use convoke_core::jobs::{ExecutionStatus, Ownership, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUEUES_MAX, RETRIES_MAX};
 
-/// A statement of a file, built when it is first used.
+/// A statement, built when it is first used.
 pub(crate) struct Statement(LazyLock<String, fn() -> String>);
 
 impl Statement {
-    /// `build` returns [`build`]'s text of a file.
+    /// `build` returns the text, usually by [`build`] or [`compose`].
     pub(crate) const fn new(build: fn() -> String) -> Self {
         Statement(LazyLock::new(build))
     }
@@ -33,15 +33,30 @@ impl Deref for Statement {
     }
 }
 
-/// The statement of a file beside this one, built when it is first used. It lives as long as the program.
-macro_rules! statement {
-    ($path:literal) => {{
+/// A statement, built when it is first used. It lives as long as the program.
+///
+/// One of up to three lines stands beside its verb: `sql!("select … where state = {pending}")`. A longer one has a file of its
+/// own, named after the verb: `sql!(include_str!("sql/insert.sql"))`. Further names come with their values, which may be
+/// fragments: `sql!("{run} where r.worker = $1", run = RUN)`.
+macro_rules! sql {
+    ($text:expr $(, $name:ident = $value:expr)* $(,)?) => {{
         static STATEMENT: $crate::statement::Statement =
-            $crate::statement::Statement::new(|| $crate::statement::build(include_str!($path)));
+            $crate::statement::Statement::new(|| $crate::statement::compose($text, &[$((stringify!($name), $value)),*]));
+        &**{ &STATEMENT }
+    }};
+    // The same, with the names as texts.
+    ($text:expr, [$(($name:literal, $value:expr)),* $(,)?]) => {{
+        static STATEMENT: $crate::statement::Statement =
+            $crate::statement::Statement::new(|| $crate::statement::compose($text, &[$(($name, $value)),*]));
         &**{ &STATEMENT }
     }};
 }
-pub(crate) use statement;
+pub(crate) use sql;
+
+/// A statement of `text` with further names replaced. The constants in `parts` are replaced too.
+pub(crate) fn compose(text: &str, parts: &[(&'static str, &str)]) -> String {
+    build_with(text, &parts.iter().map(|(name, part)| (*name, build(part))).collect::<HashMap<_, _>>())
+}
 
 /// Replaces the names in braces by their values. Braces around anything but a name stay as they are.
 pub(crate) fn build(text: &str) -> String {

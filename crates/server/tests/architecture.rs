@@ -17,6 +17,7 @@ const CORE_MAY_USE_FOR_OPENAPI: [&str; 1] = ["utoipa"];
 /// Features that would bring a clock or a random source into a crate that is allowed above.
 const CORE_MAY_NOT_ENABLE: [(&str, &str); 2] = [("uuid", "v4"), ("uuid", "fast-rng")];
 const LINES_MAX: usize = 500;
+const SQL_LINES_BESIDE_VERB: usize = 3;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
@@ -213,6 +214,21 @@ fn no_adapter_names_another() {
         own != "lib" && engines.iter().any(|other| other != own && code.contains(&format!("crate::{other}")))
     });
     assert!(found.is_empty(), "adapters know the ports, not each other:\n{}", found.join("\n"));
+}
+
+/// A reader of the verb sees a short statement without opening a file; a long one would hide the verb.
+#[test]
+fn only_long_statements_have_a_file() {
+    let mut files = Vec::new();
+    for engine in ["postgres", "sqlite"] {
+        let directory = root().join("crates/adapters/src").join(engine).join("sql");
+        files.extend(std::fs::read_dir(directory).expect("statements").map(|it| it.expect("a readable entry").path()));
+    }
+    assert!(files.len() > 20, "the statements were not found");
+    let is_short =
+        |path: &&PathBuf| std::fs::read_to_string(path).expect("UTF-8").lines().count() <= SQL_LINES_BESIDE_VERB;
+    let short: Vec<_> = files.iter().filter(is_short).collect();
+    assert!(short.is_empty(), "up to {SQL_LINES_BESIDE_VERB} lines stand beside their verb, in sql!(…): {short:#?}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::rows::{
 };
 use super::server::Hot;
 use super::sql::{column, params};
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// A run that is reported on.
 pub(super) struct Run<'r> {
@@ -115,7 +115,7 @@ pub(super) async fn apply_reports<'r>(
 
 /// Reads and locks the runs of the reports' jobs, by id.
 async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result<BTreeMap<Uuid, Run<'r>>> {
-    let statement = hot.prepared(statement!("sql/runs_to_record.sql")).await?;
+    let statement = hot.prepared(sql!(include_str!("sql/runs_to_record.sql"))).await?;
     let mut ids: Vec<Uuid> = reports.iter().map(|(_, report)| report.job.0).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -150,7 +150,7 @@ async fn recorded_ends(
     if late.is_empty() {
         return Ok(HashMap::new());
     }
-    let statement = hot.prepared(statement!("sql/ended_runs.sql")).await?;
+    let statement = hot.prepared(sql!(include_str!("sql/ended_runs.sql"))).await?;
     let columns = [column(&late, |(_, report)| report.job.0), column(&late, |(_, report)| report.execution.0)];
     let mut ends = HashMap::with_capacity(late.len());
     for row in hot.client.query(&statement, &params(&columns)).await? {

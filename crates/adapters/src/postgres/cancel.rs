@@ -14,8 +14,7 @@ use super::epoch::commit;
 use super::failure::Result;
 use super::retention::{delete_slice, read_ended};
 use super::rows::{code, get, job, job_id, micros, readable};
-use super::sql::composed;
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// How often a job that is on the move is followed.
 const CHASES_MAX: usize = 20;
@@ -24,7 +23,7 @@ const PURGED_JOBS_MAX: i64 = 100;
 const PURGED_ROWS_MAX: usize = 1_000;
 
 async fn find(db: &impl GenericClient, ids: &[JobId]) -> Result<HashMap<JobId, Job>> {
-    let select = composed!("{job} where j.id = any ($1::uuid[])", [("job", include_str!("sql/job.sql"))]);
+    let select = sql!("{job} where j.id = any ($1::uuid[])", job = include_str!("sql/job.sql"));
     let statement = db.prepare_cached(select).await?;
     let rows = db.query(&statement, &[&distinct(ids)]).await?;
     rows.iter().map(|row| job(row).map(|job| (job.id, job))).collect()
@@ -75,7 +74,7 @@ async fn end_live(
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<HashMap<JobId, Option<ExecutionId>>> {
-    let cancel = transaction.prepare_cached(statement!("sql/cancel.sql")).await?;
+    let cancel = transaction.prepare_cached(sql!(include_str!("sql/cancel.sql"))).await?;
     let (at, reason) = (micros(now), reason.map(readable));
     let (mut runs, mut moves, mut left) = (HashMap::new(), Moves::default(), ids);
     for _ in 0..CHASES_MAX {
@@ -86,7 +85,7 @@ async fn end_live(
         }
         left.retain(|id| !runs.contains_key(&JobId(*id)));
         if !left.is_empty() {
-            let live = composed!("select id from convoke_jobs where id = any ($1) and state < {first_ended}", []);
+            let live = sql!("select id from convoke_jobs where id = any ($1) and state < {first_ended}");
             let live = transaction.query(&transaction.prepare_cached(live).await?, &[&left]).await?;
             left = live.iter().map(|row| get(row, "id")).collect::<Result<_>>()?;
         }
@@ -130,7 +129,7 @@ pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> R
 /// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more may be left.
 pub(super) async fn purge(db: &mut Client, ids: &[JobId]) -> Result<(u64, bool)> {
     let transaction = db.transaction().await?;
-    let statement = transaction.prepare_cached(statement!("sql/dead_letters.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/dead_letters.sql"))).await?;
     let rows = transaction.query(&statement, &[&distinct(ids), &PURGED_JOBS_MAX]).await?;
     let dead = rows.iter().map(read_ended).collect::<Result<Vec<_>>>()?;
     // They are locked: none can be redriven meanwhile.

@@ -7,7 +7,7 @@ use deadpool_postgres::Transaction;
 
 use super::failure::Result;
 use super::sql::{Column, column, params};
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// By queue, so that all who write several take them in one order.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Moves {
 }
 
 pub(super) fn count_sql() -> &'static str {
-    statement!("sql/count.sql")
+    sql!(include_str!("sql/count.sql"))
 }
 
 /// Where connections of the pools count.

@@ -26,7 +26,7 @@ use super::lane::Work;
 use super::rows::{definition, duration_micros, execution_id, get, json, micros, number, places, small, wide};
 use super::server::Hot;
 use super::sql::{Column, column, params};
-use crate::statement::statement;
+use crate::statement::sql;
 
 #[derive(Default)]
 pub(super) struct DispatchWork {
@@ -58,7 +58,7 @@ impl Work for DispatchWork {
 }
 
 pub(super) fn dispatch_sql() -> &'static str {
-    statement!("sql/dispatch.sql")
+    sql!(include_str!("sql/dispatch.sql"))
 }
 
 places!(Taken { ord, pending, is_cut, id, execution, rank, seq, attempt, document, args });

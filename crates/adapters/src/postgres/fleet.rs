@@ -12,7 +12,7 @@ use super::epoch::{commit, hold};
 use super::failure::{Failure, Result};
 use super::rows::{code, get, instant, micros, name, name_option, number, readable, unreadable, wide};
 use super::sql::{Column, column, params};
-use crate::statement::statement;
+use crate::statement::sql;
 
 const WORKER_STATES: [WorkerState; 3] = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone];
 const NODE_STATES: [NodeState; 5] =
@@ -33,7 +33,7 @@ pub(super) async fn record_worker_heartbeats(db: &Client, workers: &[WorkerRecor
     let last: std::collections::BTreeMap<&WorkerId, &WorkerRecord> =
         workers.iter().map(|worker| (&worker.worker_id, worker)).collect();
     let workers: Vec<&WorkerRecord> = last.into_values().collect();
-    let statement = db.prepare_cached(statement!("sql/record_worker_heartbeats.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/record_worker_heartbeats.sql"))).await?;
     let queues = workers.iter().map(|worker| serde_json::to_string(&worker.queues));
     let queues = queues.collect::<serde_json::Result<Vec<_>>>().map_err(|error| Error::unavailable("store", error))?;
     let columns = [
@@ -88,7 +88,7 @@ pub(super) async fn remove_workers(db: &mut Client, fence: Option<Fence>, ids: &
 }
 
 pub(super) async fn record_node_heartbeat(db: &Client, node: &NodeRecord) -> Result<()> {
-    let statement = db.prepare_cached(statement!("sql/record_node_heartbeat.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/record_node_heartbeat.sql"))).await?;
     let columns: [Column<'_>; 8] = [
         Box::new(node.node_id.as_str()),
         Box::new(code_of(&NODE_ROLES, &node.role)),

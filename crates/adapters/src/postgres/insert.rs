@@ -21,7 +21,8 @@ use super::locked_keys::LockedKeys;
 use super::names::Names;
 use super::rows::{check_exact, get, job_id, micros, unreadable};
 use super::server::{Hot, Ways, lent};
-use super::sql::{Column, column, composed, params};
+use super::sql::{Column, column, params};
+use crate::statement::sql;
 
 /// A job for the fast lane, with the ids of its queue and its type.
 pub(super) struct Plain {
@@ -36,7 +37,7 @@ const LOCK_TIMEOUT: &str = "lock_timeout=250";
 
 macro_rules! insert_sql {
     ($on_conflict:literal, $known:literal) => {
-        composed!(include_str!("sql/insert.sql"), [("on_conflict", $on_conflict), ("known", $known)])
+        sql!(include_str!("sql/insert.sql"), on_conflict = $on_conflict, known = $known)
     };
 }
 
@@ -109,7 +110,7 @@ impl Work for CarefulInsert {
 
 /// Stores the jobs of several calls in one statement, which commits those that nothing is in the way of.
 async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) -> Apart<Enqueued> {
-    let statement = hot.prepared(composed!("select * from convoke_store_calls($13, {jobs})", NEW_JOBS)).await?;
+    let statement = hot.prepared(sql!("select * from convoke_store_calls($13, {jobs})", jobs = NEW_JOBS)).await?;
     let mut columns = careful_columns(jobs);
     let numbers: Vec<i32> = (0..).zip(calls).flat_map(|(number, call)| call.clone().map(move |_| number)).collect();
     columns.push(Box::new(numbers));
@@ -128,11 +129,11 @@ async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) ->
     Ok(answers)
 }
 
-const NEW_JOBS: [(&str, &str); 1] = [("jobs", include_str!("sql/new_jobs.sql"))];
+const NEW_JOBS: &str = include_str!("sql/new_jobs.sql");
 
 /// Stores jobs with care. Takes [`careful_columns`] and returns a row for each job, for [`enqueued`].
 pub(super) fn store_jobs_sql() -> &'static str {
-    composed!("select * from convoke_store_jobs({jobs})", NEW_JOBS)
+    sql!("select * from convoke_store_jobs({jobs})", jobs = NEW_JOBS)
 }
 
 pub(super) fn enqueued(row: &Row) -> failure::Result<Enqueued> {

@@ -17,7 +17,7 @@ use super::failure::{self, Failure};
 use super::migrate::migrate;
 use super::rows::{check_exact, get, number};
 use super::server::{Flush, Server, Ways, lent};
-use crate::statement::statement;
+use crate::statement::sql;
 
 const CONNECTIONS: usize = 2;
 
@@ -70,7 +70,7 @@ fn read_lease(row: &Row) -> failure::Result<Lease> {
 
 async fn enroll(db: &Client, namespace: &str, member: &str, ttl: Duration) -> failure::Result<()> {
     check([namespace, member])?;
-    let statement = db.prepare_cached(statement!("sql/enroll.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/enroll.sql"))).await?;
     db.execute(&statement, &[&namespace, &member, &ttl_ms(ttl)]).await.map_err(Failure::of_commit)?;
     Ok(())
 }
@@ -93,13 +93,19 @@ async fn roster(db: &Client, namespace: &str) -> failure::Result<Vec<String>> {
 
 async fn read(db: &Client, namespace: &str) -> failure::Result<Option<Lease>> {
     check([namespace, ""])?;
-    let statement = db.prepare_cached(statement!("sql/lease.sql")).await?;
+    let statement = db
+        .prepare_cached(sql!(
+            "select holder, epoch, (extract(epoch from expires_at - clock_timestamp()) * 1000)::bigint as left_ms
+             from convoke_leases
+             where namespace = $1 and expires_at > clock_timestamp()"
+        ))
+        .await?;
     db.query_opt(&statement, &[&namespace]).await?.as_ref().map(read_lease).transpose()
 }
 
 async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> failure::Result<Lease> {
     check([namespace, candidate])?;
-    let statement = db.prepare_cached(statement!("sql/elect.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/elect.sql"))).await?;
     let elected =
         db.query_opt(&statement, &[&namespace, &candidate, &ttl_ms(ttl), &epoch_number(floor.epoch())?]).await;
     match elected.map_err(Failure::of_commit)? {
@@ -110,7 +116,7 @@ async fn elect(db: &Client, namespace: &str, candidate: &str, ttl: Duration, flo
 
 async fn renew(db: &Client, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> failure::Result<Lease> {
     check([namespace, holder])?;
-    let statement = db.prepare_cached(statement!("sql/renew.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/renew.sql"))).await?;
     let renewed = db.query_opt(&statement, &[&namespace, &holder, &epoch_number(epoch)?, &ttl_ms(ttl)]).await;
     let renewed = renewed.map_err(Failure::of_commit)?;
     renewed.as_ref().map(read_lease).transpose()?.ok_or_else(|| Error::Fenced { what: "renew" }.into())

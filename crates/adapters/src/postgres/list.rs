@@ -15,8 +15,7 @@ use tokio_postgres::types::ToSql;
 
 use super::failure::Result;
 use super::rows::{code, get, job, wide};
-use super::sql::{compose, composed};
-use crate::statement::statement;
+use crate::statement::{compose, sql};
 
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
     let before = Cursor::of(query)?.0;
@@ -37,7 +36,7 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
         Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
     };
     seqs.truncate(most);
-    let select = composed!(include_str!("sql/jobs_by_seq.sql"), [("job", include_str!("sql/job.sql"))]);
+    let select = sql!(include_str!("sql/jobs_by_seq.sql"), job = include_str!("sql/job.sql"));
     let rows = db.query(&db.prepare_cached(select).await?, &[&seqs, &wide(PAGE_BYTES_MAX)]).await?;
     // A page that reached its bytes ends early.
     let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
@@ -164,7 +163,7 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
     if let Some(queue) = wanted.queue {
         return Ok(wanted.ended().map(|status| (status, queue)).collect());
     }
-    let statement = db.prepare_cached(statement!("sql/finished_ranges.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/finished_ranges.sql"))).await?;
     let rows = db.query(&statement, &[&wanted.ended_codes(), &wide(RANGES_MAX + 1)]).await?;
     rows.iter().map(|row| Ok((code(row, "state", Status::from_code)?, get(row, "queue_id")?))).collect()
 }
@@ -232,7 +231,7 @@ async fn finished(
     let share = if wanted.job_type.is_some() { share } else { share.min(most + 1) };
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();
-    let statement = db.prepare_cached(statement!("sql/finished.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/finished.sql"))).await?;
     let rows = db.query(&statement, &[&states, &queues, &before, &wide(share), &wanted.job_type]).await?;
     let mut looked: HashMap<i64, (usize, i64)> = HashMap::new();
     let mut found: Vec<i64> = Vec::new();

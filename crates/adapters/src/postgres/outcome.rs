@@ -9,8 +9,8 @@ use super::counts::{Moves, count_sql};
 use super::failure::{self, Failure};
 use super::rows::{micros, wide};
 use super::server::Hot;
-use super::sql::{Column, column, compose, composed, params};
-use crate::statement::{self, statement};
+use super::sql::{Column, column, params};
+use crate::statement::{self, compose, sql};
 
 /// The way from reports to their runs, which end.
 pub(super) fn over_sql(claim: &str, returned: &str) -> String {
@@ -20,11 +20,11 @@ pub(super) fn over_sql(claim: &str, returned: &str) -> String {
 static OVER: statement::Statement = statement::Statement::new(|| over_sql("true", "s.*, r.attempt, r.dispatched_at"));
 
 pub(super) fn finish_sql() -> &'static str {
-    composed!(include_str!("sql/finish.sql"), [("over", &*OVER)])
+    sql!(include_str!("sql/finish.sql"), over = &*OVER)
 }
 
 pub(super) fn again_sql() -> &'static str {
-    composed!(include_str!("sql/retry.sql"), [("over", &*OVER)])
+    sql!(include_str!("sql/retry.sql"), over = &*OVER)
 }
 
 /// Writes and commits: one statement for each kind of write, sent together.
@@ -33,7 +33,7 @@ pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()
     for run in runs {
         moves.moved(run.queue, Some(run.was), Some(run.state.status), 1);
     }
-    let note = Prepared::of(hot, statement!("sql/update_run.sql"), in_flight(runs)).await?;
+    let note = Prepared::of(hot, sql!(include_str!("sql/update_run.sql")), in_flight(runs)).await?;
     let append = Prepared::of(hot, APPEND_LOGS, log_lines(runs)).await?;
     let finish = Prepared::of(hot, finish_sql(), finals(runs)).await?;
     let again = Prepared::of(hot, again_sql(), retries(runs)).await?;

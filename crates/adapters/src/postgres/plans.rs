@@ -3,7 +3,7 @@
 use convoke_core::ports::store::InFlightFilter;
 
 use super::{dispatch, list, outcome, record, runs};
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// Returns a statement by the name of its file.
 pub fn of(file: &str) -> String {
@@ -12,11 +12,11 @@ pub fn of(file: &str) -> String {
         "complete" => record::complete_sql().to_owned(),
         "finish" => outcome::finish_sql().to_owned(),
         "again" => outcome::again_sql().to_owned(),
-        "note" => statement!("sql/update_run.sql").to_owned(),
-        "runs_to_record" => statement!("sql/runs_to_record.sql").to_owned(),
-        "holders" => statement!("sql/holders.sql").to_owned(),
-        "cancel" => statement!("sql/cancel.sql").to_owned(),
-        "delete_jobs" => statement!("sql/delete_jobs.sql").to_owned(),
+        "note" => sql!(include_str!("sql/update_run.sql")).to_owned(),
+        "runs_to_record" => sql!(include_str!("sql/runs_to_record.sql")).to_owned(),
+        "holders" => sql!(include_str!("sql/holders.sql")).to_owned(),
+        "cancel" => sql!(include_str!("sql/cancel.sql")).to_owned(),
+        "delete_jobs" => sql!(include_str!("sql/delete_jobs.sql")).to_owned(),
         // Down the index of search keys.
         "walk" => list::walk_sql(list::JOBS_OF_KEY),
         unknown => panic!("{unknown} is not among the statements whose plans are tested"),

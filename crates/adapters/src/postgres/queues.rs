@@ -9,17 +9,16 @@ use tokio_postgres::Row;
 use super::epoch::commit;
 use super::failure::Result;
 use super::rows::{duration_micros, duration_option, get, instant, instant_option, micros, name, number};
-use super::sql::composed;
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) async fn queues(db: &Client) -> Result<Vec<Queue>> {
-    let select = composed!(include_str!("sql/queues.sql"), [("which", "true")]);
+    let select = sql!(include_str!("sql/queues.sql"), which = "true");
     let statement = db.prepare_cached(select).await?;
     db.query(&statement, &[]).await?.iter().map(read_queue).collect()
 }
 
 pub(super) async fn queue(db: &impl GenericClient, name: &QueueName) -> Result<Option<Queue>> {
-    let select = composed!(include_str!("sql/queues.sql"), [("which", "q.name = $1")]);
+    let select = sql!(include_str!("sql/queues.sql"), which = "q.name = $1");
     let statement = db.prepare_cached(select).await?;
     db.query_opt(&statement, &[&name.as_str()]).await?.as_ref().map(read_queue).transpose()
 }
@@ -61,7 +60,7 @@ pub(super) async fn configure(db: &mut Client, name: &QueueName, patch: QueuePat
     let (rate_limit, rate_per) = (rate.map(|rate| i64::from(rate.limit)), rate.map(|rate| duration_micros(rate.per)));
     let concurrency = patch.concurrency.flatten().map(i64::from);
     let (set_rate, set_concurrency) = (patch.rate_limit.is_some(), patch.concurrency.is_some());
-    let statement = transaction.prepare_cached(statement!("sql/configure.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/configure.sql"))).await?;
     transaction
         .execute(&statement, &[&id, &patch.paused, &set_rate, &rate_limit, &rate_per, &set_concurrency, &concurrency])
         .await?;
@@ -76,7 +75,13 @@ pub(super) async fn delete_queue(db: &mut Client, name: &QueueName) -> Result<bo
     if !found.is_empty() {
         return Err(Queue::not_empty(name).into());
     }
-    let statement = transaction.prepare_cached(statement!("sql/delete_queue.sql")).await?;
+    let statement = transaction
+        .prepare_cached(sql!(
+            "update convoke_queues
+             set deleted = true, paused = false, rate_limit = null, rate_per = null, concurrency = null
+             where name = $1"
+        ))
+        .await?;
     transaction.execute(&statement, &[&name.as_str()]).await?;
     commit(transaction).await?;
     Ok(true)
@@ -85,7 +90,7 @@ pub(super) async fn delete_queue(db: &mut Client, name: &QueueName) -> Result<bo
 pub(super) async fn grants(db: &Client, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>> {
     let rows = match queue {
         Some(queue) => {
-            let statement = db.prepare_cached(statement!("sql/grants.sql")).await?;
+            let statement = db.prepare_cached(sql!(include_str!("sql/grants.sql"))).await?;
             db.query(&statement, &[&queue.as_str(), &micros(since)]).await?
         }
         None => {

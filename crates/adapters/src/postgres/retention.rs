@@ -14,7 +14,7 @@ use super::counts::{self, Moves};
 use super::epoch::{commit, hold};
 use super::failure::Result;
 use super::rows::{code, get, job_id, micros, number, small, wide};
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) async fn uncleaned(db: &Client, before: Timestamp, most: usize) -> Result<Vec<JobId>> {
     let select = "select id from convoke_uncleaned where completed_at < $1 order by completed_at, seq limit $2";
@@ -31,7 +31,7 @@ pub(super) async fn mark_cleaned(
 ) -> Result<Vec<JobId>> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "mark_cleaned").await?;
-    let statement = transaction.prepare_cached(statement!("sql/mark_cleaned.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/mark_cleaned.sql"))).await?;
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = transaction.query(&statement, &[&ids, &micros(before)]).await?;
     let marked = rows.iter().map(job_id).collect::<Result<_>>()?;
@@ -48,7 +48,7 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
         (Status::Failed, cutoffs.dead),
         (Status::TimedOut, cutoffs.dead),
     ];
-    let statement = transaction.prepare_cached(statement!("sql/expired.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/expired.sql"))).await?;
     let mut ended: Vec<Ended> = Vec::new();
     for (kind, cutoff) in kinds {
         // One more than can be deleted tells whether there are more.
@@ -59,7 +59,7 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
     }
     let latest = micros(cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead));
     let deleted = delete_slice(&transaction, &ended, latest, rows_max).await?;
-    let statement = transaction.prepare_cached(statement!("sql/forget_keys.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/forget_keys.sql"))).await?;
     let keys = transaction.execute(&statement, &[&latest, &wide(rows_max)]).await?;
     commit(transaction).await?;
     let all_keys = usize::try_from(keys).unwrap_or(usize::MAX) < rows_max.max(1);
@@ -101,7 +101,7 @@ pub(super) async fn delete_slice(
     let jobs = delete_jobs(transaction, whole, latest).await?;
     let mut lines = 0;
     if let Some(next) = rest.first().filter(|_| slice.log_lines > 0) {
-        let statement = transaction.prepare_cached(statement!("sql/trim_logs.sql")).await?;
+        let statement = transaction.prepare_cached(sql!(include_str!("sql/trim_logs.sql"))).await?;
         let trimmed = i64::try_from(slice.log_lines).unwrap_or(i64::MAX);
         lines = transaction.execute(&statement, &[&next.seq, &trimmed, &latest]).await?;
     }
@@ -113,7 +113,7 @@ async fn delete_jobs(transaction: &Transaction<'_>, ended: &[Ended], latest: i64
     if ended.is_empty() {
         return Ok(0);
     }
-    let statement = transaction.prepare_cached(statement!("sql/delete_jobs.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/delete_jobs.sql"))).await?;
     let seqs: Vec<i64> = ended.iter().map(|ended| ended.seq).collect();
     let mut moves = Moves::default();
     let mut deleted = 0;

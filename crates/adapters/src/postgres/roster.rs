@@ -9,14 +9,28 @@ use tokio_postgres::Row;
 use super::epoch::{commit, hold};
 use super::failure::Result;
 use super::rows::name;
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) async fn change(db: &mut Client, fence: Fence, change: &RosterChange) -> Result<()> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "change_shard_roster").await?;
     for (members, statement) in [
-        (&change.remove, statement!("sql/remove_shard_workers.sql")),
-        (&change.add, statement!("sql/add_shard_workers.sql")),
+        (
+            &change.remove,
+            sql!(
+                "delete from convoke_shard_roster
+                 using unnest($1::text[], $2::text[]) as gone (service, worker)
+                 where convoke_shard_roster.service = gone.service and convoke_shard_roster.worker = gone.worker"
+            ),
+        ),
+        (
+            &change.add,
+            sql!(
+                "insert into convoke_shard_roster (service, worker)
+                 select * from unnest($1::text[], $2::text[])
+                 on conflict do nothing"
+            ),
+        ),
     ] {
         if members.is_empty() {
             continue;

@@ -21,8 +21,8 @@ use super::rows::{
     code, definition, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number, small,
     wide,
 };
-use super::sql::{column, compose, composed, params};
-use crate::statement::statement;
+use super::sql::{column, params};
+use crate::statement::{compose, sql};
 
 /// Counts of others' transactions that one promotion folds into ours.
 const FOLDED_MAX: i64 = 10_000;
@@ -30,7 +30,7 @@ const FOLDED_MAX: i64 = 10_000;
 pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most: usize) -> Result<Promoted> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "promote").await?;
-    let statement = transaction.prepare_cached(statement!("sql/promote.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/promote.sql"))).await?;
     let mut promoted = Promoted::default();
     let mut moves = Moves::default();
     for row in transaction.query(&statement, &[&micros(now), &wide(most)]).await? {
@@ -40,7 +40,7 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
         promoted.queues.push(name(&row, "name", QueueName::new)?);
     }
     counts::count(&transaction, &moves).await?;
-    let statement = transaction.prepare_cached(statement!("sql/merge_counts.sql")).await?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/merge_counts.sql"))).await?;
     transaction.execute(&statement, &[&SHARED_SLOT, &FOLDED_MAX]).await?;
     let next = "select min(due_at) as next_due_at from convoke_waiting where scheduled";
     let next = transaction.query_one(&transaction.prepare_cached(next).await?, &[]).await?;
@@ -52,7 +52,7 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
 pub(super) async fn reassign(db: &mut Client, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
     let transaction = db.transaction().await?;
-    let write = transaction.prepare_cached(statement!("sql/reassign.sql")).await?;
+    let write = transaction.prepare_cached(sql!(include_str!("sql/reassign.sql"))).await?;
     let read = "select id, execution_id, owner from convoke_runs where id = any ($1::uuid[])";
     let read = transaction.prepare_cached(read).await?;
     let mut reassigned = vec![Reassigned::Over; changes.len()];
@@ -164,10 +164,12 @@ pub(super) fn in_flight_sql(filter: &InFlightFilter) -> String {
     compose(include_str!("sql/in_flight.sql"), &[("run", RUN), ("range", range), ("order", order)])
 }
 
-const RUN: &str = include_str!("sql/run.sql");
+const RUN: &str = "select r.id, r.execution_id, r.attempt, r.started_at, r.worker, r.owner, r.ownership, r.dispatched_at, r.deadline, j.document
+     from convoke_runs r
+     cross join lateral (select j.document from convoke_jobs j where j.seq = r.seq offset 0) j";
 
 pub(super) async fn holders(db: &Client) -> Result<Holders> {
-    let statement = db.prepare_cached(statement!("sql/holders.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/holders.sql"))).await?;
     let mut holders = Holders::default();
     for row in db.query(&statement, &[]).await? {
         if get(&row, "is_worker")? {
@@ -199,7 +201,7 @@ fn read_run(row: &Row, documents: &mut Documents) -> Result<InFlight> {
 }
 
 pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<Overdue> {
-    let select = composed!("{run} where r.deadline is not null order by r.deadline limit $1", [("run", RUN)]);
+    let select = sql!("{run} where r.deadline is not null order by r.deadline limit $1", run = RUN);
     let statement = db.prepare_cached(select).await?;
     let (mut overdue, mut documents) = (Overdue::default(), Documents::default());
     for row in db.query(&statement, &[&wide(most).saturating_add(1)]).await? {

@@ -14,11 +14,11 @@ use super::failure::{Failure, Result};
 use super::insert::{careful_columns, enqueued, store_jobs_sql};
 use super::rows::{get, instant_option, micros, unreadable, wide};
 use super::sql::params;
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) async fn put_schedule(db: &impl GenericClient, schedule: &Schedule) -> Result<bool> {
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
-    let statement = db.prepare_cached(statement!("sql/put_schedule.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/put_schedule.sql"))).await?;
     let (next, last) = (schedule.next_run_at.map(micros), schedule.last_run_at.map(micros));
     let row = db
         .query_one(&statement, &[&schedule.name.as_str(), &next, &last, &schedule.paused, &document])
@@ -65,7 +65,7 @@ pub(super) async fn remove_schedule(db: &Client, name: &ScheduleName) -> Result<
 }
 
 pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> Result<DueSchedules> {
-    let statement = db.prepare_cached(statement!("sql/due_schedules.sql")).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/due_schedules.sql"))).await?;
     let mut answer = DueSchedules::default();
     for row in db.query(&statement, &[&wide(most).saturating_add(1), &wide(PAGE_BYTES_MAX)]).await? {
         let next_at = instant_option(&row, "next_run_at")?;

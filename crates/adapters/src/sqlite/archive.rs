@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::failure::Result;
 use super::rows::{count, get};
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// Copies the present run of the job at `seq` to the history, as it stands in the job's row.
 pub(super) fn archive(
@@ -18,12 +18,12 @@ pub(super) fn archive(
     at: Option<i64>,
     error: Option<&str>,
 ) -> Result<()> {
-    db.prepare_cached(statement!("sql/archive.sql"))?.execute(params![seq, ended.code(), at, error])?;
+    db.prepare_cached(sql!(include_str!("sql/archive.sql")))?.execute(params![seq, ended.code(), at, error])?;
     Ok(())
 }
 
 pub(super) fn history(db: &Connection, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
-    let mut statement = db.prepare_cached(statement!("sql/history.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/history.sql")))?;
     let runs = statement.query_map(params![id.0.as_bytes(), count(after)], read_run)?;
     Ok(HistoryPage::of(after, limit, runs)?)
 }

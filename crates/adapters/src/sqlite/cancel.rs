@@ -9,12 +9,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::archive::archive;
 use super::catalog::{QueueId, WriteTx};
-use super::columns::sql;
 use super::failure::Result;
 use super::insert::{distinct, key_holder, take_key};
 use super::retention::{delete_slice, read_ended};
 use super::rows::{JOB, get as column, job, micros};
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) fn get_one(db: &Connection, id: JobId) -> Result<Option<Job>> {
     let mut statement = db.prepare_cached(sql!("select {job} from jobs where id = ?1", job = JOB.list))?;
@@ -39,7 +38,8 @@ pub(super) fn cancel(
             continue;
         };
         let key = params![id.0.as_bytes(), reason, micros(now)];
-        let queue = db.prepare_cached(statement!("sql/cancel.sql"))?.query_row(key, |row| row.get(0)).optional()?;
+        let queue =
+            db.prepare_cached(sql!(include_str!("sql/cancel.sql")))?.query_row(key, |row| row.get(0)).optional()?;
         let Some(queue) = queue else {
             cancelled.push(Cancelled::Before(before));
             continue;
@@ -76,7 +76,7 @@ fn redrive_one(tx: &mut WriteTx<'_>, id: JobId, now: Timestamp) -> Result<Redriv
     })?;
     archive(db, seq, present_status(before.status, run_end), completed_at, before.error.as_deref())?;
     let rank = before.definition.priority.rank(now);
-    db.prepare_cached(statement!("sql/redrive.sql"))?.execute([seq, micros(now), rank])?;
+    db.prepare_cached(sql!(include_str!("sql/redrive.sql")))?.execute([seq, micros(now), rank])?;
     tx.catalog.moved(QueueId(queue), Some(before.status), Some(Status::Pending));
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }

@@ -11,10 +11,10 @@ use convoke_core::limits::QUEUES_MAX;
 use convoke_core::{Invalid, JobType, QueueName};
 use rusqlite::{Connection, params, params_from_iter};
 
-use super::columns::sql;
 use super::failure::Result;
 use super::queues::{COUNTS, QUEUE, read_queue};
 use super::rows::{count, duration_micros, get};
+use crate::statement::sql;
 
 /// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
 const TYPES_REMEMBERED_MAX: usize = 20_000;

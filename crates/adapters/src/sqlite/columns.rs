@@ -1,4 +1,4 @@
-//! Select lists and statements.
+//! Select lists.
 //!
 //! The names of a select list are written once: the macro makes of them the text for the statement and the position of each
 //! column. So rows are read by name, at the cost of reading by number.
@@ -23,15 +23,3 @@ macro_rules! columns {
     };
 }
 pub(super) use columns;
-
-/// A statement whose names in braces are replaced when it is first used: by the constants of
-/// [`statement`](crate::statement), and by the values of further names.
-macro_rules! sql {
-    ($text:expr $(, $name:ident = $value:expr)*) => {{
-        static STATEMENT: $crate::statement::Statement = $crate::statement::Statement::new(|| {
-            $crate::statement::build_with($text, &[$((stringify!($name), String::from($value))),*].into())
-        });
-        &**{ &STATEMENT }
-    }};
-}
-pub(super) use sql;

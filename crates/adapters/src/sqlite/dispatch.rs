@@ -15,11 +15,11 @@ use jiff::Timestamp;
 use rusqlite::params;
 
 use super::catalog::{QueueId, WriteTx};
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::epoch;
 use super::failure::Result;
 use super::rows::{definition, duration_micros, get, micros};
-use crate::statement::statement;
+use crate::statement::sql;
 
 columns!(PENDING: PendingColumns { seq, id, attempt, document, args });
 
@@ -87,7 +87,9 @@ fn take(
         });
     }
     drop(rows);
-    let mut write = tx.db.prepare_cached(statement!("sql/dispatch.sql"))?;
+    let mut write = tx.db.prepare_cached(sql!("update jobs
+         set state = {dispatched}, execution_id = ?2, attempt = attempt + 1, dispatched_at = ?3, run_log_next = 0, run_log_kept = 0
+         where seq = ?1 and state = {pending}"))?;
     for (seq, execution) in taken {
         write.execute(params![seq, execution.0.as_bytes(), micros(now)])?;
         tx.catalog.moved(queue, Some(Status::Pending), Some(Status::Dispatched));

@@ -12,7 +12,7 @@ use super::catalog::WriteTx;
 use super::failure::Result;
 use super::rows::{get, micros};
 use super::writer::BYTES_PER_ROW;
-use crate::statement::statement;
+use crate::statement::sql;
 
 /// What these jobs count as in a group of writes.
 pub(super) fn rows(jobs: &[NewJob]) -> usize {
@@ -22,7 +22,7 @@ pub(super) fn rows(jobs: &[NewJob]) -> usize {
 pub(super) fn insert(tx: &mut WriteTx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
     let db = tx.db;
     tx.catalog.admit(new_queues(tx, jobs)?.into_iter())?;
-    let mut statement = db.prepare_cached(statement!("sql/insert.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/insert.sql")))?;
     jobs.iter().map(|job| insert_one(tx, &mut statement, job)).collect()
 }
 
@@ -88,18 +88,22 @@ fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
 
 /// Who has a key at `now`: a live job, or whichever had it last until its time is over.
 pub(super) fn key_holder(db: &Connection, key: &str, now: Timestamp) -> Result<Option<JobId>> {
-    let mut statement = db.prepare_cached(statement!("sql/key_holder.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/key_holder.sql")))?;
     Ok(statement.query_row(params![key, micros(now)], |row| get(row, "job_id")).optional()?)
 }
 
 pub(super) fn take_key(db: &Connection, key: &str, job: JobId, until: Option<Timestamp>) -> Result<()> {
-    db.prepare_cached(statement!("sql/take_key.sql"))?.execute(params![key, job.0.as_bytes(), until.map(micros)])?;
+    db.prepare_cached(sql!(
+        "insert into unique_keys (key, job_id, until) values (?1, ?2, ?3)
+         on conflict (key) do update set job_id = excluded.job_id, until = excluded.until"
+    ))?
+    .execute(params![key, job.0.as_bytes(), until.map(micros)])?;
     Ok(())
 }
 
 /// The row because of which `job` cannot be inserted: by its id or by its tick.
 fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
-    let mut statement = db.prepare_cached(statement!("sql/already_there.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/already_there.sql")))?;
     let schedule = job.schedule.as_ref().map(ScheduleName::as_str);
     let key = params![job.id.0.as_bytes(), schedule, job.run_at.map(micros)];
     Ok(statement.query_row(key, |row| get(row, "id")).optional()?)

@@ -10,11 +10,11 @@ use convoke_core::ports::store::{JobPage, JobQuery};
 use rusqlite::types::{Type, Value};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::failure::Result;
 use super::queues::{COUNTS, read_counts};
 use super::rows::{JOB, get, job};
-use crate::statement::build;
+use crate::statement::{build, sql};
 
 columns!(FILTERED: FilteredColumns { state, queue_id, type_id, keys });
 

@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use super::failure::Result;
 use super::rows::{count, get};
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) fn logs(db: &Connection, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>> {
-    let mut statement = db.prepare_cached(statement!("sql/logs.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/logs.sql")))?;
     let lines = statement.query_map(params![id.0.as_bytes(), count(after), limit as i64], |row| {
         Ok(LogLine {
             seq: get(row, "seq")?,

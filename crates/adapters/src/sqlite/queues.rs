@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::catalog::{QueueId, WriteTx};
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::failure::Result;
 use super::rows::{get, micros};
-use crate::statement::statement;
+use crate::statement::sql;
 
 columns!(QUEUE: QueueColumns { id, name, paused, rate_limit, rate_per, concurrency });
 
@@ -89,7 +89,7 @@ pub(super) fn grants(db: &Connection, queue: Option<&QueueName>, since: Timestam
     let all = "select at, count from grants where at >= ?1 order by at, rowid";
     let found: rusqlite::Result<_> = match queue {
         Some(queue) => {
-            let mut statement = db.prepare_cached(statement!("sql/grants.sql"))?;
+            let mut statement = db.prepare_cached(sql!(include_str!("sql/grants.sql")))?;
             statement.query_map(params![queue.as_str(), micros(since)], grant)?.collect()
         }
         None => db.prepare_cached(all)?.query_map([micros(since)], grant)?.collect(),

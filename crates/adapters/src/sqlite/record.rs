@@ -18,12 +18,12 @@ use rusqlite::{CachedStatement, OptionalExtension, Row, params};
 
 use super::archive::archive;
 use super::catalog::{QueueId, WriteTx};
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::epoch;
 use super::failure::Result;
 use super::rows::{count, definition, get, micros, progress};
 use super::writer::BYTES_PER_ROW;
-use crate::statement::statement;
+use crate::statement::sql;
 
 columns!(COMPLETION: CompletionColumns { seq, state, queue_id, type_id, attempt, due_at, started_at, owner });
 
@@ -59,7 +59,7 @@ fn record_all(tx: &mut WriteTx<'_>, reports: &[RunReport], source: Source) -> Re
             "select {run} from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})",
             run = COMPLETION.list
         ))?,
-        write: db.prepare_cached(statement!("sql/complete.sql"))?,
+        write: db.prepare_cached(sql!(include_str!("sql/complete.sql")))?,
     };
     let mut recorded = Vec::with_capacity(reports.len());
     for report in reports {
@@ -222,7 +222,7 @@ fn write(tx: &WriteTx<'_>, run: &Run, execution: ExecutionId, applied: &Applied<
     let state = &run.state;
     // The job's status is indexed: it changes once, with all that the index covers.
     let in_flight = if state.started_at.is_some() { Status::Running } else { Status::Dispatched };
-    tx.db.prepare_cached(statement!("sql/update_run.sql"))?.execute(params![
+    tx.db.prepare_cached(sql!(include_str!("sql/update_run.sql")))?.execute(params![
         run.seq,
         execution.0.as_bytes(),
         in_flight.code(),
@@ -241,15 +241,21 @@ fn write(tx: &WriteTx<'_>, run: &Run, execution: ExecutionId, applied: &Applied<
     match applied.write {
         Write::InFlight => {}
         Write::Final { at, result, error, run_end, channels_cleaned } => {
-            tx.db.prepare_cached(statement!("sql/finish.sql"))?.execute(params![
-                run.seq,
-                state.status.code(),
-                micros(at),
-                error,
-                result.map(Json::as_str),
-                run_end.map(ExecutionStatus::code),
-                channels_cleaned,
-            ])?;
+            tx.db
+                .prepare_cached(sql!(
+                    "update jobs
+                     set state = ?2, completed_at = ?3, error = ?4, result = ?5, run_end = ?6, channels_cleaned = ?7
+                     where seq = ?1"
+                ))?
+                .execute(params![
+                    run.seq,
+                    state.status.code(),
+                    micros(at),
+                    error,
+                    result.map(Json::as_str),
+                    run_end.map(ExecutionStatus::code),
+                    channels_cleaned,
+                ])?;
         }
         Write::Again { due_at, attempt, error } => {
             if let Some(past) = &applied.history {
@@ -257,7 +263,7 @@ fn write(tx: &WriteTx<'_>, run: &Run, execution: ExecutionId, applied: &Applied<
             }
             let rank = run.priority.rank(due_at);
             let again = params![run.seq, state.status.code(), micros(due_at), rank, attempt, error];
-            tx.db.prepare_cached(statement!("sql/retry.sql"))?.execute(again)?;
+            tx.db.prepare_cached(sql!(include_str!("sql/retry.sql")))?.execute(again)?;
         }
     }
     Ok(())

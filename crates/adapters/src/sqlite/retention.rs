@@ -9,21 +9,24 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::catalog::{QueueId, WriteTx};
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::epoch;
 use super::failure::Result;
 use super::rows::{count, get, micros};
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) fn uncleaned(db: &Connection, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
-    let mut statement = db.prepare_cached(statement!("sql/uncleaned.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/uncleaned.sql")))?;
     let ids = statement.query_map(params![micros(before), limit as i64], |row| get(row, "id"))?;
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn mark_cleaned(tx: &mut WriteTx<'_>, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>> {
     epoch::hold(tx, fence, "mark_cleaned")?;
-    let mut statement = tx.db.prepare_cached(statement!("sql/mark_cleaned.sql"))?;
+    let mut statement = tx.db.prepare_cached(sql!(
+        "update jobs set channels_cleaned = 1
+         where id = ?1 and state >= {first_ended} and completed_at < ?2 and channels_cleaned = 0"
+    ))?;
     let mut marked = Vec::new();
     for id in ids {
         if statement.execute(params![id.0.as_bytes(), micros(before)])? > 0 {
@@ -49,13 +52,13 @@ pub(super) fn expire(tx: &mut WriteTx<'_>, fence: Fence, cutoffs: Cutoffs, rows_
     }
     let deleted = delete_slice(tx, &ended, rows_max)?;
     let latest = cutoffs.completed.max(cutoffs.cancelled).max(cutoffs.dead);
-    let mut forget = tx.db.prepare_cached(statement!("sql/forget_keys.sql"))?;
+    let mut forget = tx.db.prepare_cached(sql!(include_str!("sql/forget_keys.sql")))?;
     let keys = forget.execute(params![micros(latest), rows_max as i64])?;
     Ok(Expired { jobs: deleted as u64, more: deleted < ended.len() || keys >= rows_max.max(1) })
 }
 
 fn expired(db: &Connection, kind: Status, cutoff: Timestamp, limit: usize) -> Result<Vec<Ended>> {
-    let mut statement = db.prepare_cached(statement!("sql/expired.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/expired.sql")))?;
     let found = statement.query_map(params![kind.code(), micros(cutoff), limit as i64], read_ended)?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::catalog::{QueueId, WriteTx};
-use super::columns::{columns, sql};
+use super::columns::columns;
 use super::epoch;
 use super::failure::Result;
 use super::rows::{definition, get, micros};
-use crate::statement::{build, build_with, statement};
+use crate::statement::{build, build_with, sql};
 
 columns!(IN_FLIGHT: InFlightColumns {
     id, execution_id, attempt, state, worker, owner, ownership, dispatched_at, deadline, document,
@@ -23,7 +23,7 @@ columns!(IN_FLIGHT: InFlightColumns {
 pub(super) fn promote(tx: &mut WriteTx<'_>, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted> {
     epoch::hold(tx, fence, "promote")?;
     let db = tx.db;
-    let mut statement = db.prepare_cached(statement!("sql/promote.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/promote.sql")))?;
     let mut rows = statement.query(params![micros(now), limit as i64])?;
     let mut promoted = Promoted::default();
     let mut queues: Vec<QueueId> = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn promote(tx: &mut WriteTx<'_>, fence: Fence, now: Timestamp, limit:
 
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
 pub(super) fn reassign(tx: &WriteTx<'_>, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
-    let mut write = tx.db.prepare_cached(statement!("sql/reassign.sql"))?;
+    let mut write = tx.db.prepare_cached(sql!(include_str!("sql/reassign.sql")))?;
     let text = sql!("select owner from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})");
     let mut read = tx.db.prepare_cached(text)?;
     let mut reassigned = Vec::with_capacity(changes.len());
@@ -138,7 +138,7 @@ fn read_in_flight(
 }
 
 pub(super) fn holders(db: &Connection) -> Result<Holders> {
-    let mut statement = db.prepare_cached(statement!("sql/holders.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/holders.sql")))?;
     let mut rows = statement.query([])?;
     let mut holders = Holders::default();
     while let Some(row) = rows.next()? {

@@ -9,18 +9,17 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::catalog::WriteTx;
-use super::columns::sql;
 use super::epoch;
 use super::failure::Result;
 use super::insert::insert_one;
 use super::rows::{document, get, micros};
-use crate::statement::statement;
+use crate::statement::sql;
 
 pub(super) fn put_schedule(tx: &mut WriteTx<'_>, schedule: &Schedule) -> Result<bool> {
     let name = schedule.name.as_str();
     let known = tx.db.prepare_cached("select 1 from schedules where name = ?1")?.exists([name])?;
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
-    tx.db.prepare_cached(statement!("sql/put_schedule.sql"))?.execute(params![
+    tx.db.prepare_cached(sql!(include_str!("sql/put_schedule.sql")))?.execute(params![
         name,
         schedule.next_run_at.map(micros),
         schedule.last_run_at.map(micros),
@@ -59,7 +58,7 @@ pub(super) fn remove_schedule(tx: &mut WriteTx<'_>, name: &ScheduleName) -> Resu
 }
 
 pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Result<DueSchedules> {
-    let mut statement = db.prepare_cached(statement!("sql/due_schedules.sql"))?;
+    let mut statement = db.prepare_cached(sql!(include_str!("sql/due_schedules.sql")))?;
     let mut rows = statement.query([limit as i64 + 1])?;
     let mut answer = DueSchedules::default();
     let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
@@ -93,7 +92,7 @@ fn tick_one(tx: &mut WriteTx<'_>, tick: &Tick) -> Result<Ticked> {
     let live =
         sql!("select 1 from jobs indexed by jobs_live_of_schedule where schedule = ?1 and state < {first_ended}");
     let mut live = db.prepare_cached(live)?;
-    let mut insert = db.prepare_cached(statement!("sql/insert.sql"))?;
+    let mut insert = db.prepare_cached(sql!(include_str!("sql/insert.sql")))?;
     let mut made = Vec::new();
     let mut last_run_at = None;
     for job in &tick.jobs {

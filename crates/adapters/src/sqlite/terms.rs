@@ -7,9 +7,9 @@ use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
 use convoke_core::{Epoch, Error};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::sql;
 use super::failure::Result;
 use super::rows::get;
+use crate::statement::sql;
 
 /// The time of the machine in milliseconds.
 const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
@@ -29,7 +29,12 @@ fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
 }
 
 pub(super) fn enroll(db: &Connection, namespace: &str, member: &str, ttl: Duration) -> Result<()> {
-    let enroll = sql!(include_str!("sql/enroll.sql"), now = NOW);
+    let enroll = sql!(
+        "insert into members (namespace, member, expires_at)
+         values (?1, ?2, {now} + ?3)
+         on conflict (namespace, member) do update set expires_at = excluded.expires_at",
+        now = NOW
+    );
     db.prepare_cached(enroll)?.execute(params![namespace, member, ttl_ms(ttl)])?;
     let forget = sql!("delete from members where namespace = ?1 and expires_at <= {now}", now = NOW);
     db.prepare_cached(forget)?.execute([namespace])?;
@@ -49,7 +54,12 @@ pub(super) fn roster(db: &Connection, namespace: &str) -> Result<Vec<String>> {
 }
 
 pub(super) fn read(db: &Connection, namespace: &str) -> Result<Option<Lease>> {
-    let mut statement = db.prepare_cached(sql!(include_str!("sql/lease.sql"), now = NOW))?;
+    let mut statement = db.prepare_cached(sql!(
+        "select holder, epoch, expires_at - {now} as left_ms
+         from leases
+         where namespace = ?1 and expires_at > {now}",
+        now = NOW
+    ))?;
     Ok(statement.query_row([namespace], read_lease).optional()?)
 }
 

@@ -1,3 +1,0 @@
-select holder, epoch, expires_at - {now} as left_ms
-from leases
-where namespace = ?1 and expires_at > {now}

@@ -1,6 +1,5 @@
 //! The binary `convoke`: a coordinator, and the command line that talks to one.
 
-mod bench;
 mod cli;
 mod config;
 mod demo;

@@ -116,7 +116,7 @@ fn only_the_http_api_asks_for_schemas() {
     }
 }
 
-/// `core ← {adapters, runtime ← http} ← convoke ← server`.
+/// `core ← {adapters, runtime ← http} ← convoke ← bench ← server`.
 #[test]
 fn dependencies_point_from_the_binary_to_the_rules() {
     let packages = packages();
@@ -126,7 +126,22 @@ fn dependencies_point_from_the_binary_to_the_rules() {
     assert_eq!(linked("convoke-runtime"), set(&["convoke-core"]), "the runtime knows no engine");
     assert_eq!(linked("convoke-http"), set(&["convoke-core", "convoke-runtime"]), "the HTTP API knows no engine");
     assert_eq!(linked("convoke"), set(&["convoke-core", "convoke-adapters", "convoke-runtime", "convoke-http"]));
+    assert_eq!(
+        linked("convoke-bench"),
+        set(&["convoke-core", "convoke-runtime", "convoke"]),
+        "benches are an application"
+    );
     assert!(!linked("convoke-server").contains("convoke-adapters"), "the server reaches adapters by convoke::connect");
+}
+
+/// The product is the binary without its default features.
+#[test]
+fn only_an_optional_feature_of_the_server_links_the_benches() {
+    for (package, dependencies) in packages() {
+        let Some(bench) = dependencies.iter().find(|it| it.name == "convoke-bench") else { continue };
+        assert_eq!(package, "convoke-server", "links the benches");
+        assert!(bench.kind == Kind::Normal && bench.is_optional, "the server must build without benches");
+    }
 }
 
 #[test]
@@ -186,7 +201,8 @@ fn only_connect_names_the_adapters() {
         let in_convoke = name.starts_with("crates/convoke/src/") && name != "crates/convoke/src/connect.rs";
         // The tests of the HTTP API run on the memory adapters.
         let in_http = name.starts_with("crates/http/src/") && !name.starts_with("crates/http/src/tests/");
-        let in_others = ["core", "runtime", "server"].iter().any(|it| name.starts_with(&format!("crates/{it}/src/")));
+        let in_others =
+            ["bench", "core", "runtime", "server"].iter().any(|it| name.starts_with(&format!("crates/{it}/src/")));
         in_convoke || in_http || in_others
     });
     let found = lines(application, |_, code| code.contains("convoke_adapters"));

@@ -29,7 +29,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::bench::BenchArgs;
 use crate::config::{self, Config, Flags, Load};
 use crate::logs::{self, LogArgs};
 use crate::serve::ServeArgs;
@@ -85,7 +84,8 @@ pub enum Command {
     #[command(hide = true)]
     Guard(supervise::GuardArgs),
     /// Measure throughput and latency on this machine
-    Bench(BenchArgs),
+    #[cfg(feature = "bench")]
+    Bench(convoke_bench::BenchArgs),
 }
 
 impl Cli {
@@ -112,7 +112,8 @@ impl Cli {
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args).await,
             Some(Command::Guard(args)) => return supervise::run_guard(args).await,
-            Some(Command::Bench(args)) => crate::bench::run(args).await?,
+            #[cfg(feature = "bench")]
+            Some(Command::Bench(args)) => convoke_bench::run(args).await.map_err(wrong_usage_of_bench)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -121,6 +122,12 @@ impl Cli {
     pub fn wants_all_cores(&self) -> bool {
         matches!(self.command, None | Some(Command::Serve(_) | Command::Worker(_)))
     }
+}
+
+/// The benches are a crate of their own, with an error of their own for a wrong command line.
+#[cfg(feature = "bench")]
+fn wrong_usage_of_bench(error: anyhow::Error) -> anyhow::Error {
+    error.downcast::<convoke_bench::Usage>().map_or_else(|other| other, |wrong| Usage(wrong.0).into())
 }
 
 /// What is set in the environment and in the file here, for commands that are no clients of a server.

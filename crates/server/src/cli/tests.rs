@@ -105,7 +105,9 @@ fn every_promised_command_is_understood() {
         "mesh call --prefix p k 2 t -",
         "mesh call k 2 t -5",
         "mesh serve k --redis redis://h --prefix p",
+        #[cfg(feature = "bench")]
         "bench mesh --redis redis://h --rounds 3 --for 1s --quick --json",
+        #[cfg(feature = "bench")]
         "bench jobs --jobs 5 --connections 64 --batch 1000 --concurrency 10 --rate 200 --quick --flat --lists --raw-worker",
     ] {
         if let Err(error) = parse(line) {
@@ -139,7 +141,9 @@ fn a_wrong_command_line_is_refused_before_anything_is_asked() {
         ("mesh call k one t {}", ErrorKind::ValueValidation),
         ("mesh call k 2 t {} --timeout 0s", ErrorKind::ValueValidation),
         ("mesh nodes k --redis gopher://h", ErrorKind::ValueValidation),
+        #[cfg(feature = "bench")]
         ("bench mesh --redis redis+sentinel://h/m", ErrorKind::ValueValidation),
+        #[cfg(feature = "bench")]
         ("bench mesh --rounds 0", ErrorKind::ValueValidation),
         ("worker run --queue q", ErrorKind::MissingRequiredArgument),
         ("shards join s --shards 10", ErrorKind::MissingRequiredArgument),

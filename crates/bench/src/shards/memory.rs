@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
 
 use super::load;
-use crate::bench::child::{Child, Engines};
+use crate::child::{Child, Engines};
 
 /// Connections that are set up together.
 const AT_ONCE: usize = 500;

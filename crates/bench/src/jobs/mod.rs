@@ -23,7 +23,7 @@ use convoke_core::duration;
 
 use super::child::{Children, Engines};
 use super::report::Report;
-use crate::cli::Usage;
+use crate::Usage;
 use wire::Target;
 
 #[derive(Debug, Clone, Args)]

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::enqueue::job;
 use super::wire::Target;
 use super::workers::Workers;
-use crate::bench::run::percentile;
+use crate::run::percentile;
 
 const CONNECTIONS: usize = 16;
 /// So that neither side measures its own start.

@@ -10,7 +10,7 @@ use convoke_core::shards::wire::{Message, Report};
 use convoke_core::shards::{Coordinator, Settings, Start, Strategy, Version};
 use convoke_core::{Epoch, ServiceName, WorkerId};
 
-use crate::bench::run::median;
+use crate::run::median;
 
 /// The median of several rebalances of `shards` over `workers`, each because one more joined, in milliseconds.
 pub fn joining(strategy: Strategy, shards: u32, workers: u32, rounds: usize) -> Result<f64> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::JobsArgs;
 use super::enqueue::{self, repeat};
 use super::wire::Target;
-use crate::bench::report::Report;
+use crate::report::Report;
 
 const ASKED: u64 = 200;
 /// Pages to leaf through before the page that counts as deep.

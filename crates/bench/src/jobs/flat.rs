@@ -8,8 +8,8 @@ use super::JobsArgs;
 use super::enqueue;
 use super::wire::Target;
 use super::workers::Workers;
-use crate::bench::child::Children;
-use crate::bench::report::Report;
+use crate::child::Children;
+use crate::report::Report;
 
 const FEW: u64 = 10_000;
 const STUCK_AFTER: Duration = Duration::from_secs(120);

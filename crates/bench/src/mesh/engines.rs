@@ -7,8 +7,8 @@ use anyhow::Result;
 use tokio::process::Command;
 
 use super::KEY;
-use crate::bench::process::{Output, Process, ourselves};
-use crate::cli::Usage;
+use crate::Usage;
+use crate::process::{Output, Process, ourselves};
 
 /// Another process may take a port between its being found free and its being used.
 const PORTS_TRIED_MAX: usize = 5;

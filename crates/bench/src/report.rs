@@ -1,13 +1,11 @@
 //! What was measured: a table to read, or figures to compare.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
-
-use crate::cli;
 
 struct Figure {
     key: String,
@@ -56,10 +54,10 @@ impl Report {
             bar.finish_and_clear();
         }
         if self.json {
-            return Ok(cli::line(self.to_json().to_string())?);
+            return Ok(line(self.to_json().to_string())?);
         }
         for Figure { label, value, unit, .. } in &self.figures {
-            cli::line(format!("{label:<56} {:>12} {unit}", shown(*value)))?;
+            line(format!("{label:<56} {:>12} {unit}", shown(*value)))?;
         }
         Ok(())
     }
@@ -69,6 +67,14 @@ impl Report {
             self.figures.iter().map(|figure| (figure.key.clone(), json!(round(figure.value)))).collect();
         json!({ "bench": self.bench, "version": env!("CARGO_PKG_VERSION"), "figures": figures })
     }
+}
+
+/// Writes a line to standard output. A reader that went away is an error like any other, not a panic.
+pub fn line(text: impl AsRef<str>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_ref().as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 fn round(value: f64) -> f64 {

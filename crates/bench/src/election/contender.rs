@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::PREFIX;
-use crate::bench::process::ourselves;
+use crate::process::ourselves;
 
 /// Longer than any lease that is measured.
 const PATIENCE: Duration = Duration::from_secs(120);

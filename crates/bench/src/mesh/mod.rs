@@ -21,14 +21,14 @@ use convoke::mesh::MeshAddress;
 use convoke::{InstanceId, Mesh, Request};
 use convoke_core::duration;
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::floor::Floor;
 use self::nats::Nats;
 use super::process::Process;
 use super::report::Report;
 use super::run::{Run, median};
-use crate::cli;
-use crate::stop::Stop;
+use crate::report::line;
 
 const KEY: &str = "bench";
 const IN_FLIGHT: [usize; 2] = [1, 64];
@@ -72,15 +72,15 @@ enum Kind {
     Nats,
 }
 
-/// The other side, in a process of its own, until it is told to stop.
+/// The other side, in a process of its own, until the process that measures ends it.
 pub async fn answer(args: AnswerArgs) -> Result<()> {
-    let mut stop = Stop::listen()?;
+    let mut stop = signal(SignalKind::terminate())?;
     let _kept = match args.kind {
         Kind::Floor => Some(floor::answer(&args.address, &args.prefix).await?),
         Kind::Nats => nats::answer(&args.address).await.map(|()| None)?,
     };
-    cli::line("ready")?;
-    stop.asked().await;
+    line("ready")?;
+    stop.recv().await;
     Ok(())
 }
 

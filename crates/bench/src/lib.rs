@@ -1,5 +1,9 @@
 //! `convoke bench`: what each capability reaches on this machine, beside a limit or a peer in the same run, because machines
 //! are noisy and only ratios last.
+//!
+//! Servers, electors and mesh instances that are measured are processes of the program that called [`run`]: `serve`, `elect`
+//! and `mesh serve` are commands of it. The program includes this crate by its feature `bench`, which is on by default; the
+//! product itself links nothing from here.
 
 mod child;
 mod election;
@@ -13,6 +17,12 @@ mod shards;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+/// A command line that is wrong in itself: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The arguments of `convoke bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -50,6 +60,7 @@ enum What {
     Election(election::ElectionArgs),
 }
 
+/// Measures, and prints a table or figures to standard output.
 pub async fn run(args: BenchArgs) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args).await,

@@ -8,9 +8,9 @@ use anyhow::{Result, bail};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::bench::mesh::engines::{is_here, redis};
-use crate::bench::process::{Output, Process};
-use crate::cli::Usage;
+use crate::Usage;
+use crate::mesh::engines::{is_here, redis};
+use crate::process::{Output, Process};
 
 /// Where Debian has the programs of PostgreSQL.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";

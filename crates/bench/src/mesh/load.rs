@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use crate::bench::run::Run;
+use crate::run::Run;
 
 /// `round_trip` is given the number of its place, which no other has at the same time.
 pub async fn run<F, Fut>(in_flight: usize, during: Duration, round_trip: F) -> Result<Run>

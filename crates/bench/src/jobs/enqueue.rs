@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::wire::Target;
-use crate::bench::run::Run;
+use crate::run::Run;
 
 /// Connections that send batches: enough that one is written while another is committed.
 const BATCH_CONNECTIONS: u64 = 4;

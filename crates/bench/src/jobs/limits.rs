@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::JobsArgs;
 use super::enqueue::{job, repeat};
 use super::wire::Target;
-use crate::bench::run::Run;
+use crate::run::Run;
 
 /// Small writes to one file, each made durable before the next: what bounds durable transactions without grouping.
 pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {

@@ -57,8 +57,6 @@ impl Address {
 
     /// A client of the bucket. `variables` are as in the environment; those that are not `AWS_*` are passed over.
     pub fn open(&self, variables: impl IntoIterator<Item = (String, String)>, meter: Arc<Meter>) -> Result<AmazonS3> {
-        // Another part of the process may have been first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut options = ClientOptions::new().with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT);
         let mut builder = AmazonS3Builder::new();
         let mut has_region = false;

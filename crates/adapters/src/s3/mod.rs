@@ -15,6 +15,7 @@
 //! back but a 409, which says that nothing happened.
 
 mod address;
+mod client;
 mod documents;
 mod leases;
 mod names;

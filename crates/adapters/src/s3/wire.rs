@@ -11,11 +11,11 @@ use http::header::DATE;
 use http::{HeaderValue, Method};
 use jiff::Timestamp;
 use object_store::ClientOptions;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use super::client::Client;
 
 /// How many requests were made, by what each is charged as.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,14 +88,14 @@ pub(super) struct Metered(pub Arc<Meter>);
 
 impl HttpConnector for Metered {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
+        let inner = Client::new(options).map_err(|source| object_store::Error::Generic { store: "S3", source })?;
         Ok(HttpClient::new(MeteredService { inner, meter: self.0.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct MeteredService {
-    inner: HttpClient,
+    inner: Client,
     meter: Arc<Meter>,
 }
 
@@ -103,7 +103,7 @@ struct MeteredService {
 impl HttpService for MeteredService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.meter.count(&request);
-        let response = self.inner.execute(request).await?;
+        let response = self.inner.send(request).await?;
         self.meter.observe(&response);
         Ok(response)
     }

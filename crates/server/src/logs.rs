@@ -12,7 +12,9 @@ use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use parking_lot::RwLock;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::Surroundings;
 use line::{Json, Text};
@@ -86,21 +88,29 @@ pub fn start(surroundings: &Surroundings, identity: &[(&'static str, &str)]) {
         (None, 1) => "debug",
         (None, _) => "trace",
     };
-    // Libraries log every frame, which is of use only with -vv.
-    let filter = if verbose > 1 { level.to_owned() } else { format!("{level},hyper=warn,hyper_util=warn,rustls=warn") };
     let format = args.log_format.unwrap_or(if surroundings.production { Format::Json } else { Format::Text });
     let service = surroundings.name.clone();
-    let logs = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(Writer::start());
-    let started = match format {
-        Format::Json => logs.event_format(Json { service, identity: &IDENTITY }).try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(Writer::start());
+    let lines = match format {
+        Format::Json => lines.event_format(Json { service, identity: &IDENTITY }).boxed(),
         Format::Text => {
             let colours = std::io::stderr().is_terminal();
-            logs.event_format(Text { service, identity: &IDENTITY, colours }).try_init()
+            lines.event_format(Text { service, identity: &IDENTITY, colours }).boxed()
         }
     };
-    if let Err(error) = started {
+    let logs = tracing_subscriber::registry().with(lines).with(wanted(level, verbose));
+    if let Err(error) = logs.try_init() {
         eprintln!("logs cannot be started: {error}");
     }
+}
+
+/// Returns which events are logged. Libraries log every frame, which is of use only with `-vv`.
+fn wanted(level: &str, verbose: u8) -> Targets {
+    let wanted = Targets::new().with_default(level.parse().unwrap_or(LevelFilter::INFO));
+    if verbose > 1 {
+        return wanted;
+    }
+    wanted.with_targets(["hyper", "hyper_util", "rustls"].map(|library| (library, LevelFilter::WARN)))
 }
 
 /// Sets a field of every further line; one that was set before is replaced.
@@ -109,5 +119,24 @@ pub fn identify(name: &'static str, value: &str) {
     match identity.iter_mut().find(|(known, _)| *known == name) {
         Some((_, known)) => value.clone_into(known),
         None => identity.push((name, value.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level as Of;
+
+    use super::*;
+
+    #[test]
+    fn libraries_are_quiet_unless_everything_is_asked_for() {
+        let debug = wanted("debug", 1);
+        assert!(debug.would_enable("convoke_runtime::jobs", &Of::DEBUG));
+        assert!(!debug.would_enable("hyper_util::client", &Of::INFO) && debug.would_enable("rustls", &Of::WARN));
+        assert!(wanted("trace", 2).would_enable("hyper", &Of::TRACE));
+        assert!(
+            !wanted("warn", 0).would_enable("convoke", &Of::INFO)
+                && !wanted("off", 0).would_enable("convoke", &Of::ERROR)
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! The ports of `convoke-core` on real engines: one module and one feature an engine. None names another.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "memory")]

@@ -5,6 +5,8 @@
 //! and `mesh serve` are commands of it. The program includes this crate by its feature `bench`, which is on by default; the
 //! product itself links nothing from here.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod child;
 mod election;
 mod jobs;

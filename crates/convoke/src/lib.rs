@@ -41,6 +41,8 @@
 //!
 //! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod client;
 pub mod connect;
 mod context;

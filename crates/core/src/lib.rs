@@ -5,6 +5,8 @@
 //!
 //! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod byte_budget;
 pub mod duration;
 pub mod election;

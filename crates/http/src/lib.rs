@@ -7,6 +7,8 @@
 //! Connections are served by hyper directly. Access is checked before routing, in one place (`access`), so that no
 //! route can be added without it.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod access;
 mod body;
 mod cluster;

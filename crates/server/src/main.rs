@@ -1,5 +1,7 @@
 //! The binary `convoke`: a coordinator, and the command line that talks to one.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod cli;
 mod config;
 mod demo;

@@ -9,6 +9,8 @@
 //! - [`linear`] says whether what several clients saw of a lease could have happened one after the other.
 //! - [`invariants`] has one file for each promise, checked against a [`Observations`](invariants::Observations) of what the outside saw.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod conformance;
 pub mod invariants;
 pub mod linear;

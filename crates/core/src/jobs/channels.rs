@@ -7,7 +7,9 @@ use crate::ids::{JobId, NodeId, QueueName};
 /// One of the two channels that a job has while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobChannel {
+    /// Reports of the run: started, progress, its end.
     Status,
+    /// Log lines of the run.
     Logs,
 }
 
@@ -18,6 +20,7 @@ pub struct Channels {
 }
 
 impl Channels {
+    /// Names channels under `prefix`.
     pub fn new(prefix: impl Into<String>) -> Self {
         Channels { prefix: prefix.into() }
     }
@@ -32,43 +35,43 @@ impl Channels {
         format!("{}.job.enqueue", self.prefix)
     }
 
-    /// Queue: jobs for one worker of `queue`.
+    /// Queue: runs of `queue`, each for one worker.
     pub fn dispatch(&self, queue: &QueueName) -> String {
         format!("{}.job.dispatch.{queue}", self.prefix)
     }
 
-    /// Whose jobs a channel carries, where it is one of [`Channels::dispatch`].
+    /// Returns the queue of a channel named by [`Channels::dispatch`]; `None` for any other channel.
     pub fn queue_of(&self, name: &str) -> Option<QueueName> {
         let queue = name.strip_prefix(&self.prefix)?.strip_prefix(".job.dispatch.")?;
         QueueName::new(queue).ok()
     }
 
-    /// Topic: every worker must see a cancellation.
+    /// Topic: cancellations, to every worker.
     pub fn cancel(&self) -> String {
         format!("{}.job.cancel", self.prefix)
     }
 
-    /// Queue, competing: who owns a dispatched job's events.
+    /// Queue with competing readers: dispatched runs that need an owner.
     pub fn assigned(&self) -> String {
         format!("{}.job.assigned", self.prefix)
     }
 
-    /// Queue, read by the job's owner.
+    /// Queue: reports of the job's run, read by its owner.
     pub fn status(&self, job: JobId) -> String {
         format!("{}.job.{job}.status", self.prefix)
     }
 
-    /// Queue, read by the job's owner.
+    /// Queue: log lines of the job's run, read by its owner.
     pub fn logs(&self, job: JobId) -> String {
         format!("{}.job.{job}.logs", self.prefix)
     }
 
-    /// What the names of all jobs' channels begin with; others' names do too.
+    /// Returns the prefix of the channels of all jobs, which some other channels have as well.
     pub fn jobs(&self) -> String {
         format!("{}.job.", self.prefix)
     }
 
-    /// Whose channel this is, and which, where it is a job's own.
+    /// Returns the job and the kind of a channel of one job; `None` for any other channel.
     pub fn job_of(&self, name: &str) -> Option<(JobId, JobChannel)> {
         let rest = name.strip_prefix(&self.prefix)?.strip_prefix(".job.")?;
         let (id, kind) = rest.split_once('.')?;
@@ -77,12 +80,12 @@ impl Channels {
             "logs" => JobChannel::Logs,
             _ => return None,
         };
-        // Only the form in which we write ids: another spelling of one would be another channel.
+        // Only the canonical form of an id: another spelling is another channel.
         let job: JobId = id.parse().ok()?;
         (id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase())).then_some((job, channel))
     }
 
-    /// A channel's name without the prefix and without what there may be any number of: ids, queues, nodes. To count by.
+    /// Returns the name of a channel without prefix, ids, queues and nodes: a label with few values, for metrics.
     pub fn kind_of<'a>(&self, name: &'a str) -> &'a str {
         let kind = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
         let is_one_of = |many: &&str| kind.strip_prefix(many).is_some_and(|rest| rest.starts_with('.'));
@@ -93,70 +96,72 @@ impl Channels {
         }
     }
 
-    /// Both channels of each of `jobs`.
+    /// Returns both channels of each of `jobs`.
     pub fn of_jobs(&self, jobs: &[JobId]) -> Vec<String> {
         jobs.iter().flat_map(|job| [self.status(*job), self.logs(*job)]).collect()
     }
 
-    /// Queue, competing: jobs that look for a new owner.
+    /// Queue with competing readers: runs that are offered to a new owner.
     pub fn handoff(&self) -> String {
         format!("{}.job.handoff", self.prefix)
     }
 
-    /// Topic: a former owner waits here.
+    /// Topic: acknowledgements of offers, to the node that made them.
     pub fn handoff_ack(&self, node: &NodeId) -> String {
         format!("{}.job.handoff.ack.{node}", self.prefix)
     }
 
+    /// Topic: heartbeats of workers, to all nodes.
     pub fn worker_heartbeat(&self) -> String {
         format!("{}.worker.heartbeat", self.prefix)
     }
 
+    /// Topic: heartbeats of nodes, to all nodes and to workers on the bus.
     pub fn coordinator_heartbeat(&self) -> String {
         format!("{}.coordinator.heartbeat", self.prefix)
     }
 
-    /// Topic: asks a node to drain.
+    /// Topic: requests to a node to drain.
     pub fn drain(&self) -> String {
         format!("{}.coordinator.drain", self.prefix)
     }
 
-    /// Topic: asks the node that coordinates shards what it knows of them.
+    /// Topic: requests for the state of shards, to the node that coordinates them.
     pub fn shards_ask(&self) -> String {
         format!("{}.shards.ask", self.prefix)
     }
 
-    /// Topic: its reply to one question.
+    /// Topic: the reply to one such request.
     pub fn shards_reply(&self, ask: Uuid) -> String {
         format!("{}.shards.reply.{}", self.prefix, ask.simple())
     }
 
-    /// Topic: ids of jobs whose channels have something new.
+    /// Topic: ids of jobs with new entries on their channels.
     pub fn bell(&self) -> String {
         format!("{}.job.bell", self.prefix)
     }
 
-    /// Topic: names of queues that have something new to dispatch. A hint to the leader.
+    /// Topic: names of queues with new pending jobs. A hint to the leader.
     pub fn ready(&self) -> String {
         format!("{}.job.ready", self.prefix)
     }
 
-    /// Topic: keys of what other nodes may have cached and that has changed.
+    /// Topic: cache keys whose values have changed.
     pub fn cache(&self) -> String {
         format!("{}.cache", self.prefix)
     }
 
-    /// Topic: what a node wants to hear of from the others.
+    /// Topic: the events and jobs that a node subscribes to.
     pub fn interest(&self) -> String {
         format!("{}.interest", self.prefix)
     }
 
-    /// Topic: jobs that have ended, of those that some node waits for.
+    /// Topic: jobs that have ended and that some node waits for.
     pub fn ended(&self) -> String {
         format!("{}.job.ended", self.prefix)
     }
 
-    /// Topic: what happens on a node, while another one has somebody who watches.
+    /// Topic: events of a node, sent while another node has watchers.
     pub fn events(&self) -> String {
         format!("{}.events", self.prefix)
     }
@@ -166,7 +171,7 @@ impl Channels {
         format!("{}.job.taken", self.prefix)
     }
 
-    /// Queue: what could not be read, with the reason.
+    /// Queue: messages that could not be decoded, with the reason.
     pub fn poison(&self) -> String {
         format!("{}.poison", self.prefix)
     }

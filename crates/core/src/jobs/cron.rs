@@ -1,14 +1,14 @@
-//! A cron expression in a time zone: which instants it names.
+//! The ticks of a cron expression in a time zone.
 //!
-//! The expression is parsed, and its days are judged, by `croner`; the search is ours, because it must end (a date that
-//! never comes is `None` after `HORIZON_DAYS`) and because of what a change of the clocks does to it:
+//! `croner` parses the expression and matches its days. The search is implemented here, because it must end (it returns
+//! `None` after `HORIZON_DAYS` for a date that never comes) and because of clock changes:
 //!
-//! - An expression that **names hours** (`30 2 * * *`, `0 */6 * * *`) means local times. One that the clocks skip comes once,
-//!   the moment after the gap; one that they repeat comes the first time only.
-//! - An expression for **every hour** (`*/5 * * * *`, `@hourly`) means a rhythm. It follows the clock on the wall through gap and
-//!   overlap, so that it neither falls silent for an hour nor fires one and a half times as often.
+//! | expression | meaning | at a clock change |
+//! | --- | --- | --- |
+//! | names hours: `30 2 * * *`, `0 */6 * * *` | local times | a skipped local time ticks once, right after the gap; a repeated one ticks the first time only |
+//! | every hour: `*/5 * * * *`, `@hourly` | a rhythm | follows the wall clock through gap and overlap, so that it neither pauses for an hour nor ticks more often |
 //!
-//! Zones come from the database built into the binary: every node computes the same ticks, whatever is installed on its
+//! Time zones come from the database built into the binary, so every node computes the same ticks, independent of its
 //! machine.
 
 use jiff::civil::{Date, DateTime, Time};
@@ -22,15 +22,15 @@ use dialect::{FromLastDay, Translated};
 
 mod dialect;
 
-/// How far ahead a day is looked for. The 29th of February on a given weekday can be 40 years away.
+/// Upper bound of the days that a search covers. The 29th of February on a given weekday can be 40 years away.
 const HORIZON_DAYS: u32 = 41 * 366;
 
-/// More changes of the clocks than any zone has within the horizon.
+/// Upper bound of the clock changes of a zone within the horizon.
 const OFFSET_CHANGES_MAX: u32 = 8 * 41;
 
 const EVERY_HOUR: u64 = (1 << 24) - 1;
 
-/// Which days an expression names if both of its day fields are restricted, as in `0 0 13 * FRI`: days that match either
+/// The days of an expression whose two day fields are both restricted, as in `0 0 13 * FRI`: days that match either
 /// field (`or`, as in cron) or both (`and`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -43,6 +43,7 @@ pub enum DayRule {
     And,
 }
 
+/// A parsed cron expression in a time zone.
 #[derive(Debug, Clone)]
 pub struct Cron {
     days: croner::CronPattern,
@@ -56,7 +57,7 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Five fields, six with seconds first, or a nickname such as `@hourly`; `tz` is an IANA name.
+    /// Parses five fields, six with seconds first, or a nickname such as `@hourly`. `tz` is an IANA name.
     pub fn parse(expression: &str, tz: &str, day: DayRule) -> Result<Cron, Invalid> {
         let zone = zone(tz)?;
         if expression.len() > NAME_BYTES_MAX {
@@ -77,7 +78,7 @@ impl Cron {
             hours: bits(24, |hour| pattern.hour_match(hour)).map_err(refused)?,
             minutes: bits(60, |minute| pattern.minute_match(minute)).map_err(refused)?,
             seconds: bits(60, |second| pattern.second_match(second)).map_err(refused)?,
-            // A `+` before the day-of-week field asks for both, too.
+            // A `+` before the day-of-week field means `and`, too.
             day: if pattern.matches_dom_and_dow() { DayRule::And } else { DayRule::Or },
             days: pattern,
             from_last_day,
@@ -85,7 +86,7 @@ impl Cron {
         })
     }
 
-    /// The zone's name as the database spells it.
+    /// Returns the name of the zone, as the database spells it.
     pub fn tz(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
@@ -95,20 +96,20 @@ impl Cron {
         (self.from_last_day.is_some() || !self.days.is_dom_wildcard()) && !self.days.is_dow_wildcard()
     }
 
-    /// The first tick after `at`; `None` where none comes within the horizon.
+    /// Returns the first tick after `at`; `None` if there is none within the horizon.
     pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
         if self.hours == EVERY_HOUR { self.next_of_rhythm(at) } else { self.next_of_local_times(at) }
     }
 
-    /// The last tick before `at`; `None` where there was none within the horizon.
+    /// Returns the last tick before `at`; `None` if there is none within the horizon.
     pub fn last_before(&self, at: Timestamp) -> Option<Timestamp> {
         if self.hours == EVERY_HOUR { self.last_of_rhythm(at) } else { self.last_of_local_times(at) }
     }
 
     fn next_of_local_times(&self, at: Timestamp) -> Option<Timestamp> {
         let mut civil = whole_second(self.zone.to_datetime(at));
-        // The instant of a local time never falls as local time goes on, so the first one beyond `at` is the answer.
-        // What is passed over is at most one overlap's worth of local times, already had the first time round.
+        // Later local times never have earlier instants, so the first instant after `at` is the result. The loop skips
+        // at most the local times of one overlap, which ticked the first time.
         loop {
             civil = self.civil_from(civil.checked_add(1.second()).ok()?)?;
             let tick = self.instant(civil)?;
@@ -130,24 +131,24 @@ impl Cron {
         }
     }
 
-    /// A local time that no local time whose instant is before `at` exceeds.
+    /// Returns an upper bound of the local times whose instants are before `at`.
     fn latest_civil_before(&self, at: Timestamp) -> Option<DateTime> {
         let civil = self.zone.to_datetime(at);
         let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(civil).offset() else {
             return Some(civil);
         };
-        // The second time round, even local times later than this one were had the first time.
+        // In the second pass of an overlap, even later local times of it ticked in the first pass.
         let end_of_first = civil.checked_add(Span::new().seconds(fold_seconds(&self.zone, civil))).ok()?;
         if self.zone.to_offset(at) == before { Some(civil) } else { Some(end_of_first) }
     }
 
-    /// When a local time is: the first time it is, or the moment after the gap that swallowed it.
+    /// Returns the instant of a local time: its first occurrence, or the end of the gap that skips it.
     fn instant(&self, civil: DateTime) -> Option<Timestamp> {
         match self.zone.to_ambiguous_timestamp(civil).offset() {
             AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(civil).ok(),
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(civil).ok(),
             AmbiguousOffset::Gap { after, .. } => {
-                // By the offset after the gap the local time lies just before the change.
+                // With the offset after the gap, the local time is just before the change.
                 let just_before = after.to_timestamp(civil).ok()?;
                 self.zone.following(just_before).next().map(|change| change.timestamp())
             }
@@ -161,7 +162,7 @@ impl Cron {
             let start = whole_second(offset.to_datetime(since)).checked_add(step).ok()?;
             let found = offset.to_timestamp(self.civil_from(start)?).ok()?;
             match self.zone.following(since).next() {
-                // Beyond the next change the wall shows something else.
+                // After the next change the wall clock has another offset.
                 Some(change) if change.timestamp() <= found => (since, step) = (change.timestamp(), 0.seconds()),
                 _ => return Some(found),
             }
@@ -183,7 +184,7 @@ impl Cron {
         None
     }
 
-    /// The first matching local time at or after `from`, a whole second.
+    /// Returns the first matching local time at or after `from`, which is a whole second.
     fn civil_from(&self, from: DateTime) -> Option<DateTime> {
         let (mut date, mut floor) = (from.date(), from.time());
         for _ in 0..HORIZON_DAYS {
@@ -197,7 +198,7 @@ impl Cron {
         None
     }
 
-    /// The last matching local time at or before `until`.
+    /// Returns the last matching local time at or before `until`.
     fn civil_until(&self, until: DateTime) -> Option<DateTime> {
         let (mut date, mut ceiling) = (until.date(), until.time());
         for _ in 0..HORIZON_DAYS {
@@ -213,7 +214,7 @@ impl Cron {
 
     fn matches_day(&self, date: Date) -> bool {
         let (year, month, day) = (i32::from(date.year()), date.month() as u32, date.day() as u32);
-        // Neither can fail for a date that exists; if one did, the expression would name one day fewer.
+        // Neither match fails for an existing date; if one did, the expression would miss that day.
         if !self.days.month_match(month).unwrap_or(false) {
             return false;
         }
@@ -262,7 +263,7 @@ fn zone(tz: &str) -> Result<TimeZone, Invalid> {
     })
 }
 
-/// How long the overlap is in which `civil` comes twice.
+/// Returns the length of the overlap that repeats `civil`.
 fn fold_seconds(zone: &TimeZone, civil: DateTime) -> i64 {
     match zone.to_ambiguous_timestamp(civil).offset() {
         AmbiguousOffset::Fold { before, after } => i64::from(before.seconds() - after.seconds()),
@@ -292,13 +293,13 @@ fn has(bits: u64, value: u32) -> bool {
     bits >> value & 1 == 1
 }
 
-/// The lowest value of the set that is at least `floor`; at most 60 is asked for.
+/// Returns the lowest value of the set that is at least `floor`, which is at most 60.
 fn lowest(bits: u64, floor: u32) -> Option<u32> {
     let above = bits >> floor << floor;
     (above != 0).then(|| above.trailing_zeros())
 }
 
-/// The highest value of the set that is below `end`.
+/// Returns the highest value of the set that is below `end`.
 fn highest(bits: u64, end: u32) -> Option<u32> {
     let below = bits & ((1 << end) - 1);
     (below != 0).then(|| 63 - below.leading_zeros())

@@ -1,9 +1,9 @@
-//! When a run's time is up, although no two clocks agree.
+//! The deadline of a run, although clocks differ.
 //!
-//! A worker, the node that records its run and the leader each have a clock, and these may be minutes apart. A run's deadline
-//! is its timeout after its start, and the start is bounded by what is certain: it did not happen before the run was
-//! dispatched, by the leader's clock, nor after it was reported. So a leader that dispatched a run judges it by its own clock
-//! alone. The deadline of a run that another leader dispatched is by another clock: the leader must have led for the
+//! A worker, the node that records its run and the leader each have a clock, and these may be minutes apart. The
+//! deadline of a run is its start plus its timeout. The start is bounded by known times: it is not before the dispatch,
+//! by the leader's clock, and not after the report. So a leader that dispatched a run compares times of its own clock
+//! only. The deadline of a run that another leader dispatched is by another clock: the leader must have led for the
 //! run's timeout before it acts on it, or for [`CLOCKS_APART_MAX`] if that is shorter.
 
 use std::time::Duration;
@@ -12,27 +12,29 @@ use jiff::Timestamp;
 
 use crate::ids::ExecutionId;
 
-/// Clocks that are further apart than this may end a run with a longer timeout too early after a change of leader.
+/// The largest supported difference of clocks. Beyond it, a run with a longer timeout may be timed out too early after
+/// a change of leader.
 pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(300);
 
-/// Returns when something happened in a run that is `said` to have happened then, and was reported at `now`.
+/// Returns the time of an event of a run: `said` as its worker states it, but not before the dispatch and not after
+/// `now`.
 pub fn happened_at(execution: ExecutionId, said: Timestamp, now: Timestamp) -> Timestamp {
     said.min(now).max(execution.minted_at().unwrap_or(Timestamp::MIN))
 }
 
-/// For how long a leader has judged by its clock.
+/// The time for which a leader has led.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
-    /// By the clock itself.
+    /// The begin of its term, by its wall clock.
     pub since_at: Timestamp,
-    /// By the monotonic clock.
+    /// The time since then, by its monotonic clock.
     pub lasted: Duration,
 }
 
 impl Watch {
-    /// Whether a run that was dispatched then, and whose `deadline` has passed, has had its time for certain.
+    /// Returns whether a run whose `deadline` has passed has certainly had its whole timeout.
     pub fn is_certain(&self, dispatched_at: Timestamp, deadline: Timestamp) -> bool {
-        // At least its timeout: a run starts after its dispatch.
+        // At least the timeout of the run, because a run starts after its dispatch.
         let allowed = Duration::try_from(deadline.duration_since(dispatched_at)).unwrap_or_default();
         dispatched_at >= self.since_at || self.lasted >= allowed.min(CLOCKS_APART_MAX)
     }
@@ -46,7 +48,7 @@ mod tests {
         Timestamp::from_second(second).expect("an instant")
     }
 
-    /// Made at second 1000.
+    /// An execution id minted at second 1000.
     fn execution() -> ExecutionId {
         let id = ExecutionId(uuid::Uuid::from_u128((1_000_000_u128 << 80) | (7 << 76) | (2 << 62)));
         assert_eq!(id.minted_at(), Some(at(1_000)));

@@ -1,24 +1,26 @@
-//! Which pending jobs a dispatch takes, in all stores.
+//! The choice of the pending jobs that a dispatch takes, in all stores.
 //!
-//! The pending jobs of a queue are one ordered range: by [`rank`](Priority::rank), and in the order of storing among equals. A
-//! dispatch takes jobs from its head, as many as the queue has [room](Room) for and as fit the
+//! The pending jobs of a queue are one range, ordered by [`rank`](Priority::rank), and by the order of storing for
+//! equal ranks. A dispatch takes jobs from its head: as many as the queue has [room](Room) for and as fit the
 //! [bytes](crate::limits::DISPATCH_BYTES_MAX) of one dispatch.
 
 use jiff::Timestamp;
 
 use super::priority::{HEAD_START, Priority};
 
-/// The limits on the jobs that a queue may be given.
+/// The settings that limit the dispatches of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
+    /// Whether the queue is paused: it gets no jobs.
     pub paused: bool,
+    /// Upper bound of `in_flight`. None: no bound.
     pub concurrency: Option<u64>,
     /// Its jobs that are dispatched or running.
     pub in_flight: u64,
 }
 
 impl Room {
-    /// Returns how many jobs the queue may be given, of the `limit` that workers have free slots for.
+    /// Returns how many jobs of the queue may be dispatched, at most `limit`.
     pub fn within(self, limit: usize) -> usize {
         if self.paused {
             return 0;
@@ -31,12 +33,13 @@ impl Room {
 /// Jobs at the head of a queue's range that are read for [`oldest_due`].
 pub const HEADS_READ: usize = 100;
 
-/// The lead of the highest priority over the lowest, in microseconds: a job that ranks later than the first one by more than
-/// this was due later.
+/// The lead of the highest priority over the lowest, in microseconds: a job that ranks later than the first one by more
+/// than this was due later.
 pub const LEAD_MAX_US: i64 = HEAD_START.as_micros() as i64 * (Priority::ALL.len() as i64 - 1);
 
-/// Returns since when the longest waiting job of a queue could have run. `heads` are the due times of the first [`HEADS_READ`]
-/// jobs of its range. A job of a lower priority behind them may have waited longer, by at most [`LEAD_MAX_US`].
+/// Returns the due time of the pending job that has waited longest. `heads` are the due times of the first
+/// [`HEADS_READ`] jobs of the queue's range. A job of lower priority behind them may have waited longer, by at most
+/// [`LEAD_MAX_US`].
 pub fn oldest_due(heads: impl IntoIterator<Item = Timestamp>) -> Option<Timestamp> {
     heads.into_iter().min()
 }

@@ -1,24 +1,24 @@
-//! Divides a limit over all queues among the queues that want to be served.
+//! Divides the common limit of all queues among the queues that have jobs.
 //!
-//! No queue gets more than it wants, and none gets less than another unless it wants less: a queue with a million jobs takes
-//! from a queue with three at most what the three leave. If there is less than one job for each queue, they take turns, so
-//! that every queue is served after at most as many jobs as there are queues.
+//! No queue gets more than it wants, and none gets less than another unless it wants less: a queue with three jobs gets
+//! all three, even beside a queue with a million. If the limit is less than one job for each queue, the queues take
+//! turns, so that every queue is served after at most as many jobs as there are queues.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::ids::QueueName;
 
-/// Whose turn it is.
+/// The order in which queues take turns.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// The queue that was served last when not all could be. The next one by name comes first.
+    /// The queue that was served last while the limit was short. The next one by name comes first.
     last: Option<QueueName>,
 }
 
 impl Turns {
-    /// Takes the queue whose turn is next out of `queues`: the first by name after `after`, or after the one that was served
-    /// last if none was taken yet.
+    /// Removes the next queue from `queues` and returns it: the first by name after `after`, or after the queue that
+    /// was served last if `after` is `None`.
     pub fn next(&self, queues: &mut BTreeSet<QueueName>, after: Option<&QueueName>) -> Option<QueueName> {
         let later = after
             .or(self.last.as_ref())
@@ -27,7 +27,7 @@ impl Turns {
         queues.take(&next)
     }
 
-    /// Divides `budget` among queues that want so many jobs each. They stand in the order of their turns.
+    /// Divides `budget` among queues. `wants` has the number of jobs that each wants, in the order of their turns.
     pub fn share(&mut self, budget: usize, wants: &[(QueueName, usize)]) -> Vec<usize> {
         let (level, mut extra) = level(budget, wants);
         let mut shares = Vec::with_capacity(wants.len());
@@ -42,14 +42,14 @@ impl Turns {
             shares.push(share);
         }
         if wants.len() == budget {
-            // Others may wait for what these have used up.
+            // Other queues may wait, because these used up the budget.
             self.last = wants.last().map(|(queue, _)| queue.clone());
         }
         shares
     }
 }
 
-/// How much each queue that wants more than that gets, and how many of them get one more.
+/// Returns the share of each queue that wants more than it, and how many of these queues get one more.
 fn level(budget: usize, wants: &[(QueueName, usize)]) -> (usize, usize) {
     let mut sorted: Vec<usize> = wants.iter().map(|(_, want)| *want).collect();
     sorted.sort_unstable();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(share(5, &[]), [0; 0]);
     }
 
-    /// Serves all queues at a limit of `budget` a round, as the dispatcher does. Each wants `want` every time.
+    /// Serves all queues with a limit of `budget` in each round, as the dispatcher does.
     fn rounds(count: usize, budget: usize, queues: &[(&str, usize)]) -> Vec<usize> {
         let want: BTreeMap<QueueName, usize> = wants(queues).into_iter().collect();
         let mut turns = Turns::default();

@@ -1,19 +1,19 @@
-//! How a node that shuts down hands its jobs on: which to offer again, which to give up, when to go.
+//! The handoff of runs by a node that shuts down: which runs to offer again, which to mark as orphans, when to exit.
 //!
-//! All jobs are offered at once, and each then takes its own way through four cases:
+//! The node offers all its runs at once. For each run there are four cases:
 //!
-//! - **A** somebody acknowledges in time: the job is released.
-//! - **B** nobody does: it is offered again, up to `handoff_max_retries` times, `handoff_ack_timeout` apart.
-//! - **C** nobody ever does: it is marked an orphan, for the leader to find. Once only orphans are left the node stays for
-//!   `handoff_orphan_wait`, in case an acknowledgement is merely late, and goes.
-//! - **D** all other nodes die meanwhile: offering is pointless, so it waits for one to come back, until
-//!   `handoff_hard_timeout`.
+//! | case | action |
+//! | --- | --- |
+//! | **A** another node acknowledges in time | the run is released |
+//! | **B** no node acknowledges in time | the run is offered again, up to `handoff_max_retries` times, `handoff_ack_timeout` apart |
+//! | **C** no node acknowledges any offer | the run is marked as an orphan, and the leader finds an owner. If only orphans are left, the node waits `handoff_orphan_wait` for late acknowledgements, then exits |
+//! | **D** all other nodes die meanwhile | the node makes no offers and waits for a node to return, until `handoff_hard_timeout` |
 //!
-//! Nothing lasts longer than `handoff_hard_timeout`. A node that is alone from the start goes at once. It goes *clean* when
-//! each job was acknowledged or has ended; what it leaves behind is marked as an orphan first, and nothing is lost: the store
-//! has it.
+//! The drain never takes longer than `handoff_hard_timeout`. A node that is alone from the start exits at once. The
+//! exit is *clean* if each run was acknowledged or has ended. The remaining runs are marked as orphans first; no run is
+//! lost, because the store has them all.
 //!
-//! Pure: time is what the caller's monotonic clock says, and the commands are the caller's to carry out.
+//! This module has no I/O: the caller passes the time of its monotonic clock and carries out the commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,8 +23,8 @@ use super::job::Ownership;
 use super::wire::RunRef;
 use crate::ids::{JobId, NodeId};
 
-/// Returns whether a run may be taken on an offer that does not name its owner, as those of Orchestrix do not: if the owner
-/// offered it, left it, or is silent for as long as a dead node is.
+/// Returns whether a node may take a run on an offer that does not name the owner, as offers of Orchestrix do not: if
+/// the owner offered it, released it, or is silent for as long as a dead node.
 pub const fn may_take_unnamed(ownership: Ownership, is_owner_silent: bool) -> bool {
     match ownership {
         Ownership::HandingOff | Ownership::OrphanPending | Ownership::Unowned => true,
@@ -32,37 +32,52 @@ pub const fn may_take_unnamed(ownership: Ownership, is_owner_silent: bool) -> bo
     }
 }
 
+/// An event that the drain reacts to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Another node has the job now.
-    Ack { job: JobId, new_owner: NodeId },
+    /// Another node owns the run of the job now.
+    Ack {
+        /// The job of the run.
+        job: JobId,
+        /// The node that owns it now.
+        new_owner: NodeId,
+    },
     /// Time has passed.
     Tick,
-    /// Whether any other node lives.
+    /// Whether any other node is alive.
     OthersAlive(bool),
-    /// The job's run ended while it looked for an owner.
+    /// The run of the job ended during the handoff.
     JobEnded(JobId),
 }
 
+/// A step that the caller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Offer the job to all; `tries` counts from 1.
-    Publish { run: RunRef, tries: u32 },
-    /// It is another's now: stop reading its channels.
+    /// Offer the run to all nodes.
+    Publish {
+        /// The run.
+        run: RunRef,
+        /// The number of this offer, from 1.
+        tries: u32,
+    },
+    /// Stop reading the channels of the run: another node owns it.
     Release(RunRef),
-    /// Mark it in the store as waiting for the leader to find it an owner.
+    /// Mark the run in the store as an orphan, so that the leader finds an owner.
     MarkOrphan(RunRef),
-    /// Go. The last command there is.
-    Exit { clean: bool },
+    /// Exit. This is the last command.
+    Exit {
+        /// Whether each run was acknowledged or has ended.
+        clean: bool,
+    },
 }
 
-/// A shutdown under way. Times are by one monotonic clock, from any origin.
+/// A drain in progress. Times are by one monotonic clock with any origin.
 #[derive(Debug)]
 pub struct Drain {
     settings: ClusterSettings,
-    /// Neither acknowledged nor ended.
+    /// Runs that are neither acknowledged nor ended.
     open: BTreeMap<JobId, Open>,
-    /// When each offer is up, the earliest first. Empty while nobody else lives.
+    /// When the wait for each acknowledgement ends, the earliest first. Empty while no other node is alive.
     deadlines: BTreeSet<(Duration, JobId)>,
     others_alive: bool,
     orphans: usize,
@@ -80,7 +95,7 @@ struct Open {
 }
 
 impl Drain {
-    /// Begins to drain. The commands are the first offers, or the exit where there is nothing or nobody to offer to.
+    /// Begins to drain. The commands are the first offers, or the exit if there are no runs or no other nodes.
     pub fn new(
         jobs: Vec<RunRef>,
         settings: ClusterSettings,
@@ -109,6 +124,7 @@ impl Drain {
         (drain, commands)
     }
 
+    /// Returns the steps to carry out after `event`. After [`Command::Exit`] there are none.
     pub fn on(&mut self, event: Event, now: Duration) -> Vec<Command> {
         let mut commands = Vec::new();
         if self.gone {
@@ -124,7 +140,7 @@ impl Drain {
         commands
     }
 
-    /// When a [`Event::Tick`] is next needed; `None` once it is over.
+    /// Returns when the next [`Event::Tick`] is needed; `None` after the exit.
     pub fn next_wake(&self) -> Option<Duration> {
         if self.gone {
             return None;
@@ -133,7 +149,7 @@ impl Drain {
         [next_offer, self.orphans_until].into_iter().flatten().chain([self.hard_deadline]).min()
     }
 
-    /// Jobs that are neither acknowledged nor ended, those given up included.
+    /// Returns the runs that are neither acknowledged nor ended, orphans included.
     pub fn open(&self) -> impl Iterator<Item = RunRef> {
         self.open.values().map(|open| open.run)
     }
@@ -149,7 +165,7 @@ impl Drain {
 
     fn others_alive(&mut self, alive: bool, now: Duration) {
         if alive && !self.others_alive {
-            // The offers still lie on the bus: whoever came back gets the time to find them.
+            // The offers are still on the bus: a node that returned has time to receive them.
             self.wait_for_acks(now);
         }
         if !alive {
@@ -167,7 +183,7 @@ impl Drain {
         }
     }
 
-    /// Does what time asks for.
+    /// Carries out all timers that have expired.
     fn run_timers(&mut self, now: Duration, commands: &mut Vec<Command>) {
         while let Some((deadline, job)) = self.deadlines.first().copied()
             && deadline <= now

@@ -1,8 +1,8 @@
-//! The states of a job and what may follow each.
+//! The states of a job and the transitions between them.
 //!
-//! Everything that moves a job asks [`Status::to`], so that the table below is the only place that knows. A failed
-//! attempt with retries left goes back to `scheduled` or `pending`; `failed` and `timedOut` mean that they are used up,
-//! and are the dead letters. Those and `cancelled` can be redriven; `completed` is for good.
+//! Every change of a status is checked by [`Status::to`], so that the table in [`Status::next`] is the only definition.
+//! A job whose attempt failed with retries left becomes `scheduled` or `pending` again. `failed` and `timedOut` are the
+//! dead letters: no retries are left. Dead letters and `cancelled` jobs can be redriven; `completed` is final.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::run::Outcome;
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Status {
-    /// Known, not yet in the store.
+    /// Not yet in the store.
     Created = 0,
     /// Due: waits for a free slot of a worker.
     Pending = 1,
@@ -28,61 +28,69 @@ pub enum Status {
     Dispatched = 3,
     /// A worker reported that it started.
     Running = 4,
+    /// A run reported success.
     Completed = 5,
-    /// Its attempts are used up, or its worker reported not to retry it: a dead letter.
+    /// No attempts are left, or the worker reported that the job must not be retried: a dead letter.
     Failed = 6,
-    /// As `Failed`: the last attempt exceeded its timeout.
+    /// The last attempt exceeded its timeout, and no attempts are left: a dead letter.
     TimedOut = 7,
+    /// It was cancelled before it ended otherwise.
     Cancelled = 8,
 }
 
 use Status::*;
 
-/// A move that the table does not have.
+/// A transition that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {} cannot become {}", from.as_str(), to.as_str())]
 pub struct IllegalTransition {
+    /// The status of the job.
     pub from: Status,
+    /// The status that was requested.
     pub to: Status,
 }
 
 impl Status {
+    /// All values, in the order of their codes.
     pub const ALL: [Status; 9] =
         [Created, Pending, Scheduled, Dispatched, Running, Completed, Failed, TimedOut, Cancelled];
 
-    /// What may follow.
+    /// Returns the statuses that may follow.
     pub const fn next(self) -> &'static [Status] {
         match self {
             Created => &[Pending, Scheduled, Cancelled],
             Pending => &[Dispatched, Cancelled],
             Scheduled => &[Pending, Cancelled],
-            // A terminal event needs no `started` before it; back to `pending` when the run was lost or given back.
+            // A run may end without a `started` before. The job becomes pending again if the run was lost or released.
             Dispatched => &[Pending, Scheduled, Running, Completed, Failed, TimedOut, Cancelled],
             Running => &[Pending, Scheduled, Completed, Failed, TimedOut, Cancelled],
             Completed => &[],
-            // Redriven by hand.
+            // Redriven.
             Failed | TimedOut | Cancelled => &[Pending],
         }
     }
 
+    /// Returns `to`, or an error if it cannot follow.
     pub fn to(self, to: Status) -> Result<Status, IllegalTransition> {
         if self.next().contains(&to) { Ok(to) } else { Err(IllegalTransition { from: self, to }) }
     }
 
-    /// Neither ended nor only imagined.
+    /// Returns whether the job has not ended.
     pub const fn is_live(self) -> bool {
         matches!(self, Created | Pending | Scheduled | Dispatched | Running)
     }
 
-    /// A worker has it, or is about to.
+    /// Returns whether a worker has the job or is about to receive it.
     pub const fn is_in_flight(self) -> bool {
         matches!(self, Dispatched | Running)
     }
 
+    /// Returns whether the job is a dead letter.
     pub const fn is_dead_letter(self) -> bool {
         matches!(self, Failed | TimedOut)
     }
 
+    /// Returns the name of the status, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Created => "created",
@@ -97,43 +105,50 @@ impl Status {
         }
     }
 
+    /// Returns the status with this name; `None` if there is none.
     pub fn parse(text: &str) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The number a store keeps.
+    /// Returns the number that stores keep.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
+    /// Returns the status with this number; `None` if there is none.
     pub fn from_code(code: u8) -> Option<Status> {
         Status::ALL.get(usize::from(code)).copied()
     }
 }
 
-/// What becomes of a job when one of its runs ends.
+/// The state of a job after one of its runs ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
+    /// The job ends with this status.
     Final(Status),
-    /// Another run, not before `due_at`. A run that was given back does not count as an attempt.
+    /// The job runs again.
     Again {
+        /// The earliest time of the next run.
         due_at: Timestamp,
+        /// Whether the run that ended counts as an attempt.
         counted: bool,
     },
 }
 
-/// What a store must know of a job to end a run of it.
+/// The retries of a job, as needed to end one of its runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget<'a> {
-    /// The run that ends: 1 for the first since the job was enqueued or redriven.
+    /// The number of the run that ends: 1 for the first since the job was enqueued or redriven.
     pub tries: u32,
+    /// The number of retries that the job allows.
     pub max_retries: u32,
+    /// The delays of its retries.
     pub policy: &'a RetryPolicy,
 }
 
-/// Decides what follows a run's end at `at`; `roll` in `[0, 1)` is the jitter's die.
+/// Returns what follows the end of a run at `at`. `roll` is the random number of the jitter, in `[0, 1)`.
 pub fn after(outcome: &Outcome, budget: Budget<'_>, at: Timestamp, roll: f64) -> Next {
-    // `at` may be a worker's word: one from the end of time must not overflow.
+    // `at` may come from a worker: a time in the far future must not overflow.
     let again = |delay| Next::Again { due_at: at.saturating_add(delay).unwrap_or(Timestamp::MAX), counted: true };
     let exhausted = budget.tries > budget.max_retries;
     match outcome {
@@ -142,7 +157,7 @@ pub fn after(outcome: &Outcome, budget: Budget<'_>, at: Timestamp, roll: f64) ->
         Outcome::Failed { retry: false, .. } => Next::Final(Failed),
         Outcome::Failed { .. } | Outcome::Lost { .. } if exhausted => Next::Final(Failed),
         Outcome::TimedOut { .. } if exhausted => Next::Final(TimedOut),
-        // A lost run was the worker's end, not the job's failure: no reason to wait.
+        // A lost run is a failure of the worker, not of the job: retry without delay.
         Outcome::Lost { .. } => again(Duration::ZERO),
         Outcome::Failed { .. } | Outcome::TimedOut { .. } => again(budget.policy.delay(budget.tries, roll)),
         Outcome::Released => Next::Again { due_at: at, counted: false },
@@ -154,7 +169,7 @@ mod tests {
     use super::*;
     use crate::jobs::retry::Jitter;
 
-    /// All 81 pairs, from a row to a column, in the order of [`Status::ALL`]: written out a second time on purpose.
+    /// All 81 pairs, from a row to a column, in the order of [`Status::ALL`]. A second copy of the table, on purpose.
     const TABLE: [(Status, &str); 9] = [
         //            crea pend sche disp runn comp fail timd canc
         (Created, "   no   yes  yes  no   no   no   no   no   yes"),

@@ -1,4 +1,4 @@
-//! How a worker and a client reach a coordinator: five calls and four, the same over HTTP, in process or by the bus.
+//! The calls of a worker and of a client to a coordinator: the same over HTTP, in process or over the bus.
 
 use std::time::Duration;
 
@@ -15,30 +15,36 @@ use crate::flat::flattened;
 use crate::ids::{ExecutionId, JobId, QueueName, WorkerId};
 use crate::json::Json;
 
-/// What a worker says and hears. An unknown worker gets [`Error::NotFound`](crate::Error::NotFound) and registers again.
+/// The calls of a worker. An unknown worker gets [`Error::NotFound`](crate::Error::NotFound) and must register again.
 #[async_trait]
 pub trait WorkerLink: Send + Sync {
+    /// Registers the worker, or replaces its registration.
     async fn register(&self, worker: Register) -> Result<Registered>;
-    /// Answers as soon as there is one job, or after `wait`.
+    /// Returns as soon as there is a run for the worker, or after `wait`.
     async fn poll(&self, poll: Poll) -> Result<Polled>;
-    /// What it accepts is durable when it answers.
+    /// Records events of runs. Accepted events are durable when it returns.
     async fn report(&self, report: Report) -> Result<Reported>;
+    /// Reports that the worker is alive and which runs it has.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply>;
-    /// Unfinished runs go back at once.
+    /// Removes the worker. Its unfinished runs are released at once.
     async fn leave(&self, worker: WorkerId) -> Result<()>;
-    /// Where the coordinator is, for people to read and without credentials; empty if it is in this process.
+    /// Returns the address of the coordinator, for people to read and without credentials; empty if it is in this
+    /// process.
     fn address(&self) -> String {
         String::new()
     }
 }
 
-/// What an application asks of a coordinator.
+/// The calls of an application.
 #[async_trait]
 pub trait ClientLink: Send + Sync {
+    /// Stores the jobs. Returns one result for each, in their order.
     async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>>;
-    /// The job as it is, or as it is once it has ended or `wait` has passed.
+    /// Returns the job. With `wait`, returns when the job has ended or `wait` has passed.
     async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job>;
+    /// Cancels a job. A run of it is stopped by its worker.
     async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job>;
+    /// Makes an ended job pending again.
     async fn retry(&self, id: JobId) -> Result<Job>;
 }
 
@@ -47,8 +53,9 @@ pub trait ClientLink: Send + Sync {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Enqueued {
+    /// The id of the job.
     pub id: JobId,
-    /// False if the job was there already, by its unique key or its id.
+    /// False if a job with this unique key or id existed already.
     pub created: bool,
 }
 
@@ -76,6 +83,7 @@ pub struct Register {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Registered {
+    /// The id of the worker.
     pub worker_id: WorkerId,
     /// How often the worker sends heartbeats.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10s"))]
@@ -92,6 +100,7 @@ pub struct Registered {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Poll {
+    /// The id of the worker.
     pub worker_id: WorkerId,
     /// How many runs to return at most.
     #[cfg_attr(feature = "openapi", schema(format = Int64, maximum = 10_000, example = 10))]
@@ -111,10 +120,11 @@ fn default_wait() -> Duration {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Polled {
+    /// The runs that the worker is to execute.
     pub jobs: Vec<Assignment>,
     /// Runs of this worker to stop.
     pub cancel: Vec<ExecutionId>,
-    /// The worker should finish what it has and take no more.
+    /// Whether the worker is to finish its runs and take no more.
     pub drain: bool,
 }
 
@@ -123,8 +133,11 @@ pub struct Polled {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Assignment {
+    /// The id of the job.
     pub job_id: JobId,
+    /// The id of the run.
     pub execution_id: ExecutionId,
+    /// The type, the arguments and the limits of the run.
     #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten, skip_deserializing, default = "RunInput::unread")]
     pub input: RunInput,
@@ -146,7 +159,9 @@ impl From<Dispatch> for Assignment {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Report {
+    /// The id of the worker.
     pub worker_id: WorkerId,
+    /// The events, of one run in the order in which they happened.
     #[cfg_attr(feature = "openapi", schema(max_items = 20_000))]
     pub events: Vec<Event>,
 }
@@ -156,8 +171,11 @@ pub struct Report {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunEvent))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Event {
+    /// The id of the run.
     pub execution_id: ExecutionId,
+    /// The id of the job.
     pub job_id: JobId,
+    /// The kind of the event.
     pub kind: EventKind,
     /// When it happened; when it is received, if it is absent.
     #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
@@ -188,6 +206,7 @@ pub struct Event {
 }
 
 impl Event {
+    /// Returns an event without optional fields.
     pub fn new(job_id: JobId, execution_id: ExecutionId, kind: EventKind) -> Self {
         Event {
             execution_id,
@@ -205,24 +224,32 @@ impl Event {
     }
 }
 
-/// The kind of an event of a run. `released`: its worker drains and returns it unfinished; the job runs again at once and no
-/// attempt is counted.
+/// The kind of an event of a run. `released`: its worker drains and returns it unfinished; the job runs again at once
+/// and no attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunEventKind))]
 #[serde(rename_all = "camelCase")]
 pub enum EventKind {
+    /// The worker started the run.
     Started,
+    /// The run made progress.
     Progress,
+    /// The run logged a line.
     Log,
+    /// The run succeeded.
     Completed,
+    /// The run failed.
     Failed,
+    /// The run exceeded its timeout.
     TimedOut,
+    /// The worker stopped the run because it was cancelled.
     Cancelled,
     /// Returned unfinished by a worker that drains: the job runs again at once and no attempt is counted.
     Released,
 }
 
 impl EventKind {
+    /// Returns the name of the kind, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             EventKind::Started => "started",
@@ -254,11 +281,14 @@ pub struct Reported {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Rejected {
+    /// The run of the event.
     pub execution_id: ExecutionId,
+    /// The reason.
     pub code: RejectedCode,
 }
 
-/// Why an event was rejected. `stale_execution`: the run is over, because another run replaced it or it ended otherwise.
+/// Why an event was rejected. `stale_execution`: the run is over, because another run replaced it or it ended
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -272,6 +302,7 @@ pub enum RejectedCode {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct Heartbeat {
+    /// The id of the worker.
     pub worker_id: WorkerId,
     /// All runs of the worker. A run that is missing from two heartbeats is lost.
     #[cfg_attr(feature = "openapi", schema(max_items = 100_000))]
@@ -288,7 +319,7 @@ pub struct Heartbeat {
 pub struct HeartbeatReply {
     /// Runs of this worker to stop.
     pub cancel: Vec<ExecutionId>,
-    /// The worker should finish what it has and take no more.
+    /// Whether the worker is to finish its runs and take no more.
     pub drain: bool,
 }
 

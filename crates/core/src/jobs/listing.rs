@@ -1,8 +1,8 @@
-//! Finds the jobs of a page of a list, in all stores that have indexes.
+//! The search for the jobs of a page of a list, in all stores that have indexes.
 //!
-//! A list is in the order of storing, the newest first. A store follows the first of the [`paths`] whose condition holds. No
-//! path reads more than about [`ROWS_READ_MAX`] rows, however many jobs there are: a page that is not full by then ends
-//! early, and its [`Cursor`] continues from there.
+//! A list is in the order of storing, the newest first. A store follows the first of the [`paths`] whose condition
+//! holds. No path reads more than about [`ROWS_READ_MAX`] rows, however many jobs there are: a page that is not full by
+//! then ends early, and its [`Cursor`] continues from there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,17 +13,22 @@ use super::template::{correlation_key, tag_key};
 use crate::error::Invalid;
 use crate::ids::{JobType, QueueName};
 
-/// The filters of a list, and the page of it.
+/// The filters and the page of a list of jobs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobQuery {
+    /// Only jobs of this queue.
     pub queue: Option<QueueName>,
+    /// Only jobs of this type.
     pub job_type: Option<JobType>,
-    /// Any of these; empty for all.
+    /// Only jobs with one of these statuses; empty for all.
     pub statuses: Vec<Status>,
+    /// Only jobs with this correlation id.
     pub correlation_id: Option<String>,
+    /// Only jobs with this tag.
     pub tag: Option<String>,
+    /// Upper bound of the jobs on the page.
     pub limit: usize,
-    /// As given by the page before; `Invalid` if it is not one of ours.
+    /// The cursor that the page before returned. Anything else is [`Invalid`].
     pub cursor: Option<String>,
 }
 
@@ -61,6 +66,7 @@ pub enum Path {
 /// The condition under which a path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
+    /// No condition.
     Always,
     /// The type has at most [`ROWS_READ_MAX`] jobs.
     RareType,
@@ -95,7 +101,7 @@ pub fn paths(query: &JobQuery) -> Vec<(Path, Condition)> {
     paths
 }
 
-/// Returns whether the job is one that the query asks for.
+/// Returns whether the job matches the filters of the query.
 pub fn matches(query: &JobQuery, job: &Job) -> bool {
     let (wanted, definition) = (query.search_keys(), &job.definition);
     query.queue.as_ref().is_none_or(|queue| *queue == definition.queue)
@@ -104,17 +110,17 @@ pub fn matches(query: &JobQuery, job: &Job) -> bool {
         && (wanted.is_empty() || has_keys(&wanted, &definition.search_keys()))
 }
 
-/// Returns whether the job with the search keys `keys` has all that are `wanted`.
+/// Returns whether the search keys `keys` of a job contain all `wanted`.
 pub fn has_keys(wanted: &[String], keys: &[String]) -> bool {
     wanted.iter().all(|wanted| keys.contains(wanted))
 }
 
-/// The place where a page begins: below this number of a job in the order of storing.
+/// The place where a page begins: its jobs have lower numbers in the order of storing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor(pub i64);
 
 impl Cursor {
-    /// Before the newest job.
+    /// The place before the newest job.
     pub const START: Cursor = Cursor(i64::MAX);
 
     /// Returns the place where the page of the query begins.
@@ -128,7 +134,7 @@ impl Cursor {
     }
 }
 
-/// Tells a cursor from a number that was typed.
+/// The first letter of a cursor, which a number typed by a person lacks.
 const MARK: &str = "j";
 
 impl fmt::Display for Cursor {

@@ -1,9 +1,9 @@
-//! Judges which nodes are alive from what one observer has seen of the registry, on the observer's monotonic clock.
+//! Decides which nodes are alive, from one observer's reads of the registry and by its monotonic clock.
 //!
 //! A node writes its heartbeats with its own wall clock, which may be minutes away from the observer's. A timestamp is
-//! therefore compared only with the one that was read before it: a change is a sign of life, the value tells no age.
-//! Silence counts only while the observer could see. After a gap between two reads (the process was paused, or the store
-//! was away) every node has the whole timeout again to show that it is alive.
+//! therefore compared only with the one that was read before it: a change is a sign of life, the value itself means
+//! nothing. Silence counts only while the observer reads. After a gap between two reads (the process was paused, or the
+//! store was unreachable) every node has the whole timeout again to show that it is alive.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::ports::store::NodeRecord;
 
 /// How long a node that is gone stays listed.
 pub const GONE_LISTED_FOR: Duration = Duration::from_secs(3_600);
-/// How many of them at most: a node that crashes at every start must not fill the registry.
+/// Upper bound of the listed nodes that are gone: a node that crashes at every start must not fill the registry.
 pub const GONE_LISTED_MAX: usize = 100;
 
-/// Returns how long a node may be silent before it is suspected: half an interval beyond the next heartbeat.
+/// Returns how long a node may be silent before it is suspected: one and a half intervals.
 pub fn suspect_after(heartbeat_interval: Duration) -> Duration {
     heartbeat_interval.saturating_add(heartbeat_interval / 2)
 }
 
-/// Returns the nodes that have been gone for so long, or are so many, that they are no longer listed.
+/// Returns the nodes to remove from the registry: gone for [`GONE_LISTED_FOR`], or beyond [`GONE_LISTED_MAX`].
 pub fn forgettable(registry: &[NodeRecord], now: Timestamp) -> Vec<NodeId> {
     let mut gone: Vec<&NodeRecord> = registry.iter().filter(|node| node.state.is_gone()).collect();
     gone.sort_by_key(|node| std::cmp::Reverse(node.since));
@@ -33,29 +33,30 @@ pub fn forgettable(registry: &[NodeRecord], now: Timestamp) -> Vec<NodeId> {
     gone.into_iter().enumerate().filter(is_old).map(|(_, node)| node.node_id.clone()).collect()
 }
 
+/// The observations of one node.
 #[derive(Debug)]
 pub struct Liveness {
     nodes: HashMap<NodeId, Sighting>,
     last_read: Option<Moment>,
-    /// A longer pause between two reads is a gap.
+    /// A longer time between two reads is a gap.
     gap: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sighting {
     heartbeat_at: Timestamp,
-    /// When the observer saw that heartbeat first.
+    /// When the observer first read this heartbeat.
     seen: Moment,
 }
 
 impl Liveness {
-    /// For an observer that reads the registry at least once in `heartbeat_interval`.
+    /// Returns the observations of a node that reads the registry at least once in `heartbeat_interval`.
     pub fn new(heartbeat_interval: Duration, dead_node_timeout: Duration) -> Self {
         let gap = (dead_node_timeout / 2).max(heartbeat_interval.saturating_mul(2));
         Liveness { nodes: HashMap::new(), last_read: None, gap }
     }
 
-    /// Takes in the registry as it was read at `now`. Nodes that are not in it are forgotten.
+    /// Records the registry as it was read at `now`. Nodes that are not in it are forgotten.
     pub fn observe(&mut self, registry: &[NodeRecord], now: Moment) {
         let after_gap = self.last_read.is_none_or(|last| now - last > self.gap);
         let mut before = std::mem::take(&mut self.nodes);
@@ -67,7 +68,8 @@ impl Liveness {
         self.last_read = Some(now);
     }
 
-    /// Returns when the observer saw the node's heartbeat change last; `None` for a node that is not in the registry.
+    /// Returns when the node's heartbeat last changed, by the observer's clock; `None` if the node is not in the
+    /// registry.
     pub fn seen(&self, node: &NodeId) -> Option<Moment> {
         self.nodes.get(node).map(|sighting| sighting.seen)
     }
@@ -107,7 +109,7 @@ mod tests {
     fn a_change_counts_and_the_timestamp_does_not() {
         let mut liveness = Liveness::new(BEAT, TIMEOUT);
         liveness.observe(&[record("a", 1), record("b", 1_000_000)], at(0));
-        // One goes back an hour, the other stands still far in the future.
+        // One clock goes back an hour, the other stands still far in the future.
         liveness.observe(&[record("a", -3_600), record("b", 1_000_000)], at(10));
         assert_eq!((liveness.seen(&node("a")), liveness.seen(&node("b"))), (Some(at(10)), Some(at(0))));
         liveness.observe(&[record("b", 1_000_000)], at(20));

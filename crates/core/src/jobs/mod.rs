@@ -1,9 +1,19 @@
-//! Who runs this work, when, and what if it dies.
+//! Jobs: their states, their runs and the rules by which a coordinator dispatches, records, retries and schedules them.
 //!
-//! A job is one row for all its attempts; each attempt is a run with an [`ExecutionId`](crate::ExecutionId) of its own, and
-//! only the current one can commit. [`lifecycle`] has the states and what may follow each; [`run`] what a worker can report
-//! of a run and [`run_state`] what a report changes; [`template`] has a job's definition, [`spec`] how a request becomes a job. The rest are the rules a coordinator applies: when to retry, whom to
-//! serve first, when a schedule is due, how much a queue may take, how a job changes its owner.
+//! A job is one row for all its attempts. Each attempt is a run with an [`ExecutionId`](crate::ExecutionId) of its own,
+//! and only reports of the present run can commit.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`template`], [`spec`] | the definition of a job; how a request becomes a job |
+//! | [`lifecycle`] | the states of a job and their order |
+//! | [`run`], [`run_state`], [`run_log`] | reports of a run and their effect |
+//! | [`dispatch`], [`priority`], [`window`], [`untaken`], [`readers`], [`fair_share`], [`rate_limit`] | which jobs are dispatched, and how many |
+//! | [`schedule`], [`cron`] | when a schedule makes a job |
+//! | [`retry`], [`deadline`], [`retention`] | when a run is retried or timed out, and when a job is deleted |
+//! | [`handoff`], [`liveness`] | how a run changes its owner, and which nodes are alive |
+//! | [`link`], [`wire`], [`channels`], [`rejections`] | the messages of workers, clients and nodes |
+//! | [`job`], [`queue`], [`listing`], [`event`] | jobs, queues and events as readers see them |
 
 pub mod channels;
 mod cluster;

@@ -1,15 +1,15 @@
-//! Whom to serve first.
+//! The order in which the jobs of a queue are dispatched.
 //!
-//! A level of priority is worth a head start: a job is ranked as if it had been due [`HEAD_START`] earlier for each
-//! level above `low`. So a `critical` job overtakes what is waiting, and a `low` one that has waited long enough is
-//! nevertheless next: nothing starves, and no row is ever rewritten to age it.
+//! A priority is a head start: a job is ranked as if it had been due [`HEAD_START`] earlier for each level above `low`.
+//! So a `critical` job overtakes waiting jobs, and a `low` job that has waited long enough is next nevertheless: no job
+//! starves, and no row is rewritten to age it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What one level of priority is worth.
+/// The head start of one level of priority.
 pub const HEAD_START: Duration = Duration::from_secs(60);
 
 /// How early a job runs. Each level ranks a job as if it had been due a minute earlier.
@@ -18,16 +18,22 @@ pub const HEAD_START: Duration = Duration::from_secs(60);
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Priority {
+    /// Ranked by its due time.
     Low = 0,
+    /// One head start. The default.
     #[default]
     Normal = 1,
+    /// Two head starts.
     High = 2,
+    /// Three head starts.
     Critical = 3,
 }
 
 impl Priority {
+    /// All values, in the order of their codes.
     pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
 
+    /// Returns the name of the priority, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Priority::Low => "low",
@@ -37,19 +43,22 @@ impl Priority {
         }
     }
 
+    /// Returns the priority with this name; `None` if there is none.
     pub fn parse(text: &str) -> Option<Priority> {
         Priority::ALL.into_iter().find(|priority| priority.as_str() == text)
     }
 
+    /// Returns the number that stores keep.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
+    /// Returns the priority with this number; `None` if there is none.
     pub fn from_code(code: u8) -> Option<Priority> {
         Priority::ALL.get(usize::from(code)).copied()
     }
 
-    /// The lower, the sooner. Microseconds, comparable across priorities.
+    /// Returns the rank of a job, in microseconds. Jobs of all priorities are dispatched in ascending order of rank.
     pub fn rank(self, due_at: Timestamp) -> i64 {
         due_at.as_microsecond() - i64::from(self.code()) * HEAD_START.as_micros() as i64
     }

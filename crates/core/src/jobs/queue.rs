@@ -1,4 +1,4 @@
-//! A queue as it is shown and set.
+//! A queue: its settings, its limits and the counts of its jobs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,45 +13,51 @@ use crate::duration;
 use crate::error::{Error, Invalid};
 use crate::ids::QueueName;
 
+/// A queue with its settings and its counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
+    /// The name of the queue.
     pub name: QueueName,
+    /// Whether its jobs stay pending.
     pub paused: bool,
+    /// The limit of its dispatches. None: no limit.
     pub rate_limit: Option<RateLimit>,
-    /// How many of its jobs may be in flight at once.
+    /// Upper bound of its jobs in flight. None: no bound.
     pub concurrency: Option<u32>,
+    /// How many of its jobs are in each state.
     pub counts: QueueCounts,
-    /// Since when its longest waiting job could have run.
+    /// The due time of the pending job that has waited longest. None: no job is pending.
     pub oldest_pending_at: Option<Timestamp>,
 }
 
 impl Queue {
+    /// Returns whether the queue has no jobs, ended ones included.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|(_, count)| count == 0)
     }
 
-    /// Returns whether it has neither jobs nor settings: deleting it loses nothing.
+    /// Returns whether the queue has neither jobs nor settings, so that deleting it loses nothing.
     pub fn is_unused(&self) -> bool {
         self.is_empty() && !self.paused && self.rate_limit.is_none() && self.concurrency.is_none()
     }
 
-    /// The error of an attempt to delete it while it has jobs.
+    /// Returns the error of a request to delete a queue that has jobs.
     pub fn not_empty(name: &QueueName) -> Error {
         Error::Conflict(format!("queue {:?} has jobs: only an empty queue can be deleted", name.as_str()))
     }
 }
 
-/// How long a queue must be unused before it is deleted.
+/// How long a queue must be unused before the leader deletes it.
 pub const UNUSED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Queues that a leader sees unused, and since when by its monotonic clock.
+/// The queues that a leader observed as unused, and since when by its monotonic clock.
 #[derive(Debug, Default)]
 pub struct UnusedQueues {
     since: HashMap<QueueName, Duration>,
 }
 
 impl UnusedQueues {
-    /// Takes in all queues that are unused at `now`, and returns those that have been for [`UNUSED_FOR`].
+    /// Records the queues that are unused at `now`. Returns the queues that have been unused for [`UNUSED_FOR`].
     pub fn observe(&mut self, unused: impl IntoIterator<Item = QueueName>, now: Duration) -> Vec<QueueName> {
         let since = |name: QueueName| (self.since.get(&name).copied().unwrap_or(now), name);
         let seen: Vec<_> = unused.into_iter().map(since).collect();
@@ -65,16 +71,20 @@ impl UnusedQueues {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub struct RateLimit {
+    /// The number of dispatches.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub limit: u32,
+    /// The length of the window.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1s"))]
     #[serde(with = "crate::duration")]
     pub per: Duration,
 }
 
 impl RateLimit {
+    /// Upper bound of `limit`.
     pub const LIMIT_MAX: u32 = 1_000_000;
 
+    /// Rejects a limit that is out of bounds and a window of zero.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.limit == 0 || self.limit > Self::LIMIT_MAX {
             let message = format!("expected 1 to {} (pause the queue to stop it), got {}", Self::LIMIT_MAX, self.limit);
@@ -87,7 +97,7 @@ impl RateLimit {
     }
 }
 
-/// As people write it: `100/1s`, or `100/s`.
+/// Parses `100/1s` or `100/s`.
 impl FromStr for RateLimit {
     type Err = String;
 
@@ -111,24 +121,28 @@ impl fmt::Display for RateLimit {
 }
 
 /// How many jobs of a queue are in each state.
-// Kept by the store with each change, not counted when asked.
+// The store updates the counts with each change, so that reading them costs no scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = HashMap<Status, u64>))]
 pub struct QueueCounts([u64; Status::ALL.len()]);
 
 impl QueueCounts {
+    /// Returns the number of jobs with this status.
     pub fn get(&self, status: Status) -> u64 {
         self.0[usize::from(status.code())]
     }
 
+    /// Sets the number of jobs with this status.
     pub fn set(&mut self, status: Status, count: u64) {
         self.0[usize::from(status.code())] = count;
     }
 
+    /// Returns the number of jobs that are dispatched or running.
     pub fn in_flight(&self) -> u64 {
         self.get(Status::Dispatched) + self.get(Status::Running)
     }
 
+    /// Returns the number of jobs for each status.
     pub fn iter(&self) -> impl Iterator<Item = (Status, u64)> + '_ {
         Status::ALL.into_iter().map(|status| (status, self.get(status)))
     }
@@ -140,11 +154,14 @@ impl Serialize for QueueCounts {
     }
 }
 
-/// A change to a queue: `None` leaves a field as it is, `Some(None)` takes the limit away.
+/// A change of the settings of a queue. `None` leaves a setting as it is, `Some(None)` removes the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueuePatch {
+    /// Whether to pause the queue.
     pub paused: Option<bool>,
+    /// The new rate limit.
     pub rate_limit: Option<Option<RateLimit>>,
+    /// The new bound of jobs in flight.
     pub concurrency: Option<Option<u32>>,
 }
 

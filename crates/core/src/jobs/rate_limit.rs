@@ -1,12 +1,12 @@
-//! How much a queue may take: at most `limit` grants in any window of `per`, exactly.
+//! The rate limit of a queue: at most `limit` grants in any window of `per`, exactly.
 //!
-//! A window is half-open: a grant at `t` counts in every window `(t' - per, t']` that holds it, and is forgotten at `t + per`. There
-//! are no buckets, at whose borders twice the limit could slip through. Grants of one instant are one run, runs are
-//! forgotten from the front, so that a call costs O(1) amortised and memory is bounded by `limit` runs, however many
-//! grants there were.
+//! A window is half-open: a grant at `t` counts in every window `(t' - per, t']` that contains it, and expires at `t +
+//! per`. There are no buckets, whose borders would allow twice the limit. Grants of one instant are stored as one entry
+//! (`runs`), and entries expire from the front, so that a call costs O(1) amortised and memory is bounded by `limit`
+//! entries.
 //!
-//! A clock that goes back delays grants and never adds any: time stands still here until the clock has caught up. Where it went
-//! back by more than a window, all that is remembered counts as granted just now, so that the wait stays bounded.
+//! A clock that goes back delays grants and never adds any: the time stands still here until the clock has caught up.
+//! If it went back by more than a window, all stored grants count as granted now, so that the wait stays bounded.
 
 use std::collections::VecDeque;
 
@@ -14,46 +14,49 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::queue::RateLimit;
 
+/// The grants of one queue in the last window.
 #[derive(Debug, Clone)]
 pub struct SlidingWindow {
     limit: RateLimit,
     per: SignedDuration,
-    /// Grants that count, oldest first: when, and how many.
+    /// Grants that have not expired, oldest first: the instant and the number.
     runs: VecDeque<(Timestamp, u64)>,
     granted: u64,
-    /// The latest time that was seen.
+    /// The latest time that a call passed.
     latest: Timestamp,
 }
 
 impl SlidingWindow {
+    /// Returns a window without grants.
     pub fn new(limit: RateLimit) -> Self {
         let per = SignedDuration::try_from(limit.per).unwrap_or(SignedDuration::MAX);
         SlidingWindow { limit, per, runs: VecDeque::new(), granted: 0, latest: Timestamp::MIN }
     }
 
+    /// Returns the limit that the window applies.
     pub fn limit(&self) -> RateLimit {
         self.limit
     }
 
-    /// How many may be taken at `now`.
+    /// Returns how many grants are available at `now`.
     pub fn available(&mut self, now: Timestamp) -> u32 {
         self.advance(now);
         u64::from(self.limit.limit).saturating_sub(self.granted) as u32
     }
 
-    /// Notes `n` grants. They happened: more than was available is noted too, and then nothing is until enough are
-    /// forgotten.
+    /// Adds `n` grants, even if fewer were available: they have happened. Then none are available until enough have
+    /// expired.
     pub fn take(&mut self, now: Timestamp, n: u32) {
         self.advance(now);
         self.add(self.latest, u64::from(n));
     }
 
-    /// When at least one may be taken. `None` where one may be now.
+    /// Returns when the next grant is available; `None` if one is available now.
     pub fn next_at(&mut self, now: Timestamp) -> Option<Timestamp> {
         if self.available(now) > 0 {
             return None;
         }
-        // Runs beyond the limit come from `restore` or a lowered limit; all that exceeds must be forgotten, and one more.
+        // Grants beyond the limit come from `restore` or a lowered limit. All of them, and one more, must expire.
         let mut excess = self.granted - u64::from(self.limit.limit);
         for (at, count) in &self.runs {
             if *count > excess {
@@ -64,7 +67,7 @@ impl SlidingWindow {
         None
     }
 
-    /// Adds grants that a former leader made, oldest first, as a store remembers them.
+    /// Adds the grants of a former leader, as the store has them.
     pub fn restore(&mut self, grants: impl IntoIterator<Item = (Timestamp, u32)>) {
         let grants = grants.into_iter().map(|(at, count)| (at, u64::from(count)));
         let mut all: Vec<(Timestamp, u64)> = self.runs.drain(..).chain(grants).collect();
@@ -110,7 +113,7 @@ impl SlidingWindow {
         }
     }
 
-    /// `None`: not before the end of time.
+    /// Returns when a grant expires; `None` if that is beyond the range of [`Timestamp`].
     fn forgotten_at(&self, at: Timestamp) -> Option<Timestamp> {
         at.checked_add(self.per).ok()
     }
@@ -158,7 +161,7 @@ mod tests {
         window.take(at(5_000), 1);
         assert_eq!(window.available(at(4_500)), 1);
         window.take(at(4_500), 1);
-        // The grant of 4,500 counts as one of 5,000.
+        // The grant at 4,500 counts as a grant at 5,000.
         assert_eq!((window.available(at(5_999)), window.next_at(at(5_999))), (0, Some(at(6_000))));
         assert_eq!(window.available(at(6_000)), 2);
     }
@@ -211,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all grants, by a clock that also goes back.
+        /// Compares with a list of all grants, by a clock that also goes back.
         #[test]
         fn no_window_ever_has_more_than_the_limit(
             limit in 1..20u32,

@@ -1,16 +1,17 @@
-//! Workers that send no heartbeats: known only by their reads of `job.dispatch.{queue}` in the group of workers.
+//! Workers that send no heartbeats: observed only by their reads of `job.dispatch.{queue}` in the consumer group of
+//! workers.
 //!
-//! | a reader | is |
+//! | last read of a reader | it is |
 //! | --- | --- |
-//! | that read since the leader began to look at its queue, and in the last `stale_after` | a worker with [`READER_SLOTS`] slots, less its pending entries |
-//! | that read longer ago and has pending entries or runs | busy: it gets nothing, and nothing of it is lost |
-//! | that read [`BUSY_SILENCE`] times `stale_after` ago | dead: its runs are lost |
-//! | that read longer ago and has nothing | gone |
-//! | of which no read was observed | unproven: one run is sent as a probe if nobody else serves the queue |
+//! | after the leader began to poll the queue, and within `stale_after` | a worker with [`READER_SLOTS`] slots, minus its pending entries |
+//! | longer ago, with pending entries or runs | busy: it gets no runs and loses none |
+//! | longer ago, without pending entries and runs | gone |
+//! | [`BUSY_SILENCE`] times `stale_after` ago | dead: its runs are lost |
+//! | never observed | unproven: one run is sent as a probe if no other worker serves the queue |
 //!
-//! A bus may not list a reader that waits and was never given anything; it may know that somebody waits, but not where. Then
-//! a probe is sent as well. A run that nobody takes is recalled as any run of a queue without workers, and the next probe
-//! comes later each time.
+//! A bus may not list a reader that waits and has never received an entry; it may only report that some reader waits. A
+//! probe is sent in that case as well. A probe that no reader takes is requeued like any run of a queue without
+//! workers, and the pause before the next probe doubles.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -20,25 +21,26 @@ use crate::election::Moment;
 use crate::ids::{QueueName, WorkerId};
 use crate::ports::QueueReaders;
 
-/// Slots of a worker that does not say how many it has.
+/// The slots of a worker that does not report how many it has.
 pub const READER_SLOTS: u32 = 10;
-/// A reader that is busy may be silent for so many times as long as a worker with heartbeats.
+/// A busy reader may be silent this many times as long as a worker with heartbeats.
 pub const BUSY_SILENCE: u32 = 10;
-/// How many queues are looked at.
+/// Upper bound of the queues that are polled.
 const WATCHED_MAX: usize = 1_000;
-/// How many workers that left are remembered. One that is not may be given a run once more before its silence shows.
+/// Upper bound of the remembered workers that left. A worker beyond it may receive one more run before it counts as
+/// silent.
 const LEFT_MAX: usize = 10_000;
-/// For how long a queue without readers is looked at after it was last asked for.
+/// How long a queue without readers is polled after it was last watched.
 const WATCHED_FOR: Duration = Duration::from_secs(90);
-/// A bus measures idle times by its own clock, and rounds them.
+/// The error of idle times: a bus measures them by its own clock and rounds them.
 const ROUNDING: Duration = Duration::from_millis(2);
 const PROBE_FIRST: Duration = Duration::from_secs(4);
 const PROBE_MAX: Duration = Duration::from_secs(30);
-/// How often the queues are looked at: while readers are at work, and at other times.
+/// The pauses between two polls of the queues: while readers have work, and otherwise.
 const LOOK_BUSY: Duration = Duration::from_millis(200);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 
-/// Returns the name under which the registry has a reader, by which the next leader knows it.
+/// Returns the name of a reader in the registry, by which the next leader recognises it.
 pub fn reader_name(worker: &WorkerId) -> String {
     format!("{worker} (reader)")
 }
@@ -48,9 +50,9 @@ pub fn reader_name(worker: &WorkerId) -> String {
 pub struct Readers {
     stale_after: Duration,
     queues: BTreeMap<QueueName, Watched>,
-    /// Readers that the registry had when the term began.
+    /// Readers in the registry when the term began.
     expected: HashSet<WorkerId>,
-    /// Workers that left or died: only a later read brings them back.
+    /// Workers that left or died, and when: only a later read makes them active again.
     left: HashMap<WorkerId, Moment>,
 }
 
@@ -59,9 +61,9 @@ struct Watched {
     wanted_at: Moment,
     looked_at: Option<Moment>,
     readers: BTreeMap<WorkerId, Reading>,
-    /// Somebody may wait there who is not listed.
+    /// Whether a reader may wait that the bus does not list.
     is_awaited: bool,
-    /// When a probe was last sent, and when the next may be.
+    /// When a probe was last sent. `probe_at` is when the next may be sent.
     probed_at: Option<Moment>,
     probe_at: Moment,
     probe_pause: Duration,
@@ -81,16 +83,20 @@ struct Reading {
 /// A reader of which a read was observed, over all its queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
+    /// The name of the consumer, which is the id of the worker.
     pub worker: WorkerId,
+    /// The queues that it reads.
     pub queues: Vec<QueueName>,
+    /// Entries that it received and did not acknowledge.
     pub pending: u32,
+    /// The time since its last read.
     pub silent_for: Duration,
-    /// It read lately.
+    /// Whether its last read is at most `stale_after` ago.
     pub is_reading: bool,
 }
 
 impl Reader {
-    /// Returns what the reader would say if it sent heartbeats; `has_runs` is whether the store has runs of it.
+    /// Returns the heartbeat that stands for the reader. `has_runs` is whether the store has runs of it.
     pub fn heartbeat(&self, has_runs: bool, at: jiff::Timestamp) -> WorkerHeartbeat {
         let state = match (self.is_reading, self.pending > 0 || has_runs) {
             (true, _) => WorkerState::Active,
@@ -115,11 +121,12 @@ impl Reader {
 }
 
 impl Readers {
+    /// Returns the observations of a leader whose term begins. `expected` are the readers that the registry has.
     pub fn new(stale_after: Duration, expected: HashSet<WorkerId>) -> Self {
         Readers { stale_after, queues: BTreeMap::new(), expected, left: HashMap::new() }
     }
 
-    /// Looks at a queue from now on: it has jobs, or somebody may read it. Returns whether it is new.
+    /// Polls a queue from now on, because it has jobs or may have readers. Returns whether it was not polled before.
     pub fn watch(&mut self, queue: &QueueName, now: Moment) -> bool {
         if let Some(watched) = self.queues.get_mut(queue) {
             watched.wanted_at = now;
@@ -141,20 +148,20 @@ impl Readers {
         true
     }
 
-    /// Returns the queues to look at, and forgets those that nobody reads or asks for.
+    /// Returns the queues to poll. Drops the queues without readers that were not watched lately.
     pub fn watched(&mut self, now: Moment) -> Vec<QueueName> {
         self.queues.retain(|_, watched| !watched.readers.is_empty() || now - watched.wanted_at < WATCHED_FOR);
         self.forget_left(now);
         self.queues.keys().cloned().collect()
     }
 
-    /// A reader that left so long ago is silent for that long as well.
+    /// Drops workers that left longer than `stale_after` ago: their last read is at least as old.
     fn forget_left(&mut self, now: Moment) {
         let stale_after = self.stale_after;
         self.left.retain(|_, at| now - *at < stale_after);
     }
 
-    /// Returns how long to wait before the next look.
+    /// Returns how long to wait before the next poll.
     pub fn pause(&self, now: Moment) -> Duration {
         let is_recent = |at: Moment| now - at < LOOK_IDLE * 2;
         let is_busy = |watched: &Watched| {
@@ -164,7 +171,8 @@ impl Readers {
         if self.queues.values().any(is_busy) { LOOK_BUSY } else { LOOK_IDLE }
     }
 
-    /// Takes in what the bus said of a queue, which was asked and answered at these moments; nothing if the queue has no group.
+    /// Records the readers of a queue. The request was sent at `asked`, the reply received at `answered`. `seen` is
+    /// `None` if the queue has no consumer group.
     pub fn observe(&mut self, queue: &QueueName, seen: Option<&QueueReaders>, asked: Moment, answered: Moment) {
         let Some(watched) = self.queues.get_mut(queue) else { return };
         let before = watched.looked_at.replace(asked);
@@ -172,12 +180,12 @@ impl Readers {
         let mut known = std::mem::take(&mut watched.readers);
         for reader in seen.into_iter().flat_map(|seen| &seen.readers).filter(|reader| !reader.is_consumer) {
             let Ok(worker) = WorkerId::new(reader.name.as_str()) else { continue };
-            // When it was measured is known no better than this.
+            // The bus measured the idle time between `asked` and `answered`.
             let last = Moment(asked.0.saturating_sub(reader.idle));
             let last_at_most = Moment(answered.0.saturating_sub(reader.idle)) + ROUNDING;
             let is_expected = self.expected.contains(&worker);
             let left = self.left.get(&worker).copied();
-            // A reader that was not listed before has read since.
+            // A reader that the last poll did not list has read since then.
             let after = before.map_or(last_at_most, |before| Moment(before.0.saturating_sub(ROUNDING)));
             let after = left.map_or(after, |left| left.max(after));
             let unknown = Reading { after, last, pending: 0, is_proven: is_expected };
@@ -215,7 +223,8 @@ impl Readers {
         all.into_iter().map(reader).collect()
     }
 
-    /// Returns queues of which a reader has entries that it did not acknowledge. What nobody is known to have started may be its.
+    /// Returns the queues with a reader that has unacknowledged entries. It may have the runs that no worker reported
+    /// as started.
     pub fn queues_held(&self, now: Moment) -> HashSet<QueueName> {
         let patience = self.stale_after * BUSY_SILENCE;
         let is_held = |watched: &Watched| {
@@ -224,7 +233,7 @@ impl Readers {
         self.queues.iter().filter(|(_, watched)| is_held(watched)).map(|(queue, _)| queue.clone()).collect()
     }
 
-    /// A worker left, or was declared dead: what it read before does not bring it back.
+    /// Records that a worker left or was declared dead. Earlier reads do not make it active again.
     pub fn leave(&mut self, worker: &WorkerId, now: Moment) {
         self.expected.remove(worker);
         if self.left.len() >= LEFT_MAX {
@@ -238,8 +247,8 @@ impl Readers {
         }
     }
 
-    /// Returns whether one run of the queue, which has jobs and no worker, is to be sent to find out who reads it. If so, the
-    /// next one is sent after a pause.
+    /// Returns whether to send one run of the queue, which has jobs and no worker, as a probe for readers. If so, the
+    /// pause before the next probe begins.
     pub fn probe(&mut self, queue: &QueueName, now: Moment) -> bool {
         let stale_after = self.stale_after;
         let Some(watched) = self.queues.get_mut(queue) else { return false };

@@ -1,6 +1,6 @@
-//! Which rejected messages deserve a log line: the first of each producer, kind of message and complaint.
+//! Limits the log lines about rejected messages to the first of each producer, kind of message and reason.
 //!
-//! A worker that leaves out a field does so in every message. One line says what is missing; the metric counts the rest.
+//! A worker that leaves out a field does so in every message. One log line names the field; the metric counts the rest.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// How many are remembered. Beyond it the oldest is forgotten, and would be logged again.
+/// Upper bound of the rejections that are remembered. The oldest is dropped beyond it, and logged again if it recurs.
 const KNOWN_MAX: usize = 1_000;
-/// Of a complaint so much is compared.
+/// Upper bound of the part of a reason that is compared.
 const COMPLAINT_BYTES_MAX: usize = 128;
 
+/// The rejections that were logged.
 #[derive(Debug, Default)]
 pub struct Rejections {
     known: HashSet<(String, String, String)>,
@@ -21,7 +22,7 @@ pub struct Rejections {
 }
 
 impl Rejections {
-    /// Returns whether this is the first of its kind, from this producer and for this reason.
+    /// Returns whether this is the first rejection with this kind, producer and reason.
     pub fn is_first(&mut self, kind: &str, producer: &str, reason: &str) -> bool {
         let key = (kind.to_owned(), producer.to_owned(), complaint(reason).to_owned());
         if !self.known.insert(key.clone()) {
@@ -37,13 +38,13 @@ impl Rejections {
     }
 }
 
-/// The part of a reason that does not change from message to message: without values and positions, but with the field.
+/// Returns the part of a reason that is the same for every message: the field, without values and positions.
 fn complaint(reason: &str) -> &str {
     let end = reason.find(" at line ").into_iter().chain(reason.find(": ")).min().unwrap_or(reason.len());
     &reason[..reason.floor_char_boundary(end.min(COMPLAINT_BYTES_MAX))]
 }
 
-/// Returns who sent a message, as far as it says so.
+/// Returns the sender that a message names, or `unknown`.
 pub fn producer_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,12 +1,13 @@
-//! How much one deletion of ended jobs takes.
+//! The size of one deletion of ended jobs.
 //!
-//! A job may have many thousand log lines, so a deletion that counted jobs could take minutes, hold locks as long, or never
-//! finish within a statement's timeout. A deletion is bounded in rows instead: log lines first, the job with its history
-//! last. Each slice makes progress, whatever the jobs have.
+//! A job may have many thousand log lines, so a deletion that counted jobs could take minutes, hold locks as long, or
+//! never finish within a statement's timeout. A deletion is bounded in rows instead: log lines first, the job with its
+//! history last. Each slice makes progress, however many rows the jobs have.
 
 /// The rows that are deleted with a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
+    /// Lines of its logs.
     pub log_lines: u64,
     /// Runs in its history.
     pub runs: u64,
@@ -21,8 +22,8 @@ pub struct Slice {
     pub log_lines: u64,
 }
 
-/// Returns how much of `jobs`, in their order, to delete in a slice of about `rows_max` rows: a job counts one, and one for each
-/// of its rows. Only a history that is longer than that exceeds it, because it is deleted as a whole.
+/// Returns the slice of `jobs`, in their order, that has at most `rows_max` rows. A job counts as one row more than its
+/// log lines and runs. Only a history that is longer than `rows_max` exceeds it, because it is deleted as a whole.
 pub fn slice(jobs: impl IntoIterator<Item = Rows>, rows_max: usize) -> Slice {
     let mut left = rows_max.max(1) as u64;
     let mut slice = Slice::default();

@@ -1,7 +1,7 @@
-//! When a failed attempt is tried again: exponential backoff, capped, with full jitter.
+//! The delay before a failed attempt is retried: exponential backoff, capped, with full jitter.
 //!
-//! Full jitter draws the delay evenly from zero to the backoff, which spreads a herd of jobs that failed together better
-//! than adding a little noise to a common delay.
+//! Full jitter draws the delay evenly from zero to the backoff, which spreads jobs that failed together better than a
+//! little noise around a common delay.
 
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub struct RetryPolicy {
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10m"))]
     #[serde(with = "crate::duration", default = "default_max_delay")]
     pub max_delay: Duration,
+    /// How the delay is varied.
     #[serde(default)]
     pub jitter: Jitter,
 }
@@ -41,7 +42,7 @@ pub enum Jitter {
     /// Draws the delay evenly from zero to the backoff.
     #[default]
     Full,
-    /// Waits for the backoff itself.
+    /// Uses the backoff itself.
     None,
 }
 
@@ -64,7 +65,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The policy of a coordinator that sets none.
+    /// The policy of a coordinator whose configuration sets none.
     pub const BUILT_IN: RetryPolicy = RetryPolicy {
         initial_delay: Duration::from_secs(10),
         multiplier: 2.0,
@@ -72,6 +73,7 @@ impl RetryPolicy {
         jitter: Jitter::Full,
     };
 
+    /// Rejects a multiplier that is out of bounds and a longest delay below the first.
     pub fn check(&self) -> Result<(), Invalid> {
         if !(1.0..=1_000.0).contains(&self.multiplier) {
             let message = format!("expected a number from 1 to 1000, got {}", self.multiplier);
@@ -83,20 +85,20 @@ impl RetryPolicy {
         Ok(())
     }
 
-    /// The longest wait after the attempt numbered `tries` (from 1) has failed.
+    /// Returns the longest delay after the failure of attempt `tries` (from 1).
     pub fn backoff(&self, tries: u32) -> Duration {
-        // Nothing, multiplied until it overflows, would be not a number instead of nothing.
+        // Zero times infinity would be NaN.
         if self.initial_delay.is_zero() {
             return Duration::ZERO;
         }
         let exponent = i32::try_from(tries.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(exponent);
         let cap = self.max_delay.min(DURATION_MAX);
-        // Beyond the cap, and for what overflowed to infinity, the cap is the answer.
+        // The cap also applies if the product overflowed to infinity.
         if seconds < cap.as_secs_f64() { Duration::from_secs_f64(seconds) } else { cap }
     }
 
-    /// The wait itself; `roll` in `[0, 1)`.
+    /// Returns the delay. `roll` is a random number in `[0, 1)`.
     pub fn delay(&self, tries: u32, roll: f64) -> Duration {
         match self.jitter {
             Jitter::Full => self.backoff(tries).mul_f64(roll.clamp(0.0, 1.0)),
@@ -106,16 +108,21 @@ impl RetryPolicy {
 }
 
 sections! {
-    /// The section `retry`: the retries of a job whose request does not set them. Documents of stores are written and read
-    /// with its defaults.
+    /// The section `retry`: the retries of a job whose request does not set them. Documents of stores are written and
+    /// read with its defaults.
     #[derive(Copy)]
     RetrySettings {
+        /// How often a failed job is retried.
         max_retries: u32 = 3,
+        /// The delay after the first failure.
         #[serde(with = "duration")]
         initial_delay: Duration = RetryPolicy::BUILT_IN.initial_delay,
+        /// The factor by which the delay grows with each failure.
         multiplier: f64 = RetryPolicy::BUILT_IN.multiplier,
+        /// The longest delay.
         #[serde(with = "duration")]
         max_delay: Duration = RetryPolicy::BUILT_IN.max_delay,
+        /// How the delay is varied.
         jitter: Jitter = RetryPolicy::BUILT_IN.jitter,
     }
 }
@@ -133,7 +140,7 @@ impl RetrySettings {
             let message = format!("expected 0 to {RETRIES_MAX}, got {}", self.max_retries);
             return Err(Invalid::new("retry.max_retries", message));
         }
-        // The policy names its fields as a request does.
+        // The errors of the policy name the fields of a request.
         self.policy().check().map_err(|invalid| Invalid {
             field: invalid.field.replace("retryPolicy.", "retry.").replace("maxDelay", "max_delay"),
             message: invalid.message.replace("initialDelay", "retry.initial_delay"),

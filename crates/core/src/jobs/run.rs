@@ -1,7 +1,7 @@
-//! What is said of a run: that it was claimed, started, got on, ended.
+//! Reports of a run: claimed, started, progress, log lines, its end.
 //!
-//! Reports of one run are coalesced, so that a job that finishes fast costs a single write: `started`, its logs and its
-//! end arrive as one [`RunReport`].
+//! Reports of one run are merged, so that a short job costs a single write: `started`, its log lines and its end are
+//! stored as one [`RunReport`].
 
 use jiff::Timestamp;
 
@@ -9,41 +9,49 @@ use super::job::{ExecutionStatus, LogLevel, Progress};
 use crate::ids::{ExecutionId, JobId, NodeId, WorkerId};
 use crate::json::Json;
 
-/// All that is new of one run. Its fence is `execution`: a store refuses it where the job has another by now.
+/// A merged report of one run. Its fence is `execution`: a store rejects it if the job has another present run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
+    /// The job of the run.
     pub job: JobId,
+    /// The run.
     pub execution: ExecutionId,
+    /// The worker that has the run. None: not known.
     pub worker: Option<WorkerId>,
-    /// The node that records this run.
+    /// The node that records this run. None: the report needs no owner.
     pub owner: Option<Claim>,
-    /// When a gateway gave the run to its worker. A run that never says `started` is timed from then.
+    /// When a gateway sent the run to its worker. The timeout of a run that never reports `started` counts from then.
     pub handed_out_at: Option<Timestamp>,
+    /// When the worker started the run.
     pub started_at: Option<Timestamp>,
+    /// The last progress.
     pub progress: Option<Progress>,
+    /// New log lines, in their order.
     pub logs: Vec<NewLog>,
+    /// How the run ended. None: it goes on.
     pub end: Option<RunEnd>,
-    /// The events came by the job's channels on the bus, which must be closed one day. False: by a gateway.
+    /// Whether the events came over the job's channels on the bus, which must be closed later. False: over a gateway.
     pub by_channel: bool,
 }
 
-/// How a node comes to own a job's events.
+/// How a node becomes the owner of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Its gateway handed the run out: it owns it, whoever did before.
+    /// The gateway of the node handed the run out: the node replaces any owner.
     Take(NodeId),
-    /// It was assigned the run, or hears it by its channels: the report counts only where no other node owns it.
+    /// The node was assigned the run or reads its channels: the report counts only if no other node owns the run.
     IfFree(NodeId),
 }
 
 impl Claim {
+    /// Returns the node that claims the run.
     pub fn node(&self) -> &NodeId {
         match self {
             Claim::Take(node) | Claim::IfFree(node) => node,
         }
     }
 
-    /// Whether a report with this claim is refused where `owner` owns the job.
+    /// Returns whether a report with this claim is rejected if `owner` owns the run.
     pub fn yields_to(&self, owner: Option<&NodeId>) -> bool {
         match self {
             Claim::Take(_) => false,
@@ -52,49 +60,68 @@ impl Claim {
     }
 }
 
+/// A log line to record.
 #[derive(Debug, Clone)]
 pub struct NewLog {
-    /// The line's number within its run, rising in the order of sending, so that a line that is sent again is recognised. None:
-    /// the worker does not number its lines, and a repeated report repeats them.
+    /// The number of the line within its run, rising in the order of sending, so that a repeated line is recorded once.
+    /// None: the worker does not number its lines, and a repeated report repeats them.
     pub seq: Option<u64>,
+    /// When the line was logged.
     pub at: Timestamp,
+    /// The level of the line.
     pub level: LogLevel,
+    /// The text of the line.
     pub message: String,
 }
 
+/// The end of a run.
 #[derive(Debug, Clone)]
 pub struct RunEnd {
+    /// When the run ended.
     pub at: Timestamp,
+    /// How the run ended.
     pub outcome: Outcome,
-    /// The die of the retry's jitter, in `[0, 1)`.
+    /// The random number of the jitter of a retry, in `[0, 1)`.
     pub roll: f64,
 }
 
+/// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
+    /// The worker reported success.
     Completed {
+        /// The result, if the run has one.
         result: Option<Json>,
     },
+    /// The worker reported an error.
     Failed {
+        /// What went wrong.
         error: String,
+        /// False: no further attempt.
         retry: bool,
     },
+    /// The run exceeded its timeout.
     TimedOut {
+        /// What went wrong.
         error: String,
     },
+    /// The run was cancelled.
     Cancelled {
+        /// The reason, if one was given.
         reason: Option<String>,
     },
-    /// Its worker stopped beating, or no longer knows of it. Counts as an attempt: a poison job must not kill for ever.
+    /// The worker is silent, or no longer names the run. Counts as an attempt, so that a job cannot crash workers for
+    /// ever.
     Lost {
+        /// What went wrong.
         error: String,
     },
-    /// Given back unfinished by a worker that drains, or never picked up. Does not count.
+    /// Returned unfinished by a worker that drains, or received by no worker. Does not count as an attempt.
     Released,
 }
 
 impl Outcome {
-    /// How the run is shown in the job's history.
+    /// Returns the status of the run in the job's history.
     pub const fn ended_as(&self) -> ExecutionStatus {
         match self {
             Outcome::Completed { .. } => ExecutionStatus::Completed,
@@ -114,7 +141,7 @@ impl Outcome {
         }
     }
 
-    /// What went wrong, or why it was cancelled.
+    /// Returns the error, or the reason of the cancellation.
     pub fn error(&self) -> Option<&str> {
         match self {
             Outcome::Failed { error, .. } | Outcome::TimedOut { error } | Outcome::Lost { error } => Some(error),
@@ -123,8 +150,8 @@ impl Outcome {
         }
     }
 
-    /// Whether this only says again how a run ended: `ended`, with that `error` and `result`. A cancelled run is cancelled
-    /// whatever the reason: its worker need not know the one that was given to the job.
+    /// Returns whether this outcome is the same as the recorded one: `ended`, with `error` and `result`. The reason of
+    /// a cancellation is not compared, because the worker may not know the one that is recorded.
     pub fn repeats(&self, ended: ExecutionStatus, error: Option<&str>, result: Option<&str>) -> bool {
         self.ended_as() == ended
             && match self {
@@ -136,7 +163,7 @@ impl Outcome {
 }
 
 impl RunReport {
-    /// A report that says nothing yet.
+    /// Returns an empty report.
     pub fn of(job: JobId, execution: ExecutionId) -> Self {
         RunReport {
             job,
@@ -152,6 +179,7 @@ impl RunReport {
         }
     }
 
+    /// Returns the report with this end. `roll` is [`RunEnd::roll`].
     pub fn ended(mut self, at: Timestamp, outcome: Outcome, roll: f64) -> Self {
         self.end = Some(RunEnd { at, outcome, roll });
         self

@@ -1,24 +1,24 @@
-//! Which lines of a run's log are recorded.
+//! The choice of the log lines of a run that are recorded.
 //!
-//! A report may arrive twice: its response was lost, or a node died between its commit and its acknowledgement. Workers number
-//! the lines of a run, so that each is recorded once. A run that logs without end must not fill the store, so its log ends
-//! with a line that says that the rest was dropped.
+//! A report may arrive twice: its response was lost, or a node died between its commit and its acknowledgement. Workers
+//! number the lines of a run, so that each is recorded once. A run that logs without end must not fill the store, so a
+//! long log ends with a notice that further lines are dropped.
 
 use super::job::LogLevel;
 use super::run::NewLog;
 use crate::limits::RUN_LOG_LINES_MAX;
 
-/// How far the log of a run is recorded.
+/// The recorded part of the log of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunLog {
     /// Lines with a lower number were recorded, or never sent.
     pub next: u64,
-    /// How many lines are recorded, the notice included.
+    /// The number of recorded lines, the notice included.
     pub kept: u64,
 }
 
 impl RunLog {
-    /// Takes the next line of the run. Returns what to record of it: the line, the notice that ends the log, or nothing.
+    /// Counts the next line of the run. Returns what to record: the line, the notice that ends the log, or nothing.
     pub fn take(&mut self, line: &NewLog) -> Option<Taken> {
         if let Some(seq) = line.seq {
             if seq < self.next {
@@ -36,16 +36,17 @@ impl RunLog {
     }
 }
 
-/// What is recorded of a line.
+/// The text that is recorded for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
+    /// The line itself.
     Line,
-    /// In its place, that this line and those after it are dropped.
+    /// The notice that this line and the following ones are dropped.
     Notice,
 }
 
 impl Taken {
-    /// The level and the message to record.
+    /// Returns the level and the message to record.
     pub fn text(self, line: &NewLog) -> (LogLevel, &str) {
         match self {
             Taken::Line => (line.level, &line.message),
@@ -54,7 +55,7 @@ impl Taken {
     }
 }
 
-/// The last line of a log that was cut. A test compares its number with the limit.
+/// The last line of a log that was cut. A test compares the number in it with the limit.
 const NOTICE: &str = "the log of this run has reached its limit of 10000 lines: further lines are dropped";
 
 #[cfg(test)]

@@ -37,22 +37,35 @@ pub enum Source {
 pub struct RunState {
     /// None if the job is not in flight.
     pub execution: Option<ExecutionId>,
+    /// The status of the job.
     pub status: Status,
+    /// The attempts that counted so far, this run included.
     pub attempt: u32,
     /// The attempts that were made when the job was last enqueued or redriven.
     pub attempt_base: u32,
+    /// The type of the job.
     pub job_type: JobType,
+    /// The queue of the job.
     pub queue: QueueName,
+    /// The number of retries that the job allows.
     pub max_retries: u32,
+    /// The delays of its retries.
     pub retry_policy: RetryPolicy,
+    /// How long one attempt may take. None: without limit.
     pub timeout: Option<Duration>,
     /// The time from which on the job could run.
     pub due_at: Timestamp,
+    /// When this run started.
     pub started_at: Option<Timestamp>,
+    /// When this run is timed out. None: never.
     pub deadline: Option<Timestamp>,
+    /// The worker that has the run.
     pub worker: Option<WorkerId>,
+    /// The node that records the events of the run.
     pub owner: Option<NodeId>,
+    /// Whether a node records the events of the run.
     pub ownership: Ownership,
+    /// The progress that the worker reported last.
     pub progress: Option<Progress>,
     /// Whether the job may have channels on the bus that must be closed.
     pub by_channel: bool,
@@ -67,6 +80,7 @@ pub struct RunState {
 /// The effect of a report on its run, returned by [`RunState::apply`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect<'r> {
+    /// The report changed the run.
     Applied(Applied<'r>),
     /// The run already ended with the same outcome. Nothing changed.
     Duplicate,
@@ -81,6 +95,7 @@ pub enum Effect<'r> {
 pub struct Applied<'r> {
     /// The change to publish after the write.
     pub change: Change,
+    /// The kind of write that it needs.
     pub write: Write<'r>,
     /// The run as it moves to the job's history, if another follows it.
     pub history: Option<Box<Execution>>,
@@ -91,9 +106,13 @@ pub struct Applied<'r> {
 /// A log line with its number within the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendedLog<'r> {
+    /// The number of the line, from 1 within the job.
     pub seq: u64,
+    /// When the line was logged.
     pub at: Timestamp,
+    /// The level of the line.
     pub level: LogLevel,
+    /// The text of the line.
     pub message: &'r str,
 }
 
@@ -104,8 +123,11 @@ pub enum Write<'r> {
     InFlight,
     /// The job ended with this run.
     Final {
+        /// When the job ended.
         at: Timestamp,
+        /// The result of the run.
         result: Option<&'r Json>,
+        /// The error of the run, or the reason of its cancellation.
         error: Option<&'r str>,
         /// The end of the run, if the job's status does not imply it.
         run_end: Option<ExecutionStatus>,
@@ -114,6 +136,7 @@ pub enum Write<'r> {
     },
     /// The job runs again: this run moves to the history.
     Again {
+        /// The earliest time of the next run.
         due_at: Timestamp,
         /// The attempts that count from now on.
         attempt: u32,
@@ -125,8 +148,11 @@ pub enum Write<'r> {
 /// The recorded end of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecordedEnd<'a> {
+    /// How the run ended.
     pub status: ExecutionStatus,
+    /// The error, or the reason of the cancellation.
     pub error: Option<&'a str>,
+    /// The result, as JSON text.
     pub result: Option<&'a str>,
 }
 

@@ -1,13 +1,17 @@
-//! Work that comes again: cron expressions and intervals.
+//! Schedules: cron expressions and intervals that make jobs.
 //!
-//! A tick is an instant in UTC, and one job is made for each (schedule, tick), whoever leads. Ticks follow from the schedule
-//! alone, never from when somebody looked: an interval counts from the schedule's creation. So a leader that starts
-//! where another stopped goes on from the stored `next_run_at` and makes the same ticks, each once.
+//! A tick is an instant in UTC, and one job is made for each (schedule, tick), whichever node leads. Ticks follow from
+//! the schedule alone, never from the time of a check: an interval counts from the schedule's creation. So a new leader
+//! continues from the stored `next_run_at` and makes the same ticks, each once.
 //!
-//! [`plan`] decides about ticks that were missed. A tick is due once its time has come. It is *missed* when a later one is due as
-//! well: whoever should have made it was not there. `all` makes up for the missed ones, the newest [`MISSED_TICKS_MAX`] of
-//! them; `latest` makes only the newest due tick, however late; `skip` makes that one too, but only if it is no later than
-//! [`SKIP_TOLERANCE`], which is room for a busy scanner and not for a restart.
+//! A tick is due if its time has passed. It is *missed* if a later tick is due as well: no leader was there in time.
+//! [`plan`] decides which due ticks get a job:
+//!
+//! | `missed` | ticks that get a job |
+//! | --- | --- |
+//! | `all` | all due ticks, the newest [`MISSED_TICKS_MAX`] of them |
+//! | `latest` | the newest due tick, however late |
+//! | `skip` | the newest due tick if it is at most [`SKIP_TOLERANCE`] late, which allows for a busy scanner but not for a restart |
 
 mod spec;
 
@@ -26,16 +30,16 @@ use crate::ids::{JobId, ScheduleName};
 
 pub use spec::ScheduleSpec;
 
-/// How many missed ticks `all` makes up for at once: the newest.
+/// Upper bound of the due ticks for which `all` makes jobs: the newest.
 pub const MISSED_TICKS_MAX: usize = 1_000;
 
-/// How late a tick may be for `skip` to make it nevertheless.
+/// How late a tick may be for `skip` to make its job.
 pub const SKIP_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The shortest interval.
 pub const EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// Up to here dropped ticks of a cron schedule are counted one by one.
+/// Upper bound of the ticks of a cron schedule that are counted one by one.
 const COUNTED_TICKS_MAX: u64 = 100_000;
 
 /// A schedule as it is stored and shown. Exactly one of `cron` and `every` is set.
@@ -43,8 +47,9 @@ const COUNTED_TICKS_MAX: u64 = 100_000;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Schedule {
+    /// The name of the schedule.
     pub name: ScheduleName,
-    /// Its jobs. Options that are left out get the defaults that hold at each tick.
+    /// The jobs of the schedule. Options that are left out get the defaults that are valid at each tick.
     #[cfg_attr(feature = "openapi", schema(schema_with = shown_template))]
     #[serde(flatten, skip_deserializing, default = "JobTemplate::unread")]
     pub template: JobTemplate,
@@ -61,9 +66,13 @@ pub struct Schedule {
     /// Which days `cron` names if both of its day fields are restricted; null for an interval.
     #[serde(default)]
     pub day: Option<DayRule>,
+    /// The handling of missed ticks.
     pub missed: Missed,
+    /// The handling of a tick while a job of the schedule is live.
     pub overlap: Overlap,
+    /// Whether the schedule makes no jobs.
     pub paused: bool,
+    /// When the schedule was made. An interval counts from it.
     pub created_at: Timestamp,
     /// The next tick; null while the schedule is paused.
     pub next_run_at: Option<Timestamp>,
@@ -71,8 +80,8 @@ pub struct Schedule {
     pub last_run_at: Option<Timestamp>,
 }
 
-/// The schema of the template of a schedule that is shown: these options are always there, as null if they are not set, and
-/// later versions may show more fields.
+/// Returns the schema of the template within a schedule in a response: these options are always present, null if they
+/// are not set, and later versions may add fields.
 #[cfg(feature = "openapi")]
 fn shown_template() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
     let mut schema = <JobTemplate as utoipa::PartialSchema>::schema();
@@ -93,7 +102,7 @@ impl Serialize for Schedule {
             }
         }
 
-        /// Options that readers of a schedule expect, as null if they are not set.
+        /// Options that are always present, null if they are not set.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Shown<'a> {
@@ -132,12 +141,12 @@ impl<'de> Deserialize<'de> for Schedule {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Missed {
-    /// Forget them.
+    /// Drop them.
     Skip,
-    /// Run once, for the latest.
+    /// Make one job, for the latest.
     #[default]
     Latest,
-    /// Run them all, up to a bound.
+    /// Make a job for each, up to a bound.
     All,
 }
 
@@ -146,19 +155,21 @@ pub enum Missed {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Overlap {
+    /// The tick makes no job.
     #[default]
     Skip,
+    /// The tick makes a job.
     Allow,
 }
 
 impl Schedule {
-    /// Returns the schedule with another template of its jobs.
+    /// Returns the schedule with a changed template.
     pub fn with(mut self, change: impl FnOnce(&mut JobTemplate)) -> Self {
         change(&mut self.template);
         self
     }
 
-    /// The first tick after `at`. `None` where none will come: a stored schedule that this version cannot read has none.
+    /// Returns the first tick after `at`; `None` if there is none, or if this version cannot parse the stored schedule.
     pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
         match self.rhythm()? {
             Rhythm::Cron(cron) => cron.next_after(at),
@@ -166,8 +177,8 @@ impl Schedule {
         }
     }
 
-    /// Takes the place of `known`, which has its name. Where its times are the same it goes on from where that is, so that
-    /// putting the same schedule again, as a deployment does, neither loses a tick nor moves one.
+    /// Replaces `known`, a schedule with the same name. If the rhythm is the same, it continues from the state of
+    /// `known`, so that storing the same schedule again, as a deployment does, neither loses nor moves a tick.
     pub fn succeed(&mut self, known: &Schedule, now: Timestamp) {
         self.last_run_at = known.last_run_at;
         if (&self.cron, self.every, &self.tz, self.day) != (&known.cron, known.every, &known.tz, known.day) {
@@ -179,13 +190,13 @@ impl Schedule {
         }
     }
 
-    /// No ticks from now on.
+    /// Stops the ticks.
     pub fn pause(&mut self) {
         self.paused = true;
         self.next_run_at = None;
     }
 
-    /// Ticks again. Those that passed while it was paused were not missed: nobody wanted them.
+    /// Continues with the first tick after `now`. Ticks that passed during the pause are not missed: they get no job.
     pub fn resume(&mut self, now: Timestamp) {
         self.paused = false;
         self.next_run_at = self.next_after(now);
@@ -221,7 +232,7 @@ impl Interval {
         (every_ns > 0).then_some(Interval { anchor_ns: anchor.as_nanosecond(), every_ns })
     }
 
-    /// How many ticks there were up to an instant, itself included.
+    /// Returns the number of ticks up to and including an instant.
     fn count(self, at_ns: i128) -> i128 {
         (at_ns - self.anchor_ns).div_euclid(self.every_ns).max(0)
     }
@@ -235,18 +246,18 @@ impl Interval {
     }
 }
 
-/// What to do about a schedule now.
+/// The jobs that a schedule makes now, and its next state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Ticks that get a job, oldest first.
     pub ticks: Vec<Timestamp>,
-    /// Where the schedule goes on: the first tick after now.
+    /// The first tick after now.
     pub next_run_at: Option<Timestamp>,
-    /// Due ticks that get no job. Beyond some 100,000 of a cron schedule it is a floor: a year of seconds is not counted.
+    /// The number of due ticks that get no job. A lower bound if a cron schedule has more than about 100,000 due ticks.
     pub dropped: u64,
 }
 
-/// Which ticks of `schedule` get a job at `now`, counted from its `next_run_at`.
+/// Returns which ticks of `schedule`, from its `next_run_at` on, get a job at `now`.
 pub fn plan(schedule: &Schedule, now: Timestamp) -> Plan {
     let nothing = Plan { ticks: Vec::new(), next_run_at: schedule.next_run_at, dropped: 0 };
     let (Some(first), Some(rhythm)) = (schedule.next_run_at, schedule.rhythm()) else {
@@ -273,7 +284,7 @@ pub fn plan(schedule: &Schedule, now: Timestamp) -> Plan {
     }
 }
 
-/// The ticks from a first one to now.
+/// The due ticks of a schedule.
 struct Due {
     newest: VecDeque<Timestamp>,
     count: u64,
@@ -284,7 +295,7 @@ fn due_of_cron(cron: &Cron, first: Timestamp, now: Timestamp, keep: usize) -> Du
     let mut next = Some(first);
     while let Some(tick) = next.filter(|tick| *tick <= now) {
         if due.count == COUNTED_TICKS_MAX {
-            // Too many to walk through. The newest are found from the other end.
+            // Too many to count. The newest are searched backwards from now.
             let late = last_of_cron(cron, tick, now, keep);
             due.count += late.len() as u64;
             due.newest.extend(late);
@@ -302,7 +313,7 @@ fn due_of_cron(cron: &Cron, first: Timestamp, now: Timestamp, keep: usize) -> Du
     due
 }
 
-/// The newest ticks from `first` to `now`, oldest first.
+/// Returns the newest ticks from `first` to `now`, oldest first.
 fn last_of_cron(cron: &Cron, first: Timestamp, now: Timestamp, keep: usize) -> Vec<Timestamp> {
     let end = cron.next_after(now).unwrap_or(Timestamp::MAX);
     let back = std::iter::successors(cron.last_before(end), |tick| cron.last_before(*tick));
@@ -326,7 +337,7 @@ pub fn job_for_tick(
     now: Timestamp,
     defaults: &RetrySettings,
 ) -> NewJob {
-    // Not before its tick, even if the clock that planned it was ahead of the one that stores it.
+    // Not before the tick, even if the clock that planned it was ahead of the clock that stores it.
     let created_at = now.max(tick);
     NewJob {
         id,

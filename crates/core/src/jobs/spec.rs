@@ -1,4 +1,4 @@
-//! A request to enqueue, and the job it becomes.
+//! A request to enqueue a job, and the job that is stored for it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -20,9 +20,11 @@ use crate::ids::{JobId, JobType, ScheduleName};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {
-    /// Made by the client, so that a request whose response was lost can be sent again: the second finds the first.
+    /// The id of the job, made by the client, so that a request whose response was lost can be repeated without a
+    /// second job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
+    /// The definition of the job, without defaults.
     #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten)]
     pub template: JobTemplate,
@@ -30,7 +32,7 @@ pub struct JobSpec {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "5s"))]
     #[serde(with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
-    /// When the job may run at the earliest.
+    /// The earliest time at which the job may run.
     #[serde(with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
 }
@@ -43,7 +45,7 @@ impl<'de> Deserialize<'de> for JobSpec {
     }
 }
 
-/// The fields of a job's request that are not its template's.
+/// The fields of a request beside the template.
 #[derive(Default)]
 struct When {
     id: Option<Option<JobId>>,
@@ -70,32 +72,36 @@ impl<'de> Extra<'de> for When {
     }
 }
 
-/// A job that is about to be stored: checked, with its id and its time.
+/// A job that is about to be stored: checked, with its id and its times.
 #[derive(Debug, Clone)]
 pub struct NewJob {
+    /// The id of the job.
     pub id: JobId,
+    /// The definition of the job, with all defaults filled in.
     pub definition: JobDefinition,
-    /// Until when the key stays taken even after the job has ended. `None`: only while it is live.
+    /// Until when the unique key stays taken, even after the job has ended. None: while the job is live.
     pub unique_until: Option<Timestamp>,
+    /// When the job is stored.
     pub created_at: Timestamp,
-    /// Not before. `None`: at once.
+    /// The earliest time of the first run. None: at once.
     pub run_at: Option<Timestamp>,
-    /// The schedule that made it; `run_at` is then its tick.
+    /// The schedule that made the job; `run_at` is then the tick.
     pub schedule: Option<ScheduleName>,
 }
 
 impl JobSpec {
+    /// Returns a request for a job of this type that may run at once.
     pub fn new(job_type: JobType) -> Self {
         JobTemplate::new(job_type).into()
     }
 
-    /// Returns the request with another template.
+    /// Returns the request with a changed template.
     pub fn with(mut self, change: impl FnOnce(&mut JobTemplate)) -> Self {
         change(&mut self.template);
         self
     }
 
-    /// Checks it and gives it an id, `fresh` if the client made none.
+    /// Checks the request and returns the job to store. Its id is `fresh` if the client set none.
     pub fn into_job(self, fresh: JobId, now: Timestamp, defaults: &RetrySettings) -> Result<NewJob, Invalid> {
         let run_at = match (self.delay, self.run_at) {
             (Some(_), Some(_)) => {
@@ -118,13 +124,13 @@ impl JobSpec {
 }
 
 impl From<JobTemplate> for JobSpec {
-    /// A job that may run at once.
+    /// Returns a request for a job that may run at once.
     fn from(template: JobTemplate) -> Self {
         JobSpec { id: None, template, delay: None, run_at: None }
     }
 }
 
-/// Rejects the nil and the max UUID. Tools write them for "no id", so two clients that send one would mean two jobs.
+/// Rejects the nil and the max UUID. Tools write them for "no id", so two clients may send one for different jobs.
 fn check_id(id: JobId) -> Result<(), Invalid> {
     if id.0.is_nil() || id.0.is_max() {
         return Err(Invalid::new("id", format!("expected a UUID other than the nil and the max UUID, got {id}")));
@@ -133,13 +139,13 @@ fn check_id(id: JobId) -> Result<(), Invalid> {
 }
 
 impl NewJob {
-    /// Returns the job with another definition.
+    /// Returns the job with a changed definition.
     pub fn with(mut self, change: impl FnOnce(&mut JobDefinition)) -> Self {
         change(&mut self.definition);
         self
     }
 
-    /// The state it is stored in.
+    /// Returns the status with which the job is stored.
     pub fn status(&self) -> Status {
         match self.run_at {
             Some(at) if at > self.created_at => Status::Scheduled,
@@ -147,12 +153,12 @@ impl NewJob {
         }
     }
 
-    /// When it may first run.
+    /// Returns the earliest time of the first run.
     pub fn due_at(&self) -> Timestamp {
         self.run_at.unwrap_or(self.created_at).max(self.created_at)
     }
 
-    /// The job as a reader would see it right after it was stored.
+    /// Returns the job as it is right after it was stored.
     pub fn into_stored(self) -> Job {
         Job {
             status: self.status(),

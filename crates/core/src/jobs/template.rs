@@ -39,12 +39,14 @@ pub struct JobTemplate {
     #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Json>,
+    /// The priority of the job, `normal` if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// How often a failed job is retried.
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
+    /// The delays of retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicy>,
     /// How long one attempt may take.
@@ -74,21 +76,29 @@ pub struct JobTemplate {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobDefinition {
+    /// The type of the job, which selects the handler that runs it.
     #[serde(rename = "type")]
     pub job_type: JobType,
+    /// The queue of the job.
     pub queue: QueueName,
+    /// The priority of the job.
     pub priority: Priority,
+    /// The arguments of the job.
     pub args: Json,
     /// How often a failed job is retried.
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub max_retries: u32,
+    /// The delays of its retries.
     pub retry_policy: RetryPolicy,
     /// How long one attempt may take.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "30s"))]
     #[serde(with = "crate::duration::option", default)]
     pub timeout: Option<Duration>,
+    /// Shown with the job, and a filter of lists.
     pub correlation_id: Option<String>,
+    /// While the job is live, no other with this key is made.
     pub unique_key: Option<String>,
+    /// Words under which the job is found.
     #[serde(default)]
     pub tags: Vec<String>,
 }
@@ -98,10 +108,13 @@ pub struct JobDefinition {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunInput {
+    /// The type of the job, which selects the handler that runs it.
     #[serde(rename = "type", alias = "Type")]
     pub job_type: JobType,
+    /// The queue of the job.
     #[serde(alias = "Queue")]
     pub queue: QueueName,
+    /// The arguments of the job.
     #[serde(alias = "Args")]
     pub args: Json,
     /// How often the job is retried if it fails.
@@ -112,8 +125,10 @@ pub struct RunInput {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "30s"))]
     #[serde(with = "crate::duration::option", default, alias = "Timeout")]
     pub timeout: Option<Duration>,
+    /// The correlation id of the job.
     #[serde(default, alias = "CorrelationId")]
     pub correlation_id: Option<String>,
+    /// The tags of the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "Tags")]
     pub tags: Vec<String>,
 }
@@ -124,6 +139,7 @@ impl JobTemplate {
         JobTemplate::new(JobType::unread())
     }
 
+    /// Returns a template without options.
     pub fn new(job_type: JobType) -> Self {
         JobTemplate {
             job_type,

@@ -1,14 +1,15 @@
 //! Bytes of the runs that were published to the bus and that no worker has taken.
 //!
-//! A bus tells how many entries of a queue are untaken, not how large they are. Entries are taken in the order in which they
-//! were published, so that the untaken ones are the last that were. What another leader published is not known here: it is
-//! counted as nothing, and the bound is exceeded by at most what that leader was allowed.
+//! A bus reports how many entries of a queue are untaken, but not their size. Workers take entries in the order of
+//! publication, so the untaken entries are the last published ones. Runs that another leader published are unknown here
+//! and count as zero bytes, so the bound is exceeded by at most the bytes that the other leader was allowed.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::ids::QueueName;
 use crate::limits::{UNTAKEN_BYTES_MAX, UNTAKEN_QUEUE_BYTES_MAX};
 
+/// The sizes of the runs that this leader published and that no worker has taken.
 #[derive(Debug, Default)]
 pub struct UntakenBytes {
     queues: HashMap<QueueName, Sizes>,
@@ -23,7 +24,7 @@ struct Sizes {
 }
 
 impl UntakenBytes {
-    /// Notes that a run of `queue` was published.
+    /// Adds a run of `queue` that was published.
     pub fn published(&mut self, queue: &QueueName, bytes: usize) {
         let bytes = bytes as u64;
         if !self.queues.contains_key(queue) {
@@ -36,7 +37,7 @@ impl UntakenBytes {
         }
     }
 
-    /// Notes that so many entries of `queue` are untaken: forgets all but the last so many.
+    /// Removes all runs of `queue` but the last `backlog`: these are untaken, the others were taken.
     pub fn observe(&mut self, queue: &QueueName, backlog: u64) {
         let Some(sizes) = self.queues.get_mut(queue) else { return };
         while sizes.runs.len() as u64 > backlog
@@ -50,8 +51,8 @@ impl UntakenBytes {
         }
     }
 
-    /// Returns how many jobs of the queue may be dispatched as far as bytes are concerned: one where all queues together
-    /// have used up their bytes and this one holds none of them, so that no queue waits for another's workers.
+    /// Returns how many jobs of the queue the bounds in bytes allow to dispatch. If all queues together have used up
+    /// their bytes, a queue without untaken runs still gets one job, so that no queue waits for the workers of another.
     pub fn limit(&self, queue: &QueueName) -> usize {
         let own = self.queues.get(queue).map_or(0, |sizes| sizes.total);
         if own >= UNTAKEN_QUEUE_BYTES_MAX {
@@ -63,12 +64,12 @@ impl UntakenBytes {
         }
     }
 
-    /// Returns whether the bytes of all queues together are used up, as far as their backlogs were observed.
+    /// Returns whether all queues together have used up their bytes, by the backlogs observed last.
     pub fn is_full(&self) -> bool {
         self.total >= UNTAKEN_BYTES_MAX
     }
 
-    /// Returns the queues of which some run may be untaken.
+    /// Returns the queues that may have untaken runs.
     pub fn queues(&self) -> impl Iterator<Item = &QueueName> {
         self.queues.keys()
     }

@@ -1,18 +1,19 @@
 //! The dispatch window: how many jobs of a queue may be on their way to its workers.
 //!
-//! Dispatch never runs far ahead of the workers, so that a later job of higher priority still overtakes and a queue without a
-//! live worker keeps its jobs pending. What a queue may dispatch is the free slots that its workers reported, plus a
-//! lookahead, less what the bus still holds for it.
+//! Dispatch stays close to the workers, so that a later job of higher priority still overtakes and a queue without a
+//! live worker keeps its jobs pending. The window of a queue is the number of free slots that its workers reported,
+//! plus a lookahead, minus the untaken entries on the bus.
 //!
-//! The lookahead hides the round trip of a report: as many jobs as the queue has lately turned over in `LOOKAHEAD`. A queue of
-//! no-op jobs is refilled before its workers have said that they are idle; a queue of long jobs gets none. It never
-//! exceeds what the workers can run at once.
+//! The lookahead hides the round trip of a heartbeat: it is the number of jobs that the queue has lately dispatched in
+//! `LOOKAHEAD`. A queue of no-op jobs is refilled before its workers report that they are idle; a queue of long jobs
+//! gets no lookahead. It never exceeds the number of runs that the workers execute at once.
 //!
-//! The window is bounded in bytes too, by [`UntakenBytes`]: a thousand free slots are no reason to put a thousand jobs of a
+//! [`UntakenBytes`] bounds the window in bytes too, so that a thousand free slots do not put a thousand jobs of a
 //! megabyte on the bus at once.
 //!
-//! Reports are hints. A report older than the last one of its worker is ignored; a worker that is silent is forgotten, and
-//! its slots with it. What was dispatched in error waits on the bus and is published again by the reconciler.
+//! Heartbeats are hints. A heartbeat that is older than the last one of its worker is ignored; a silent worker is
+//! forgotten with its slots. A run that was dispatched by a wrong hint waits on the bus, and the reconciler publishes
+//! it again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -23,16 +24,17 @@ use super::untaken::UntakenBytes;
 use super::wire::{WorkerHeartbeat, WorkerState};
 use crate::ids::{QueueName, WorkerId};
 
-/// How much work is sent ahead of the workers' reports, in time.
+/// The time for which jobs are dispatched ahead of the workers' heartbeats.
 const LOOKAHEAD: Duration = Duration::from_millis(5);
 
-/// Over how long the turnover is averaged. Far longer than the lookahead, so that filling idle workers with long jobs does
-/// not pass for turnover: a hundred at once are worth a lookahead of one.
+/// The time over which the turnover is averaged. Far longer than the lookahead, so that filling idle workers with long
+/// jobs does not count as turnover: a hundred jobs at once add a lookahead of one.
 const MEMORY: Duration = Duration::from_millis(500);
 
-/// How late a report may overtake another on its way.
+/// How late a heartbeat may arrive after a newer one. If it is later than that, a clock was set.
 const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(5);
 
+/// The dispatch windows of all queues.
 #[derive(Debug, Default)]
 pub struct Windows {
     workers: HashMap<WorkerId, Seen>,
@@ -41,16 +43,16 @@ pub struct Windows {
     untaken: UntakenBytes,
 }
 
-/// The last report of a worker. One that takes no more is remembered without queues, so that a late report of its better
-/// days does not bring it back.
+/// The last heartbeat of a worker. A worker that takes no more runs is remembered without queues, so that a late
+/// heartbeat does not make it active again.
 #[derive(Debug)]
 struct Seen {
     queues: Vec<QueueName>,
     running: u32,
     free: u32,
-    /// By the worker's clock.
+    /// When it was sent, by the worker's clock.
     reported_at: Timestamp,
-    /// By ours.
+    /// When it was received, by the leader's clock.
     seen_at: Timestamp,
 }
 
@@ -59,20 +61,23 @@ struct Totals {
     workers: usize,
     free: u64,
     running: u64,
-    /// Jobs a second, at `turnover_at`.
+    /// Jobs per second, at `turnover_at`.
     turnover: f64,
     turnover_at: Option<Timestamp>,
 }
 
 impl Windows {
+    /// Returns windows without workers.
     pub fn new() -> Self {
         Windows::default()
     }
 
+    /// Takes in a heartbeat, unless it is older than the last one of its worker.
     pub fn on_heartbeat(&mut self, beat: &WorkerHeartbeat, now: Timestamp) {
         let known = self.workers.remove(&beat.worker_id);
         if let Some(known) = known {
-            // Out of order by a little it is old news; by more, or when our own clock went back, a clock was set.
+            // A little out of order: the heartbeat is outdated. By more, or if our own clock went back: a clock was
+            // set.
             let late = elapsed(beat.at, known.reported_at);
             if !late.is_zero() && late < OUT_OF_ORDER_MAX && now >= known.seen_at {
                 self.workers.insert(beat.worker_id.clone(), known);
@@ -89,7 +94,7 @@ impl Windows {
     fn replace(&mut self, known: Seen, beat: &WorkerHeartbeat, queues: Vec<QueueName>, now: Timestamp) {
         let queues = if beat.state == WorkerState::Active { queues } else { Vec::new() };
         let seen = Seen { queues, running: beat.running, free: beat.free, reported_at: beat.at, seen_at: now };
-        // Added before the old is taken away, so that a queue whose only worker reports keeps its turnover.
+        // Add first, then subtract: otherwise a queue with one worker would lose its turnover with every heartbeat.
         self.add(&seen);
         self.subtract(&known);
         self.workers.insert(beat.worker_id.clone(), seen);
@@ -97,7 +102,7 @@ impl Windows {
 
     /// Forgets workers that were last seen `stale_after` ago or longer.
     pub fn forget_stale(&mut self, now: Timestamp, stale_after: Duration) {
-        // Seen in the future: our clock went back. Its silence counts from now.
+        // A worker seen in the future: our clock went back. Its silence counts from now.
         self.workers.values_mut().for_each(|seen| seen.seen_at = seen.seen_at.min(now));
         let stale = self.workers.extract_if(|_, seen| elapsed(seen.seen_at, now) >= stale_after);
         let stale: Vec<Seen> = stale.map(|(_, seen)| seen).collect();
@@ -106,22 +111,23 @@ impl Windows {
         }
     }
 
-    /// Slots that the queue's workers reported free. A worker of several queues offers its slots to each.
+    /// Returns the free slots that the workers of the queue reported. A worker of several queues counts for each.
     pub fn free(&self, queue: &QueueName) -> u32 {
         self.queues.get(queue).map_or(0, |totals| u32::try_from(totals.free).unwrap_or(u32::MAX))
     }
 
-    /// Live workers of the queue that take jobs.
+    /// Returns the number of live workers that take runs of the queue.
     pub fn workers(&self, queue: &QueueName) -> usize {
         self.queues.get(queue).map_or(0, |totals| totals.workers)
     }
 
-    /// Queues that have such a worker, by name.
+    /// Returns the queues that have such a worker, by name.
     pub fn queues(&self) -> impl Iterator<Item = &QueueName> {
         self.queues.keys()
     }
 
-    /// How many jobs may be dispatched now; `backlog` is what the bus holds for the queue and nobody has taken.
+    /// Returns how many jobs of the queue may be dispatched now. `backlog` is the number of its untaken entries on the
+    /// bus.
     pub fn limit(&mut self, queue: &QueueName, backlog: u64, now: Timestamp) -> usize {
         self.untaken.observe(queue, backlog);
         let Some(totals) = self.queues.get(queue) else { return 0 };
@@ -131,12 +137,12 @@ impl Windows {
         window.min(self.untaken.limit(queue))
     }
 
-    /// Runs that are published and untaken, by their size in bytes.
+    /// Returns the sizes of the runs that are published and untaken.
     pub fn untaken(&mut self) -> &mut UntakenBytes {
         &mut self.untaken
     }
 
-    /// Notes that `n` jobs of the queue were dispatched.
+    /// Adds `n` dispatched jobs to the turnover of the queue.
     pub fn dispatched(&mut self, queue: &QueueName, n: usize, now: Timestamp) {
         if let Some(totals) = self.queues.get_mut(queue) {
             totals.turnover = totals.turnover_by(now) + n as f64 / MEMORY.as_secs_f64();
@@ -171,14 +177,14 @@ impl Windows {
 }
 
 impl Totals {
-    /// The turnover, decayed to `now`.
+    /// Returns the turnover, decayed to `now`.
     fn turnover_by(&self, now: Timestamp) -> f64 {
         let Some(at) = self.turnover_at else { return 0.0 };
         self.turnover * (-elapsed(at, now).as_secs_f64() / MEMORY.as_secs_f64()).exp()
     }
 }
 
-/// Zero where the clock went back.
+/// Returns the time between two instants, or zero if the clock went back.
 fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or(Duration::ZERO)
 }
@@ -290,7 +296,7 @@ mod tests {
         assert_eq!(windows.free(&queue("a")), 3);
         windows.forget_stale(at(1_000), Duration::from_secs(1));
         assert_eq!((windows.free(&queue("a")), windows.workers(&queue("a"))), (2, 1));
-        // Its clock may be as wrong as it likes: what was forgotten may come back.
+        // A forgotten worker may return, even with a wrong clock.
         windows.on_heartbeat(&beat("w1", &["a"], 0, 5, -1_000_000), at(1_001));
         assert_eq!(windows.free(&queue("a")), 7);
         windows.forget_stale(at(10_000), Duration::from_secs(1));
@@ -300,17 +306,17 @@ mod tests {
     #[test]
     fn fast_jobs_are_sent_ahead() {
         let mut windows = after(&[beat("w", &["a"], 100, 0, 0)]);
-        // Fifty a millisecond for three seconds; the turnover settles at 50,000 a second.
+        // Fifty per millisecond for three seconds: the turnover converges to 50,000 per second.
         for ms in 0..3_000 {
             windows.dispatched(&queue("a"), 50, at(ms));
         }
-        // 250 would be due, but no more than the worker can run at once.
+        // The turnover allows 250, the worker executes fewer at once.
         assert_eq!(windows.limit(&queue("a"), 0, at(3_000)), 100);
         assert_eq!(windows.limit(&queue("a"), 90, at(3_000)), 10);
         windows.on_heartbeat(&beat("w", &["a"], 1_000, 20, 3_000), at(3_000));
         let limit = windows.limit(&queue("a"), 0, at(3_000));
         assert!((20 + 245..=20 + 255).contains(&limit), "{limit}");
-        // Once nothing is dispatched any more, the lookahead fades.
+        // The lookahead decays after the last dispatch.
         assert_eq!(windows.limit(&queue("a"), 0, at(10_000)), 20);
     }
 
@@ -320,7 +326,7 @@ mod tests {
         windows.dispatched(&queue("a"), 100, at(0));
         windows.on_heartbeat(&beat("w", &["a"], 100, 0, 1), at(1));
         assert_eq!(windows.limit(&queue("a"), 0, at(1)), 0);
-        // Nor is one job that ends and is followed by another now and then.
+        // Nor is a single job that ends and is followed by another.
         for ms in (0..5_000).step_by(50) {
             windows.dispatched(&queue("a"), 1, at(ms));
         }
@@ -338,7 +344,7 @@ mod tests {
     }
 
     proptest! {
-        /// The totals are what a count over the last reports would give.
+        /// The totals equal a count over the last heartbeats.
         #[test]
         fn totals_agree_with_a_count(beats in prop::collection::vec(
             (0..4usize, prop::collection::vec(0..4usize, 0..5), 0..10u32, 0..10u32, 0..3usize, 0..100i64), 1..60,

@@ -1,4 +1,4 @@
-//! Accepts the forms that `croner` does not read and that other cron libraries do.
+//! Translates forms that other cron libraries accept and `croner` does not.
 //!
 //! | form | meaning |
 //! | --- | --- |
@@ -8,14 +8,14 @@
 //! | `L-3` | the third day before the last day of the month |
 //! | `L-3W` | the weekday (Monday to Friday) nearest to it, in the same month |
 //!
-//! Reversed ranges are replaced by lists of values, open steps by ranges. `L-3` is taken out of the expression, since no list of days says it, and
-//! matched here.
+//! Reversed ranges are replaced by lists of values, open steps by ranges. `L-3` is removed from the expression and
+//! matched here, because no list of days expresses it.
 
 use std::borrow::Cow;
 
 use jiff::civil::{Date, Weekday};
 
-/// An expression that `croner` reads, and the day-of-month field if it counts from the end of the month.
+/// An expression that `croner` accepts, and the day-of-month field if it counts from the end of the month.
 pub(super) struct Translated<'a> {
     pub expression: Cow<'a, str>,
     pub from_last_day: Option<FromLastDay>,
@@ -32,7 +32,7 @@ pub(super) struct FromLastDay {
 struct Field {
     first: u8,
     last: u8,
-    /// After so many values it begins again. Sunday is 0 and 7.
+    /// The number of different values. Sunday is 0 and 7.
     cycle: u8,
     names: &'static [&'static str],
 }
@@ -51,7 +51,7 @@ const FIELDS: [Field; 6] = [
 ];
 const DAY_OF_MONTH: usize = 3;
 
-/// Rewrites what `croner` does not read. Leaves everything else, mistakes included, for `croner` to judge.
+/// Rewrites the forms that `croner` does not accept. Leaves everything else, mistakes included, for `croner` to check.
 pub(super) fn translate(expression: &str) -> Translated<'_> {
     let unchanged = Translated { expression: expression.into(), from_last_day: None };
     match expression.trim().to_ascii_lowercase().as_str() {
@@ -98,7 +98,7 @@ impl Field {
         }
     }
 
-    /// The values of `item` if it is a range whose start is after its end.
+    /// Returns the values of `item` if it is a range whose start is after its end.
     fn reversed_range(&self, item: &str) -> Option<Vec<u8>> {
         let (range, step) = item.split_once('/').unwrap_or((item, "1"));
         let (start, end) = range.split_once('-')?;
@@ -119,7 +119,7 @@ impl Field {
 }
 
 impl FromLastDay {
-    /// Reads `L-3` and `L-3W`. The offset is 1 to 30.
+    /// Parses `L-3` and `L-3W`. The offset is 1 to 30.
     fn parse(field: &str) -> Option<FromLastDay> {
         let field = field.to_ascii_uppercase();
         let offset = field.strip_prefix("L-")?;
@@ -132,7 +132,7 @@ impl FromLastDay {
         Some(FromLastDay { offset, nearest_weekday })
     }
 
-    /// Returns whether `date` is that day of its month. A month that is too short has no such day.
+    /// Returns whether `date` is this day of its month. A month that is too short has no such day.
     pub fn matches(self, date: Date) -> bool {
         let day = date.days_in_month() - self.offset;
         if day < 1 {
@@ -146,7 +146,7 @@ impl FromLastDay {
             // The nearest weekday must not leave the month.
             Weekday::Saturday if day == 1 => 2,
             Weekday::Saturday => -1,
-            // The offset is at least 1: the day after exists.
+            // The offset is at least 1, so the next day is in the month.
             Weekday::Sunday => 1,
             _ => 0,
         };

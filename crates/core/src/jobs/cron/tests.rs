@@ -23,7 +23,7 @@ fn ticks(cron: &Cron, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
     std::iter::successors(cron.next_after(from), |tick| cron.next_after(*tick)).take_while(|tick| *tick <= to).collect()
 }
 
-/// Every minute from `from` to `to`, with what the clock on the wall shows.
+/// Every minute from `from` to `to`, with the time of the wall clock.
 fn minutes(tz: &str, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, DateTime)> {
     let zone = TimeZone::get(tz).expect("a zone");
     let first = from.as_second() / 60;
@@ -33,8 +33,8 @@ fn minutes(tz: &str, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, DateTime
         .collect()
 }
 
-/// What local times mean: each minute of the calendar once, at the first instant the wall shows it or, where it never
-/// does, at the first instant the wall shows something later.
+/// The meaning of local times: each minute of the calendar ticks once, at the first instant at which the wall clock
+/// shows it, or a later time if it skips it.
 fn calendar(minutes: &[(Timestamp, DateTime)]) -> Vec<(Timestamp, DateTime)> {
     let first: BTreeMap<DateTime, Timestamp> =
         minutes.iter().rev().map(|(instant, civil)| (*civil, *instant)).collect();
@@ -55,7 +55,7 @@ fn brute_local(calendar: &[(Timestamp, DateTime)], matches: impl Fn(DateTime) ->
     found
 }
 
-/// What a rhythm means: each instant at which the wall shows a match.
+/// The meaning of a rhythm: each instant at which the wall clock shows a match.
 fn brute_rhythm(minutes: &[(Timestamp, DateTime)], matches: impl Fn(DateTime) -> bool) -> Vec<Timestamp> {
     minutes.iter().filter(|(_, civil)| matches(*civil)).map(|(instant, _)| *instant).collect()
 }
@@ -119,10 +119,10 @@ fn a_skipped_local_time_comes_once_after_the_gap() {
     // Many local times in one gap, and the time just after it, are one tick.
     let many = ticks(&cron("*/10 2,3 * * *", "Europe/Berlin"), at("2026-03-29T00:00:00Z"), at("2026-03-29T01:15:00Z"));
     assert_eq!(many, [at("2026-03-29T01:00:00Z"), at("2026-03-29T01:10:00Z")]);
-    // Where midnight itself is skipped.
+    // A zone that skips midnight.
     let midnight = ticks(&cron("@daily", "America/Sao_Paulo"), at("2018-11-03T12:00:00Z"), at("2018-11-05T12:00:00Z"));
     assert_eq!(midnight, [at("2018-11-04T03:00:00Z"), at("2018-11-05T02:00:00Z")]);
-    // Where a whole day is.
+    // A zone that skips a whole day.
     let day = ticks(&cron("0 12 * * *", "Pacific/Apia"), at("2011-12-29T12:00:00Z"), at("2011-12-31T12:00:00Z"));
     assert_eq!(day, [at("2011-12-29T22:00:00Z"), at("2011-12-30T10:00:00Z"), at("2011-12-30T22:00:00Z")]);
 }
@@ -133,7 +133,7 @@ fn a_repeated_local_time_comes_once() {
     let overlap = cron("15,45 30 2 * * *", "Europe/Berlin");
     let found = ticks(&overlap, at("2026-10-24T12:00:00Z"), at("2026-10-25T12:00:00Z"));
     assert_eq!(found, [at("2026-10-25T00:30:15Z"), at("2026-10-25T00:30:45Z")]);
-    // Also when asked from within the second time round.
+    // Also from within the second pass.
     assert_eq!(overlap.next_after(at("2026-10-25T01:10:00Z")), Some(at("2026-10-26T01:30:15Z")));
     assert_eq!(overlap.last_before(at("2026-10-25T01:10:00Z")), Some(at("2026-10-25T00:30:45Z")));
 }
@@ -154,7 +154,7 @@ fn rare_days_are_found_and_impossible_ones_end() {
     assert_eq!(next("0 12 29 2 *"), Some(at("2104-02-29T11:00:00Z")));
     assert_eq!(next("* * 29 2 *"), Some(at("2104-02-28T23:00:00Z")));
     assert_eq!(next("0 12 L * *"), Some(at("2096-03-31T10:00:00Z")));
-    // Their days never come, in a rhythm or at a local time.
+    // Days that never come, of a rhythm and of local times.
     for impossible in ["0 0 31 2 *", "* * 30 2 *", "0 12 31 4,6,9,11 *"] {
         assert_eq!(next(impossible), None, "{impossible}");
         assert_eq!(cron(impossible, "Africa/Casablanca").last_before(at("2026-03-01T00:00:00Z")), None);

@@ -1,17 +1,17 @@
-//! Reads events back that another node sent.
+//! Decodes events that another node sent.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::*;
 
-/// A list of events, without those that are not understood: a newer node may know of kinds that this one does not.
+/// Decodes a list of events and skips unknown ones: a newer node may send kinds that this node does not know.
 pub(crate) fn those_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Event>, D::Error> {
     let texts = Vec::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(texts.iter().filter_map(|text| serde_json::from_str::<Flat>(text.get()).ok()?.event()).collect())
 }
 
-/// Whatever fields an event may have.
+/// The fields of all kinds of events.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Flat {

@@ -81,7 +81,7 @@ fn a_tick_that_comes_late_repeats_an_offer_once() {
     assert_eq!(drain.next_wake(), Some(at(22)));
 }
 
-/// Job 2 is acknowledged, job 1 is given up after four offers.
+/// Job 2 is acknowledged, job 1 is marked as an orphan after four offers.
 fn given_up() -> Drain {
     let (mut drain, _) = drain(2);
     drain.on(ack(2), at(1));
@@ -178,8 +178,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: it ends by the hard timeout, once; each job is released, ended or marked, and clean means none was
-    /// left; nothing is offered too often, or to nobody.
+    /// In every history the drain ends once, by the hard timeout; each job is released, ended or marked, and a clean
+    /// exit leaves none; no job is offered too often, or while no other node is alive.
     #[test]
     fn every_drain_ends_in_time_and_accounts_for_every_job(
         jobs in 0..6u128,
@@ -192,7 +192,7 @@ proptest! {
         let (mut drain, mut all) = Drain::new((1..=jobs).map(run).collect(), settings, others_alive, at(0));
         let (mut now, mut ended, mut alive) = (0, BTreeSet::new(), others_alive);
         for (event, step) in events {
-            // The caller wakes when asked to.
+            // The caller ticks at `next_wake`.
             while let Some(wake) = drain.next_wake().filter(|wake| *wake <= at(now + step)) {
                 let commands = drain.on(Event::Tick, wake);
                 let offers = commands.iter().filter(|command| matches!(command, Command::Publish { .. })).count();

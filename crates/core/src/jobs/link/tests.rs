@@ -126,7 +126,7 @@ fn beating_is_exactly_this() {
     let beat = Heartbeat { worker_id: worker(), running: vec![run()], draining: false };
     is_exactly(beat.clone(), r#"{"workerId":"w-1","running":["RUN"]}"#);
     is_exactly(Heartbeat { draining: true, ..beat }, r#"{"workerId":"w-1","running":["RUN"],"draining":true}"#);
-    // A list that is left out must not pass for an empty one: that would lose every run.
+    // A missing list must not count as an empty one: every run would be lost.
     refuses::<Heartbeat>(r#"{"workerId":"w-1"}"#, "`running`");
     is_exactly(HeartbeatReply { cancel: vec![run()], drain: true }, r#"{"cancel":["RUN"],"drain":true}"#);
     is_exactly(Enqueued { id: job(), created: true }, r#"{"id":"JOB","created":true}"#);

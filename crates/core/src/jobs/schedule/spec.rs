@@ -1,4 +1,4 @@
-//! What a client asks for when it puts a schedule, and the schedule it becomes.
+//! A request to make or replace a schedule, and the schedule that is stored for it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::jobs::template::JobTemplate;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
+    /// The jobs of the schedule.
     #[cfg_attr(feature = "openapi", schema(inline))]
     #[serde(flatten)]
     pub template: JobTemplate,
-    /// A cron expression of five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`, `W` and
-    /// `#` are accepted.
+    /// A cron expression of five or six fields, or a nickname such as `@hourly`; reversed ranges (`22-2`), `L`, `L-3`,
+    /// `W` and `#` are accepted.
     #[cfg_attr(feature = "openapi", schema(example = "0 9 * * 1-5"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
@@ -38,12 +39,13 @@ pub struct ScheduleSpec {
     /// Which days `cron` names if both of its day fields are restricted; `or` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub day: Option<DayRule>,
-    /// `latest` if it is absent.
+    /// The handling of missed ticks, `latest` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    /// `skip` if it is absent.
+    /// The handling of a tick while a job of the schedule is live, `skip` if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
+    /// Whether the schedule makes no jobs; false if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
@@ -64,7 +66,7 @@ impl<'de> Deserialize<'de> for ScheduleSpec {
     }
 }
 
-/// The fields of a schedule's request that are not its template's. A field that is null is as good as none.
+/// The fields of a request beside the template. A field that is null counts as absent.
 #[derive(Default)]
 struct Cadence {
     cron: Option<Option<String>>,
@@ -98,6 +100,7 @@ impl<'de> Extra<'de> for Cadence {
 }
 
 impl ScheduleSpec {
+    /// Returns a request without a rhythm, for jobs of this type.
     pub fn new(job_type: JobType) -> Self {
         ScheduleSpec {
             template: JobTemplate::new(job_type),
@@ -111,7 +114,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// Checks it and finds its first tick. Its interval counts from `now`.
+    /// Checks the request and returns the schedule with its first tick. An interval counts from `now`.
     pub fn into_schedule(self, name: ScheduleName, now: Timestamp) -> Result<Schedule, Invalid> {
         let tz = self.check_rhythm(now)?;
         self.template.check()?;
@@ -143,7 +146,7 @@ impl ScheduleSpec {
         Ok(schedule)
     }
 
-    /// Returns what the caller should know although the schedule is valid.
+    /// Returns warnings about a valid schedule that may not mean what the caller expects.
     pub fn warnings(&self) -> Vec<String> {
         let parsed = self.cron.as_ref().and_then(|expression| Some((expression, self.parse_cron(expression).ok()?)));
         match parsed {
@@ -159,7 +162,7 @@ impl ScheduleSpec {
         Cron::parse(expression, self.tz.as_deref().unwrap_or("UTC"), self.day.unwrap_or_default())
     }
 
-    /// Checks that there is one rhythm and that it will come. Returns the zone.
+    /// Checks that the request has one rhythm, and that it has a tick. Returns the time zone.
     fn check_rhythm(&self, now: Timestamp) -> Result<Option<String>, Invalid> {
         match (&self.cron, self.every) {
             (Some(_), Some(_)) => Err(Invalid::unprocessable("every", "expected either cron or every, got both")),
@@ -187,7 +190,7 @@ impl ScheduleSpec {
     }
 }
 
-/// Stores keep microseconds: a finer anchor would make other ticks before it was stored than after.
+/// Rounds down to microseconds, as stores do: a finer anchor would have other ticks before it was stored than after.
 fn whole_microsecond(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
 }

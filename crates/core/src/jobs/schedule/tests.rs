@@ -166,7 +166,7 @@ fn a_tick_on_time_is_made_by_every_policy() {
 
 #[test]
 fn missed_ticks_follow_the_policy() {
-    // Five minutes away, back ten seconds after the fifth tick.
+    // No leader for five minutes, until ten seconds after the fifth tick.
     let now = seconds(at(NOON), 310);
     let next_run_at = Some(seconds(at(NOON), 360));
     let newest = seconds(at(NOON), 300);
@@ -221,7 +221,7 @@ fn just_beyond_what_is_counted_no_tick_is_counted_twice() {
         let plan = plan(&cron("* * * * * *", "UTC", "all", at(NOON)), seconds(at(NOON), count));
         assert_eq!(plan.ticks.len(), MISSED_TICKS_MAX);
         assert_eq!(plan.ticks[0], seconds(at(NOON), count - MISSED_TICKS_MAX as i64 + 1));
-        // What lies between the counted and the newest is not counted.
+        // Ticks between the counted and the newest are not counted.
         assert_eq!(plan.dropped + MISSED_TICKS_MAX as u64, COUNTED_TICKS_MAX + (beyond as u64).min(1_000));
     }
 }
@@ -265,7 +265,7 @@ const YEAR: (&str, &str) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Whoever leads, and however often leadership changes hands, a year has the same ticks, each once.
+    /// A year has the same ticks, each once, however often the leader changes.
     #[test]
     fn a_year_across_restarts_has_each_tick_once(
         expression in prop::sample::select(vec!["30 2 * * *", "*/30 1-3 * * *", "0 */6 * * *", "15 * * * *"]),
@@ -279,11 +279,11 @@ proptest! {
             .collect();
         let (mut made, mut dropped) = (Vec::new(), 0);
         for now in restarts.into_iter().map(|second| seconds(start, second)).chain([end]) {
-            // What a new leader has is what was stored, and nothing else.
+            // A new leader knows only the stored schedule.
             let stored = serde_json::to_string(&schedule).expect("serialises");
             schedule = serde_json::from_str(&stored).expect("reads");
             let plan = plan(&schedule, now);
-            // What is unattended for months may exceed the bound; those are dropped and counted.
+            // Ticks of months without a leader may exceed the bound; these are dropped and counted.
             let due = unbroken.iter().filter(|tick| Some(**tick) >= schedule.next_run_at && **tick <= now).count();
             prop_assert_eq!(plan.ticks.len() as u64 + plan.dropped, due as u64);
             prop_assert!(plan.dropped == 0 || plan.ticks.len() == MISSED_TICKS_MAX);

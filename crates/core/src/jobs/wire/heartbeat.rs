@@ -1,4 +1,4 @@
-//! `worker.heartbeat`: what a worker says of itself. Only its id and its queues are needed.
+//! `worker.heartbeat`: the state of a worker. Only its id and its queues are required.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,41 +7,47 @@ use super::V1;
 use crate::ids::{ExecutionId, NodeId, QueueName, WorkerId};
 use crate::jobs::readers::READER_SLOTS;
 
-/// `worker.heartbeat`: also sent at once when a worker's free slots change, for the leader's dispatch window.
+/// `worker.heartbeat`: sent at an interval, and at once when free slots change, for the leader's dispatch window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "HeartbeatRead")]
 pub struct WorkerHeartbeat {
+    /// The version of the message.
     pub v: V1,
+    /// The id of the worker.
     pub worker_id: WorkerId,
+    /// The queues that the worker receives runs of.
     pub queues: Vec<QueueName>,
+    /// The number of runs that it has.
     pub running: u32,
+    /// The number of runs that it can take now.
     pub free: u32,
+    /// Whether it receives runs.
     pub state: WorkerState,
-    /// By the worker's clock; the Unix epoch if it does not say.
+    /// The time of sending, by the worker's clock; the Unix epoch if it is absent.
     pub at: Timestamp,
-    /// For people.
+    /// A name for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How many it runs at once; `running` and `free` together where it does not say.
+    /// How many runs it executes at once. None: `running` and `free` together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// The node whose gateway it speaks to, which sends this for it. A worker that speaks the bus has none.
+    /// The node whose gateway serves the worker and sends this heartbeat. None: a bus worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<NodeId>,
-    /// All that it has. A run that two of these do not name is lost. A heartbeat that only tells of slots may leave it out;
-    /// one that was read with `running` 0 has an empty list.
+    /// All runs of the worker. A run that is missing from two lists is lost. A heartbeat that only reports slots may
+    /// leave the list out; if `running` is 0, the list is decoded as empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executions: Option<Vec<ExecutionId>>,
 }
 
 impl WorkerHeartbeat {
-    /// How many it runs at once.
+    /// Returns how many runs the worker executes at once.
     pub fn slots(&self) -> u32 {
         self.concurrency.unwrap_or_else(|| self.running.saturating_add(self.free))
     }
 }
 
-/// As it is received.
+/// A heartbeat as it is received.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HeartbeatRead {
@@ -73,7 +79,7 @@ impl From<HeartbeatRead> for WorkerHeartbeat {
     fn from(read: HeartbeatRead) -> Self {
         let HeartbeatRead { v, worker_id, queues, running, free, state, at, name, concurrency, via, executions } = read;
         let listed = executions.as_ref().map(|runs| u32::try_from(runs.len()).unwrap_or(u32::MAX));
-        // A worker that says that it runs nothing need not list it. One that does not say has said nothing of its runs.
+        // `running` 0 implies an empty list. A heartbeat without `running` and without a list says nothing about runs.
         let executions = executions.or_else(|| (running == Some(0)).then(Vec::new));
         let running = running.or(listed).unwrap_or(0);
         let free = free.unwrap_or_else(|| concurrency.unwrap_or(READER_SLOTS).saturating_sub(running));
@@ -81,7 +87,7 @@ impl From<HeartbeatRead> for WorkerHeartbeat {
     }
 }
 
-/// Stands for a time that a message does not state. Such messages count in the order in which they arrive.
+/// Returns the time of a message that states none. Such messages are ordered by their arrival.
 pub const fn unknown_time() -> Timestamp {
     Timestamp::UNIX_EPOCH
 }
@@ -91,8 +97,10 @@ pub const fn unknown_time() -> Timestamp {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum WorkerState {
+    /// It receives runs.
     #[serde(alias = "Active")]
     Active,
+    /// It finishes the runs that it has and receives no more.
     #[serde(alias = "Draining")]
     Draining,
     /// Left, or declared dead: its slots are gone.

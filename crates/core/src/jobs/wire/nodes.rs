@@ -1,7 +1,7 @@
 //! Messages between coordinators.
 //!
-//! Each is also read in the shape of Orchestrix, which says less. What is missing there is optional here, and the reader finds
-//! it in the store.
+//! Each is also accepted in the shape of Orchestrix, which has fewer fields. The missing ones are optional here, and
+//! the receiver reads them from the store.
 
 use std::time::Duration;
 
@@ -12,20 +12,26 @@ use super::V1;
 use super::heartbeat::unknown_time;
 use crate::ids::{Epoch, ExecutionId, JobId, NodeId};
 
-/// `job.assigned`: runs whose events look for an owner. One entry carries many; one run may stand for itself.
+/// `job.assigned`: runs that need an owner. An entry lists many runs, or has the fields of one run itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "AssignedRead")]
 pub struct Assigned {
+    /// The version of the message.
     pub v: V1,
+    /// The term in which the runs were dispatched.
     pub epoch: Epoch,
+    /// The runs.
     pub jobs: Vec<RunRef>,
 }
 
+/// A run and its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRef {
+    /// The job.
     #[serde(alias = "JobId")]
     pub job_id: JobId,
+    /// The run.
     #[serde(alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: ExecutionId,
 }
@@ -62,40 +68,50 @@ impl TryFrom<AssignedRead> for Assigned {
     }
 }
 
-/// `job.handoff`: a job that looks for a new owner.
+/// `job.handoff`: a run that is offered to a new owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handoff {
+    /// The version of the message.
     #[serde(default)]
     pub v: V1,
+    /// The job of the run that is offered.
     #[serde(alias = "JobId")]
     pub job_id: JobId,
-    /// The run that is offered; the job's present one if it is missing.
+    /// The run that is offered. None: the job's present run.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "ExecutionId", alias = "HistoryId")]
     pub execution_id: Option<ExecutionId>,
-    /// The owner before; the run's present one if it is missing.
+    /// The former owner. None: the run's present owner.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "FromNode")]
     pub from_node: Option<NodeId>,
+    /// Why the run is offered.
     #[serde(alias = "Reason")]
     pub reason: HandoffReason,
+    /// How often the run has been offered, this offer included; 0 if the sender does not count.
     #[serde(default, alias = "Tries")]
     pub tries: u32,
 }
 
+/// Why a run is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HandoffReason {
+    /// The owner shuts down.
     #[serde(alias = "Shutdown")]
     Shutdown,
+    /// The owner is dead.
     #[serde(alias = "NodeCrash")]
     NodeCrash,
+    /// The owner has far more runs than another node.
     #[serde(alias = "Rebalance")]
     Rebalance,
+    /// The run has no owner.
     #[serde(alias = "Orphan")]
     Orphan,
 }
 
 impl HandoffReason {
+    /// Returns the name of the reason, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             HandoffReason::Shutdown => "shutdown",
@@ -106,48 +122,60 @@ impl HandoffReason {
     }
 }
 
-/// `job.handoff.ack.{nodeId}`.
+/// `job.handoff.ack.{nodeId}`: the acknowledgement of an offer, to the node that made it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandoffAck {
+    /// The version of the message.
     #[serde(default)]
     pub v: V1,
+    /// The job of the run.
     #[serde(alias = "JobId")]
     pub job_id: JobId,
+    /// The node that owns the run now.
     #[serde(alias = "NewOwner")]
     pub new_owner: NodeId,
 }
 
-/// `job.taken`: runs that a node's gateway handed out, and so owns.
+/// `job.taken`: runs that the gateway of a node handed out, and that the node therefore owns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taken {
+    /// The version of the message.
     #[serde(default)]
     pub v: V1,
+    /// The node that owns the runs.
     pub node_id: NodeId,
+    /// The runs.
     pub executions: Vec<ExecutionId>,
 }
 
-/// `coordinator.heartbeat`.
+/// `coordinator.heartbeat`: a heartbeat of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorHeartbeat {
+    /// The version of the message.
     #[serde(default)]
     pub v: V1,
+    /// The node that sends the heartbeat.
     #[serde(alias = "NodeId")]
     pub node_id: NodeId,
+    /// The number of runs that the node owns.
     #[serde(alias = "JobCount")]
     pub job_count: u64,
+    /// The state of the node.
     #[serde(default = "active", alias = "State")]
     pub state: NodeState,
-    /// Missing if its sender does not say who leads.
+    /// Whether the node leads. None: the sender does not state it.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "Role")]
     pub role: Option<NodeRole>,
+    /// The term that the node knows of; 0 if it does not state one.
     #[serde(default, alias = "Epoch")]
     pub epoch: Epoch,
+    /// The time of sending, by the node's clock.
     #[serde(default = "unknown_time", alias = "At", alias = "Timestamp")]
     pub at: Timestamp,
-    /// How often workers are to beat. Workers on the bus follow what the leader says.
+    /// The interval of heartbeats of workers. Bus workers follow the leader's value.
     #[serde(
         with = "crate::duration::option",
         default,
@@ -155,7 +183,7 @@ pub struct CoordinatorHeartbeat {
         alias = "WorkerHeartbeatInterval"
     )]
     pub worker_heartbeat_interval: Option<Duration>,
-    /// After how long a silent worker is dead.
+    /// How long a worker may be silent before it is declared dead.
     #[serde(
         with = "crate::duration::option",
         default,
@@ -165,35 +193,40 @@ pub struct CoordinatorHeartbeat {
     pub worker_stale_after: Option<Duration>,
 }
 
-/// `coordinator.drain`: the node is to hand its runs over and exit, as on SIGTERM.
+/// `coordinator.drain`: a request to a node to hand its runs over and exit, as on SIGTERM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainRequest {
+    /// The version of the message.
     #[serde(default)]
     pub v: V1,
+    /// The node to drain.
     pub node_id: NodeId,
 }
 
-/// The state of a node. `suspect`: silent for more than one and a half heartbeats; `dead`: silent for too long, its runs
-/// went to other nodes; `left`: it handed its runs over and stopped. A node that is `dead` or `left` is listed for an hour.
+/// The state of a node. `suspect`: silent for more than one and a half heartbeats; `dead`: silent for too long, its
+/// runs went to other nodes; `left`: it handed its runs over and stopped. A node that is `dead` or `left` is listed for
+/// an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum NodeState {
+    /// It owns runs and accepts more.
     #[serde(alias = "Active")]
     Active,
-    /// Silent for longer than a heartbeat may take, as the node that shows it has observed. Never stored, never sent.
+    /// Silent for more than one and a half heartbeats, as observed by the node that lists it. Never stored, never sent.
     Suspect,
+    /// It hands its runs over and will exit.
     #[serde(alias = "Draining")]
     Draining,
-    /// Silent for too long: the leader has given its runs to others.
+    /// Silent for too long: the leader has offered its runs to other nodes.
     Dead,
-    /// It handed its runs over and went.
+    /// It handed its runs over and stopped.
     Left,
 }
 
 impl NodeState {
-    /// Whether the node is no longer part of the cluster.
+    /// Returns whether the node is no longer part of the cluster.
     pub const fn is_gone(self) -> bool {
         matches!(self, NodeState::Dead | NodeState::Left)
     }
@@ -208,8 +241,10 @@ const fn active() -> NodeState {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum NodeRole {
+    /// It holds the lease.
     #[serde(alias = "Leader")]
     Leader,
+    /// It does not.
     #[serde(alias = "Follower")]
     Follower,
 }

@@ -1,9 +1,9 @@
 //! The shape in which Orchestrix writes messages between coordinators, for `bus.seed_format`.
 //!
-//! Keys are in PascalCase, the execution id is `HistoryId`, the time `Timestamp`, and words such as a reason begin with a capital
-//! letter. `job.assigned` has an entry for each run. Fields that only Convoke knows stand beside the others: a reader that
-//! does not know them passes them over, and a node that does loses nothing. Nodes read both shapes, always, so that a
-//! cluster may have nodes with and without the key.
+//! Keys are in PascalCase, the execution id is `HistoryId`, the time `Timestamp`, and words such as a reason begin with
+//! a capital letter. `job.assigned` has an entry for each run. Fields that only Convoke has are written as well: a
+//! receiver that does not know them ignores them, and a node of Convoke loses nothing. Nodes always accept both shapes,
+//! so that a cluster may have nodes with and without this setting.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -14,13 +14,15 @@ use super::{Assigned, RunRef, encode};
 /// How messages between coordinators are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
+    /// As the module [`wire`](super) describes.
     #[default]
     Convoke,
+    /// As Orchestrix writes them.
     Orchestrix,
 }
 
 impl Format {
-    /// Encodes a message that is one entry.
+    /// Encodes a message as one entry.
     pub fn encode(self, message: &impl Serialize) -> Bytes {
         match self {
             Format::Convoke => encode(message),
@@ -28,7 +30,7 @@ impl Format {
         }
     }
 
-    /// Encodes an assignment: one entry, or one for each run.
+    /// Encodes an assignment as one entry, or as one entry for each run.
     pub fn encode_assigned(self, message: &Assigned) -> Vec<Bytes> {
         match self {
             Format::Convoke => vec![encode(message)],
@@ -44,7 +46,7 @@ impl Format {
     }
 }
 
-/// The fields of a message by their names there.
+/// Returns the fields of a message under the names of Orchestrix.
 fn renamed(message: &impl Serialize) -> Map<String, Value> {
     let fields = match serde_json::to_value(message) {
         Ok(Value::Object(fields)) => fields,
@@ -74,7 +76,7 @@ fn capitalised(word: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// The name of a job's field for one in PascalCase; any other name as it is.
+/// Returns the name of a job's field for a name in PascalCase, and any other name unchanged.
 pub(super) fn key_read(name: String) -> String {
     match name.as_str() {
         "JobType" => "type".into(),

@@ -70,7 +70,7 @@ fn status(kind: StatusKind) -> StatusMessage {
     }
 }
 
-/// It is written as `text`, and read back as itself, with and without its version, but in no other.
+/// Checks that the message is encoded as `text` and decoded again, with and without `v`, but not with another version.
 fn is_exactly<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(message: T, text: &str) {
     let text = text.replace("JOB", JOB).replace("RUN", RUN).replace("AT\"", &format!("{AT}\""));
     assert_eq!(String::from_utf8_lossy(&encode(&message)), text);
@@ -348,7 +348,7 @@ fn of_a_message_that_cannot_be_read_the_beginning_is_kept_and_its_length() {
     assert_eq!((short.body.as_str(), short.body_bytes), ("{", 1));
 }
 
-/// Every key but the version's in PascalCase.
+/// Returns the message with all keys but `v` in PascalCase.
 fn pascal(text: &str) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(text) else { panic!("{text} is no object") };
     let name = |name: String| if name == "v" { name } else { name[..1].to_uppercase() + &name[1..] };

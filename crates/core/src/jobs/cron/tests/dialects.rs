@@ -79,7 +79,7 @@ fn two_restricted_day_fields_follow_the_rule() {
     for expression in ["0 0 13 * *", "0 0 * * 5", "0 0 L-1 * ?", "0 0 ? * 5", "@daily"] {
         assert!(!cron(expression, "UTC").restricts_both_days(), "{expression}");
     }
-    // croner's own way to ask for both.
+    // croner's own form for both.
     assert_eq!(first("0 0 13 * +5", DayRule::Or, 1), ["2026-02-13T00:00"]);
 }
 

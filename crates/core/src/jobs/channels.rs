@@ -13,7 +13,7 @@ pub enum JobChannel {
     Logs,
 }
 
-/// Channel names under one prefix.
+/// Channel names under one prefix. The doc of each method states the kind of the channel and what it carries.
 #[derive(Debug, Clone)]
 pub struct Channels {
     prefix: String,
@@ -111,12 +111,12 @@ impl Channels {
         format!("{}.job.handoff.ack.{node}", self.prefix)
     }
 
-    /// Topic: heartbeats of workers, to all nodes.
+    /// Topic: heartbeats of workers, to the leader.
     pub fn worker_heartbeat(&self) -> String {
         format!("{}.worker.heartbeat", self.prefix)
     }
 
-    /// Topic: heartbeats of nodes, to all nodes and to workers on the bus.
+    /// Topic: heartbeats of nodes, to the other nodes and to bus workers.
     pub fn coordinator_heartbeat(&self) -> String {
         format!("{}.coordinator.heartbeat", self.prefix)
     }

@@ -197,7 +197,7 @@ pub struct Event {
     #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// `failed` and `timedOut`: what went wrong.
+    /// `failed` and `timedOut`: the text of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// `failed`: false if the job must not be retried.

@@ -95,14 +95,14 @@ pub enum Outcome {
     },
     /// The worker reported an error.
     Failed {
-        /// What went wrong.
+        /// The text of the error.
         error: String,
         /// False: no further attempt.
         retry: bool,
     },
     /// The run exceeded its timeout.
     TimedOut {
-        /// What went wrong.
+        /// The text of the error.
         error: String,
     },
     /// The run was cancelled.
@@ -113,7 +113,7 @@ pub enum Outcome {
     /// The worker is silent, or no longer names the run. Counts as an attempt, so that a job cannot crash workers for
     /// ever.
     Lost {
-        /// What went wrong.
+        /// The text of the error.
         error: String,
     },
     /// Returned unfinished by a worker that drains, or received by no worker. Does not count as an attempt.

@@ -160,7 +160,7 @@ pub struct StatusMessage {
     /// `completed`: the result.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "Result")]
     pub result: Option<Json>,
-    /// `failed` and `timedOut`: what went wrong.
+    /// `failed` and `timedOut`: the text of the error.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "Error")]
     pub error: Option<String>,
     /// `failed`: false if the job must not be retried.

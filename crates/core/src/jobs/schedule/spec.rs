@@ -181,7 +181,8 @@ impl ScheduleSpec {
             (Some(expression), None) => {
                 let cron = self.parse_cron(expression)?;
                 if cron.next_after(now).is_none() {
-                    let message = format!("expected a date that comes, got {expression:?}, which never does");
+                    let message =
+                        format!("expected an expression that matches a date, got {expression:?}, which matches none");
                     return Err(Invalid::unprocessable("cron", message));
                 }
                 Ok(Some(cron.tz().into()))

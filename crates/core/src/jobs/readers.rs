@@ -3,7 +3,7 @@
 //!
 //! | last read of a reader | it is |
 //! | --- | --- |
-//! | after the leader began to poll the queue, and within `stale_after` | a worker with [`READER_SLOTS`] slots, minus its pending entries |
+//! | after the leader began to inspect the queue, and within `stale_after` | a worker with [`READER_SLOTS`] slots, minus its pending entries |
 //! | longer ago, with pending entries or runs | busy: it gets no runs and loses none |
 //! | longer ago, without pending entries and runs | gone |
 //! | [`BUSY_SILENCE`] times `stale_after` ago | dead: its runs are lost |
@@ -25,18 +25,18 @@ use crate::ports::QueueReaders;
 pub const READER_SLOTS: u32 = 10;
 /// A busy reader may be silent this many times as long as a worker with heartbeats.
 pub const BUSY_SILENCE: u32 = 10;
-/// Upper bound of the queues that are polled.
+/// Upper bound of the queues that are inspected.
 const WATCHED_MAX: usize = 1_000;
 /// Upper bound of the remembered workers that left. A worker beyond it may receive one more run before it counts as
 /// silent.
 const LEFT_MAX: usize = 10_000;
-/// How long a queue without readers is polled after it was last watched.
+/// How long a queue without readers is inspected after it was last watched.
 const WATCHED_FOR: Duration = Duration::from_secs(90);
 /// The error of idle times: a bus measures them by its own clock and rounds them.
 const ROUNDING: Duration = Duration::from_millis(2);
 const PROBE_FIRST: Duration = Duration::from_secs(4);
 const PROBE_MAX: Duration = Duration::from_secs(30);
-/// The pauses between two polls of the queues: while readers have work, and otherwise.
+/// The pauses between two inspections of the queues: while readers have work, and otherwise.
 const LOOK_BUSY: Duration = Duration::from_millis(200);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 
@@ -126,7 +126,8 @@ impl Readers {
         Readers { stale_after, queues: BTreeMap::new(), expected, left: HashMap::new() }
     }
 
-    /// Polls a queue from now on, because it has jobs or may have readers. Returns whether it was not polled before.
+    /// Inspects a queue from now on, because it has jobs or may have readers. Returns whether it was not inspected
+    /// before.
     pub fn watch(&mut self, queue: &QueueName, now: Moment) -> bool {
         if let Some(watched) = self.queues.get_mut(queue) {
             watched.wanted_at = now;
@@ -148,7 +149,7 @@ impl Readers {
         true
     }
 
-    /// Returns the queues to poll. Drops the queues without readers that were not watched lately.
+    /// Returns the queues to inspect. Drops the queues without readers that were not watched lately.
     pub fn watched(&mut self, now: Moment) -> Vec<QueueName> {
         self.queues.retain(|_, watched| !watched.readers.is_empty() || now - watched.wanted_at < WATCHED_FOR);
         self.forget_left(now);
@@ -161,7 +162,7 @@ impl Readers {
         self.left.retain(|_, at| now - *at < stale_after);
     }
 
-    /// Returns how long to wait before the next poll.
+    /// Returns how long to wait before the next inspection.
     pub fn pause(&self, now: Moment) -> Duration {
         let is_recent = |at: Moment| now - at < LOOK_IDLE * 2;
         let is_busy = |watched: &Watched| {
@@ -185,7 +186,7 @@ impl Readers {
             let last_at_most = Moment(answered.0.saturating_sub(reader.idle)) + ROUNDING;
             let is_expected = self.expected.contains(&worker);
             let left = self.left.get(&worker).copied();
-            // A reader that the last poll did not list has read since then.
+            // A reader that the last inspection did not list has read since then.
             let after = before.map_or(last_at_most, |before| Moment(before.0.saturating_sub(ROUNDING)));
             let after = left.map_or(after, |left| left.max(after));
             let unknown = Reading { after, last, pending: 0, is_proven: is_expected };

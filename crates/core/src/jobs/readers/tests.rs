@@ -23,12 +23,12 @@ fn seen(readers: &[GroupReader], is_awaited: bool) -> QueueReaders {
     QueueReaders { readers: readers.to_vec(), is_awaited }
 }
 
-/// A poll that took ten milliseconds.
+/// An inspection that took ten milliseconds.
 fn look(readers: &mut Readers, queue: &QueueName, seen: Option<&QueueReaders>, answered: Moment) {
     readers.observe(queue, seen, Moment(answered.0 - Duration::from_millis(10)), answered);
 }
 
-/// Watches queue `a` from the beginning, and has polled it once without finding a reader.
+/// Watches queue `a` from the beginning, and has inspected it once without finding a reader.
 fn watching() -> Readers {
     let mut readers = Readers::new(STALE_AFTER, HashSet::new());
     readers.watch(&queue("a"), at(0));

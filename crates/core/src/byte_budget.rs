@@ -1,7 +1,7 @@
 //! A bound in bytes beside a bound in count.
 
 /// Admits items in order until their bytes reach the budget. The first item is always admitted, however large, so that
-/// nothing is stuck for ever; once an item was refused, all later ones are.
+/// it is not stuck for ever. After one rejected item all later ones are rejected.
 #[derive(Debug, Clone)]
 pub struct ByteBudget {
     left: usize,
@@ -9,11 +9,12 @@ pub struct ByteBudget {
 }
 
 impl ByteBudget {
+    /// Returns an unused budget of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         ByteBudget { left: bytes_max, is_unused: true }
     }
 
-    /// Returns whether an item of so many bytes fits, and takes it off the budget if it does.
+    /// Returns whether an item of so many bytes fits. Subtracts it from the budget if it does.
     pub fn admits(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.left || self.is_unused;
         self.left = if fits { self.left.saturating_sub(bytes) } else { 0 };
@@ -21,7 +22,7 @@ impl ByteBudget {
         fits
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether the budget is exhausted.
     pub fn is_used_up(&self) -> bool {
         self.left == 0 && !self.is_unused
     }

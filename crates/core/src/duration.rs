@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Invalid;
 
-/// A hundred years. Adding it to any instant we meet cannot overflow.
+/// Upper bound of a duration (100 years). Adding it to any instant in use cannot overflow.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if total > DURATION_MAX { Err(too_long()) } else { Ok(total) }
 }
 
-/// The shortest text that [`parse`] reads back as the same number of milliseconds.
+/// Returns the shortest text that [`parse`] reads back as the same number of milliseconds.
 pub fn format(duration: Duration) -> String {
     let mut rest = ms(duration);
     if rest == 0 {
@@ -54,12 +54,12 @@ pub fn format(duration: Duration) -> String {
     text
 }
 
-/// Whole milliseconds, as JSON has them beside the text.
+/// Returns whole milliseconds, saturating. JSON shows them beside the text.
 pub fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rejects the first of these durations that is zero, by the name of its key.
+/// Rejects the first of these durations that is zero, with the name of its key.
 pub fn check_positive<const N: usize>(keys: [(&str, Duration); N]) -> Result<(), Invalid> {
     match keys.into_iter().find(|(_, value)| value.is_zero()) {
         Some((key, _)) => Err(Invalid::new(key, "expected a duration longer than zero, got \"0s\"")),
@@ -67,16 +67,17 @@ pub fn check_positive<const N: usize>(keys: [(&str, Duration); N]) -> Result<(),
     }
 }
 
-/// For `#[serde(with = "convoke_core::duration")]`.
+/// Serializes as text, for `#[serde(with = "convoke_core::duration")]`.
 pub fn serialize<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(*duration))
 }
 
+/// Deserializes from text, for `#[serde(with = "convoke_core::duration")]`.
 pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserializer.deserialize_str(Text)
 }
 
-/// Says what was expected also where it is given a number.
+/// Reads a text. Its error names the expected form also for a number.
 struct Text;
 
 impl serde::de::Visitor<'_> for Text {
@@ -91,10 +92,11 @@ impl serde::de::Visitor<'_> for Text {
     }
 }
 
-/// The same for a duration that may be absent.
+/// The same for an optional duration; `None` is `null` or an absent field.
 pub mod option {
     use super::*;
 
+    /// Serializes as text or `null`.
     pub fn serialize<S: serde::Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => super::serialize(duration, serializer),
@@ -102,6 +104,7 @@ pub mod option {
         }
     }
 
+    /// Deserializes from text or `null`.
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         deserializer.deserialize_option(Optional)
     }

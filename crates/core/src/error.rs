@@ -3,56 +3,79 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+/// The result of a port's method.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The field that a refused token is reported under. No request has one of this name.
+/// The field under which a rejected token is reported. No request has a field of this name.
 const TOKEN_FIELD: &str = "token";
 
-/// What an [`Error::locked`] says is unavailable.
+/// The `what` of an [`Error::locked`].
 const LOCKED: &str = "a unique key, id or new queue of the request";
 
-/// What a port answers when it cannot do as asked. Those who asked in one go may each be given a copy.
+/// The error of a port. Cloneable, because callers whose requests were batched each get a copy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The caller's term is over: stop acting on it. Never retried.
-    #[error("fenced: {what} was refused because its term is over")]
-    Fenced { what: &'static str },
-    /// Somebody else's state is in the way; read it before trying again.
+    #[error("fenced: {what} was rejected because its term is over")]
+    Fenced {
+        /// The rejected operation.
+        what: &'static str,
+    },
+    /// The state of another caller is in the way: read it before trying again.
     #[error("{0}")]
     Conflict(String),
+    /// The named thing does not exist.
     #[error("{what} {id:?} does not exist")]
-    NotFound { what: &'static str, id: String },
+    NotFound {
+        /// The kind of thing, such as `job`.
+        what: &'static str,
+        /// The id that was looked up.
+        id: String,
+    },
     /// Nothing happened; the same call may succeed later.
     #[error("{what} is unavailable: {source}")]
-    Unavailable { what: &'static str, source: Arc<dyn StdError + Send + Sync> },
-    /// It may or may not have happened: read before repeating.
-    #[error("{what} did not say whether it happened: {source}")]
-    Unknown { what: &'static str, source: Arc<dyn StdError + Send + Sync> },
+    Unavailable {
+        /// The backend or resource that is unavailable.
+        what: &'static str,
+        /// The cause.
+        source: Arc<dyn StdError + Send + Sync>,
+    },
+    /// The operation may or may not have happened: read before repeating it.
+    #[error("{what} did not confirm the operation, which may have happened: {source}")]
+    Unknown {
+        /// The backend whose reply is missing.
+        what: &'static str,
+        /// The cause.
+        source: Arc<dyn StdError + Send + Sync>,
+    },
     /// The request itself is wrong. Never retried.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
 impl Error {
+    /// Returns a [`NotFound`](Self::NotFound).
     pub fn not_found(what: &'static str, id: impl ToString) -> Self {
         Error::NotFound { what, id: id.to_string() }
     }
 
+    /// Returns an [`Unavailable`](Self::Unavailable).
     pub fn unavailable(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Error::Unavailable { what, source: source.into().into() }
     }
 
+    /// Returns an [`Unknown`](Self::Unknown).
     pub fn unknown(what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Error::Unknown { what, source: source.into().into() }
     }
 
-    /// Whether the same call may succeed later without anything else being changed.
+    /// Returns whether the same call may succeed later without any other change.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unknown { .. })
     }
 
-    /// Another transaction, which may stay open for long, has locked a unique key, an id or a new queue that the request
-    /// needs. Nothing happened; requests for others are not affected.
+    /// Returns the error for a unique key, an id or a new queue that another transaction has locked, possibly for long.
+    /// Nothing happened; other requests are not affected.
     pub fn locked() -> Self {
         Error::unavailable(
             LOCKED,
@@ -60,53 +83,62 @@ impl Error {
         )
     }
 
+    /// Returns whether this is a [`locked`](Self::locked) error.
     pub fn is_locked(&self) -> bool {
         matches!(self, Error::Unavailable { what: LOCKED, .. })
     }
 
-    /// The caller was turned away for who it is, not for what it asked: a token is missing, wrong or of another role.
+    /// Returns the error for a caller without permission: its token is missing, wrong or of another role.
     pub fn denied(message: impl Into<String>) -> Self {
         Error::Invalid(Invalid::new(TOKEN_FIELD, message))
     }
 
+    /// Returns whether this is a [`denied`](Self::denied) error.
     pub fn is_denied(&self) -> bool {
         matches!(self, Error::Invalid(invalid) if invalid.field == TOKEN_FIELD)
     }
 }
 
-/// A value that was refused: which field, and what was expected of it.
+/// A rejected value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct Invalid {
+    /// The path of the field, such as `jobs[3].delay`.
     pub field: String,
+    /// What was expected, and what was received.
     pub message: String,
+    /// How the value is wrong; selects the HTTP status.
     pub kind: InvalidKind,
 }
 
+/// How a value is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidKind {
-    /// Not what the field takes.
+    /// The field does not accept such a value.
     Argument,
-    /// Well formed, but it makes no sense: two fields that exclude each other, a date that never comes.
+    /// Well formed, but contradictory: two fields that exclude each other, a date that never comes.
     Unprocessable,
-    /// Over a limit of size.
+    /// Over a size limit.
     TooLarge,
 }
 
 impl Invalid {
+    /// Returns an error of kind [`Argument`](InvalidKind::Argument).
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Invalid { field: field.into(), message: message.into(), kind: InvalidKind::Argument }
     }
 
+    /// Returns an error of kind [`Unprocessable`](InvalidKind::Unprocessable).
     pub fn unprocessable(field: impl Into<String>, message: impl Into<String>) -> Self {
         Invalid { kind: InvalidKind::Unprocessable, ..Self::new(field, message) }
     }
 
+    /// Returns an error of kind [`TooLarge`](InvalidKind::TooLarge).
     pub fn too_large(field: impl Into<String>, message: impl Into<String>) -> Self {
         Invalid { kind: InvalidKind::TooLarge, ..Self::new(field, message) }
     }
 
-    /// The same complaint about a field inside `outer`, as `jobs[3].delay`.
+    /// Returns the same error for a field inside `outer`, such as `jobs[3].delay`.
     pub fn within(mut self, outer: impl std::fmt::Display) -> Self {
         self.field = format!("{outer}.{}", self.field);
         self

@@ -1,8 +1,8 @@
 //! Reads a JSON object that holds the fields of two types side by side.
 //!
-//! `#[serde(flatten)]` writes such an object, but cannot read it here: it copies all values into a buffer, which loses the
-//! text of raw JSON, lets unknown fields pass and forgets where in the request an error is. [`read`] passes the fields of one
-//! type, `T`, straight on to its derived reader, and the others to an [`Extra`].
+//! `#[serde(flatten)]` writes such an object, but cannot read it here: it copies all values into a buffer, which loses
+//! the text of raw JSON, accepts unknown fields and loses the position of an error. [`read`] passes the fields of one
+//! type, `T`, directly to its derived reader, and the others to an [`Extra`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 /// The fields of an object that are not those of `T`.
 pub trait Extra<'de>: Default {
-    /// Their names; an object with any other field is rejected. `None`: any name.
+    /// Their names; an object with any other field is rejected. `None` accepts any name.
     const FIELDS: Option<&'static [&'static str]>;
 
     /// Reads the value of a field.

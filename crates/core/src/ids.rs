@@ -46,8 +46,8 @@ uuid_id!(
 );
 
 impl ExecutionId {
-    /// Returns when the leader made it, which is when it dispatched the run, by the leader's clock and to the millisecond.
-    /// `None` if it is no UUID of version 7.
+    /// Returns the time at which the leader dispatched the run, by the leader's clock, to the millisecond. `None` if
+    /// the id is not a UUID of version 7.
     pub fn minted_at(&self) -> Option<Timestamp> {
         let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
         Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
@@ -67,13 +67,14 @@ macro_rules! name_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// A name from outside: 1 to 255 bytes, no control characters.
+            /// Checks a name from outside: 1 to 255 bytes, no control characters.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
                 check_name($field, text)?;
                 Ok($name(text.into()))
             }
 
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -140,13 +141,13 @@ name_id!(
 );
 
 impl JobType {
-    /// A value for a field that is about to be read.
+    /// Returns a placeholder for a field that is about to be read.
     pub(crate) fn unread() -> Self {
         JobType(Arc::default())
     }
 }
 
-/// The queue of jobs that name none.
+/// The queue of jobs that do not name one.
 pub const DEFAULT_QUEUE: &str = "default";
 
 impl Default for QueueName {
@@ -155,7 +156,7 @@ impl Default for QueueName {
     }
 }
 
-/// Whether a text from outside may be a name: 1 to 255 bytes, no control characters.
+/// Rejects a text from outside that cannot be a name: 1 to 255 bytes, no control characters.
 pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
         return Err(Invalid::new(field, "expected a name of 1 to 255 bytes, got an empty one"));
@@ -173,13 +174,14 @@ pub fn check_name(field: &str, text: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The number of a term of leadership. Only ever rises.
+/// The number of a term of leadership. It only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
+    /// Returns the epoch of the next term.
     pub fn next(self) -> Self {
         Epoch(self.0 + 1)
     }

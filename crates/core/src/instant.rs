@@ -1,9 +1,11 @@
 //! Instants as clients write them: RFC 3339, such as `2030-01-31T09:00:00Z`.
 //!
-//! One that is none, or lies beyond what can be kept, is refused in our own words: with what it was and what would do.
+//! A text that is no instant, or is out of range, is rejected with an error that contains the text and an accepted
+//! example.
 
 use jiff::Timestamp;
 
+/// Parses an RFC 3339 instant.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
         let latest = Timestamp::from_second(Timestamp::MAX.as_second()).unwrap_or(Timestamp::MAX);
@@ -11,16 +13,18 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// For `#[serde(with = "crate::instant::option")]`.
+/// Serde functions of an optional instant, for `#[serde(with = "crate::instant::option")]`.
 pub mod option {
     use jiff::Timestamp;
     use serde::de::{Deserializer, Error, Visitor};
     use serde::{Serialize, Serializer};
 
+    /// Serializes as RFC 3339 text or `null`.
     pub fn serialize<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
         at.serialize(serializer)
     }
 
+    /// Deserializes from RFC 3339 text or `null`.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
         deserializer.deserialize_option(Optional)
     }

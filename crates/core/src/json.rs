@@ -1,4 +1,4 @@
-//! A JSON document that is carried, not looked into: a job's arguments and its result.
+//! A JSON value that is stored and sent without being interpreted: a job's arguments and its result.
 
 use std::fmt;
 
@@ -8,44 +8,51 @@ use serde_json::value::RawValue;
 use crate::error::Invalid;
 use crate::limits::JSON_DEPTH_MAX;
 
-/// Any JSON value, kept as it was sent.
+/// Any JSON value, kept as the text that was sent.
 #[derive(Clone)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = serde_json::Value))]
 pub struct Json(Box<RawValue>);
 
 impl Json {
+    /// Returns `null`.
     pub fn null() -> Self {
         Json(RawValue::NULL.to_owned())
     }
 
-    /// Fails where `text` is not one JSON value.
+    /// Fails if `text` is not exactly one JSON value.
     pub fn parse(text: String) -> serde_json::Result<Self> {
         RawValue::from_string(text).map(Json)
     }
 
+    /// Serializes a value.
     pub fn of(value: &impl Serialize) -> serde_json::Result<Self> {
         serde_json::value::to_raw_value(value).map(Json)
     }
 
+    /// Returns the JSON text.
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
 
+    /// Returns the value for embedding in another serialized value.
     pub fn as_raw(&self) -> &RawValue {
         &self.0
     }
 
+    /// Returns whether the value is `null`.
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }
 
+    /// Deserializes the value.
     pub fn to<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.as_str())
     }
 
-    /// Refuses what is larger than `bytes_max` or nested deeper than any honest document, half of a character's escape, and
-    /// numbers beyond a double. A raw value is not descended into when it is parsed, so that without this a client could
-    /// store what no reader could open.
+    /// Rejects a value that is larger than `bytes_max` or nested deeper than
+    /// [`JSON_DEPTH_MAX`](crate::limits::JSON_DEPTH_MAX), half a surrogate pair, and numbers beyond a double. Parsing a
+    /// raw value does not descend into it, so without this check a client could store a value that no reader can
+    /// decode.
     pub fn check(&self, field: &str, bytes_max: usize) -> Result<(), Invalid> {
         let text = self.as_str();
         if text.len() > bytes_max {
@@ -64,17 +71,17 @@ impl Json {
     }
 }
 
-/// A number of fewer bytes than this that has no exponent fits a double.
+/// A number with fewer bytes than this and no exponent fits a double.
 const LONG_NUMBER: usize = 300;
 
-/// What the grammar allows and a strict reader cannot decode.
+/// A text that the grammar allows and a strict reader cannot decode.
 #[derive(Debug, PartialEq)]
 enum Unreadable {
     Surrogate,
     Number,
 }
 
-/// How deep arrays and objects nest in a valid JSON text that can be decoded.
+/// Returns how deep arrays and objects nest in a valid JSON text, or why the text cannot be decoded.
 fn inspect(text: &str) -> Result<usize, Unreadable> {
     let bytes = text.as_bytes();
     let (mut depth, mut deepest, mut at) = (0usize, 0usize, 0usize);
@@ -94,7 +101,7 @@ fn inspect(text: &str) -> Result<usize, Unreadable> {
     Ok(deepest)
 }
 
-/// Where the string that begins at `at`, behind its quote, is over.
+/// Returns the index after the string whose first character, behind its quote, is at `at`.
 fn pass_string(text: &[u8], mut at: usize) -> Result<usize, Unreadable> {
     while let Some(byte) = text.get(at) {
         at += 1;
@@ -115,13 +122,13 @@ fn pass_string(text: &[u8], mut at: usize) -> Result<usize, Unreadable> {
     Ok(at)
 }
 
-/// The UTF-16 unit of the `\u` escape at `at`, where one is there.
+/// Returns the UTF-16 unit of the `\u` escape at `at`, if there is one.
 fn escaped_unit(text: &[u8], at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix(br"\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
 }
 
-/// Where the number that begins at `from` is over.
+/// Returns the index after the number that begins at `from`.
 fn pass_number(text: &str, from: usize) -> Result<usize, Unreadable> {
     let rest = &text[from..];
     let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');

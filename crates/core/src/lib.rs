@@ -1,7 +1,7 @@
-//! The rules of Convoke, and the ports through which the world is reached.
+//! The rules of Convoke, and the ports through which they reach the outside.
 //!
-//! Nothing here does I/O, reads a clock or rolls a die: time and randomness are arguments. That is what lets one set of
-//! rules run against memory, SQLite, PostgreSQL and Redis, and lets a simulation run a year in a second.
+//! Nothing here does I/O, reads a clock or draws random numbers: time and randomness are arguments. So one set of rules
+//! runs against memory, SQLite, PostgreSQL and Redis, and a simulation runs a year in a second.
 //!
 //! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
 

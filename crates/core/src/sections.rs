@@ -1,7 +1,8 @@
 //! The sections of the configuration.
 //!
-//! A section is one struct. The rules and the runtime read it, applications pass it to the `convoke` crate, and the binary
-//! reads it from its configuration; nothing copies it field by field. A field is a key, and its default stands beside it.
+//! A section is one struct. The rules and the runtime read it, applications pass it to the `convoke` crate, and the
+//! binary reads it from its configuration; nothing copies it field by field. A field is a key; its default is written
+//! beside it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Declares sections: structs whose `Default` has the default of each key.
 ///
-/// A key that is absent gets its default, an unknown key is rejected by its name. A field with `#[serde(skip)]` is no key:
-/// only code can set it. Durations need `#[serde(with = "duration")]`: they are read and written as text such as `"30s"`.
+/// An absent key gets its default; an unknown key is rejected by name. A field with `#[serde(skip)]` is no key: only
+/// code can set it. Durations need `#[serde(with = "duration")]`: they are read and written as text such as `"30s"`.
 #[macro_export]
 macro_rules! sections {
     ($($(#[$attribute:meta])* $name:ident {

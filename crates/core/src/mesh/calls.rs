@@ -1,10 +1,10 @@
-//! The calls that wait for an answer.
+//! The calls that wait for a reply.
 //!
-//! A call is opened, kept alive by heartbeats, and closed exactly once: by its reply, by whoever could not send it, by its
-//! deadline, or because the instance stops. Who closes it is given the waiter; whoever comes later, a late reply or a second
-//! one, is given nothing. The table holds what is open and no more.
+//! A call is opened, kept alive by heartbeats, and closed exactly once: by its reply, by a failed send, by its
+//! deadline, or because the instance stops. The code that closes it gets the waiter; a late or second reply gets
+//! nothing. The table holds only open calls.
 //!
-//! Time is what has passed since a moment that the caller chose, on a clock that only goes forward.
+//! Time is the duration since a moment that the caller chose, on a monotonic clock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// Longer than any call that is meant, short enough to be added to any time.
+/// Upper bound of a call's timeout (one year).
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400 * 365);
-/// The bits of an id that count calls; the others tell tables apart.
+/// The low bits of an id count calls; the others identify the table.
 const COUNT_BITS: u32 = 56;
 
-/// What a request and its reply have in common: a UUID. Those of one table share their first half, which was random when
-/// the table was made, so that a reply to an earlier run of the same instance finds nothing.
+/// The id that a request and its reply share: a UUID. All ids of one table share a random first half, so that a reply
+/// to an earlier process with the same instance number matches no call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(Uuid);
 
 impl RequestId {
-    /// Anything else is an id that none of our calls has.
+    /// Parses an id. `None` for a text that cannot be the id of one of our calls.
     pub fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(RequestId)
     }
@@ -35,7 +35,7 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// `W` waits for the end of a call.
+/// The open calls. `W` is the waiter that receives the end of a call.
 #[derive(Debug)]
 pub struct Calls<W> {
     salt: u64,
@@ -52,12 +52,12 @@ struct Open<W> {
 }
 
 impl<W> Calls<W> {
-    /// `salt` is random.
+    /// Returns an empty table. `salt` is random.
     pub fn new(salt: u64) -> Self {
         Calls { salt, last: 0, open: HashMap::new(), deadlines: BTreeSet::new() }
     }
 
-    /// From now on the call waits, for `timeout` at first.
+    /// Opens a call that expires after `timeout` without a heartbeat.
     pub fn open(&mut self, timeout: Duration, now: Duration, waiter: W) -> RequestId {
         let timeout = timeout.min(TIMEOUT_MAX);
         let deadline = now + timeout;
@@ -67,7 +67,7 @@ impl<W> Calls<W> {
         self.id(self.last)
     }
 
-    /// The handler is still at it: the call has its whole timeout again. False where it is not open.
+    /// Restarts the timeout of a call whose handler is still running. Returns false if the call is not open.
     pub fn heartbeat(&mut self, id: RequestId, now: Duration) -> bool {
         let Some(number) = self.number(id) else { return false };
         let Some(open) = self.open.get_mut(&number) else { return false };
@@ -77,11 +77,12 @@ impl<W> Calls<W> {
         true
     }
 
+    /// Returns whether the call has not ended.
     pub fn is_open(&self, id: RequestId) -> bool {
         self.number(id).is_some_and(|number| self.open.contains_key(&number))
     }
 
-    /// Ends a call. Only the first who ends it is given the waiter.
+    /// Ends a call and returns its waiter, or `None` if it had ended.
     pub fn close(&mut self, id: RequestId) -> Option<W> {
         let number = self.number(id)?;
         let open = self.open.remove(&number)?;
@@ -89,7 +90,7 @@ impl<W> Calls<W> {
         Some(open.waiter)
     }
 
-    /// Ends all calls whose deadline has come.
+    /// Ends all calls whose deadline has passed, and returns their waiters.
     pub fn expire(&mut self, now: Duration) -> Vec<W> {
         let mut expired = Vec::new();
         while let Some((deadline, number)) = self.deadlines.first().copied()
@@ -101,20 +102,23 @@ impl<W> Calls<W> {
         expired
     }
 
-    /// Ends them all.
+    /// Ends all calls, and returns their waiters.
     pub fn drain(&mut self) -> Vec<W> {
         self.deadlines.clear();
         std::mem::take(&mut self.open).into_values().map(|open| open.waiter).collect()
     }
 
+    /// Returns the earliest deadline of an open call.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    /// Returns the number of open calls.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
+    /// Returns whether no call is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -126,7 +130,7 @@ impl<W> Calls<W> {
         RequestId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// Which of our calls an id is of.
+    /// Returns the number of the call with this id, if the id is of this table.
     fn number(&self, id: RequestId) -> Option<u64> {
         let number = id.0.as_u64_pair().1 & ((1 << COUNT_BITS) - 1);
         (self.id(number) == id).then_some(number)
@@ -202,7 +206,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest table there could be.
+        /// Compares with the simplest possible table.
         #[test]
         fn whatever_happens_a_call_ends_once(steps in prop::collection::vec((0..4_u8, 0..24_usize, 1..9_u64), 1..200)) {
             let (mut calls, mut ids, mut now) = (Calls::new(3), Vec::new(), NOW);

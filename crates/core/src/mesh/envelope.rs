@@ -1,4 +1,4 @@
-//! The messages on the channels, field by field as the existing system has them.
+//! The messages on the channels, with the fields of the existing system.
 //!
 //! | message | fields |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | heartbeat | `requestId, heartbeat: true` |
 //! | broadcast | `broadcast: true, senderInstanceId, type, data` |
 //!
-//! Absent data and `null` are the same. Unknown fields are passed over, so that either side may add some. What is none of
-//! these is [`Malformed`]: it is counted and dropped, whoever sent it.
+//! Absent data and `null` are the same. Unknown fields are ignored, so that either side may add some. Any other message
+//! is [`Malformed`]: it is counted and dropped.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -22,52 +22,82 @@ use super::trace::TraceParent;
 use crate::ids::Epoch;
 use crate::limits::NAME_BYTES_MAX;
 
-/// The longest `data`, either way.
+/// Upper bound of `data`, in a request and in a reply.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// What is longer is not even looked into. Shorter than this, but with too much data, a request is answered by name.
+/// Upper bound of a message; a longer one is dropped unread. A request below it with too much data is rejected with an
+/// error.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// The shortest and the longest timeout that a caller can ask for.
+/// Lower and upper bound of a timeout that a caller can ask for.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_millis(TIMEOUT_MS_MAX);
-/// The longest that a timer of the existing system can run; it takes anything beyond for at once.
+/// The longest timer of the existing system; it treats a longer one as zero.
 const TIMEOUT_MS_MAX: u64 = i32::MAX as u64;
 
+/// A received message.
 #[derive(Debug, PartialEq)]
 pub enum Envelope<'a> {
+    /// A call for a handler.
     Request(Request<'a>),
-    Reply { id: Cow<'a, str>, outcome: Result<&'a str, String> },
-    Heartbeat { id: Cow<'a, str> },
-    Broadcast { sender: InstanceId, kind: Cow<'a, str>, data: &'a str },
+    /// The end of a call.
+    Reply {
+        /// The id of the request.
+        id: Cow<'a, str>,
+        /// The data as JSON, or the error text.
+        outcome: Result<&'a str, String>,
+    },
+    /// The handler of a call is still running.
+    Heartbeat {
+        /// The id of the request.
+        id: Cow<'a, str>,
+    },
+    /// A message to all instances.
+    Broadcast {
+        /// The instance that sent it.
+        sender: InstanceId,
+        /// The type, which selects the listener.
+        kind: Cow<'a, str>,
+        /// JSON.
+        data: &'a str,
+    },
 }
 
+/// A received request.
 #[derive(Debug, PartialEq)]
 pub struct Request<'a> {
     /// As its sender made it; not necessarily a UUID.
     pub id: Cow<'a, str>,
+    /// The calling instance.
     pub sender: InstanceId,
+    /// The type, which selects the handler.
     pub kind: Cow<'a, str>,
     /// JSON.
     pub data: &'a str,
-    /// How long the caller waits for a sign of life; absent from callers that do not say.
+    /// How long the caller waits for a reply or heartbeat. `None` if the caller does not send it.
     pub timeout: Option<Duration>,
+    /// The caller's term of leadership, if it sends one.
     pub epoch: Option<Epoch>,
+    /// The caller's position in a trace, if it sends one.
     pub trace: Option<TraceParent>,
 }
 
-/// Why a message is none.
+/// Why a message is dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("{0} bytes are too many")]
+    /// Over [`MESSAGE_BYTES_MAX`]; with its length.
+    #[error("expected at most {max} bytes, got {0}", max = MESSAGE_BYTES_MAX)]
     TooLong(usize),
-    #[error("it is not such JSON: {0}")]
+    /// Not JSON, or not of the expected types; with the parser's error.
+    #[error("expected a JSON object with the fields of a message: {0}")]
     Json(String),
-    #[error("it is neither request, reply, heartbeat nor broadcast")]
+    /// JSON, but none of the four messages.
+    #[error("expected a request, reply, heartbeat or broadcast")]
     Shape,
-    #[error("{0} is not as it should be")]
+    /// A field with this name is missing or invalid.
+    #[error("missing or invalid field {0}")]
     Field(&'static str),
 }
 
-/// All messages at once; which it is, its fields say.
+/// The fields of all messages; the fields that are present tell the kind.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Incoming<'a> {
@@ -87,18 +117,19 @@ struct Incoming<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     timeout_ms: Option<f64>,
-    // Ours, and so never a reason to drop a message of somebody who uses the name for something else.
+    // Fields that we added: another system may use the names for something else, so they are never a reason to drop.
     #[serde(borrow)]
     epoch: Option<&'a RawValue>,
     #[serde(borrow)]
     traceparent: Option<&'a RawValue>,
 }
 
-/// Borrowed where it has no escapes.
+/// Borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Envelope<'a> {
+    /// Parses a message.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(Malformed::TooLong(message.len()));
@@ -127,7 +158,7 @@ impl<'a> Envelope<'a> {
 
 fn request(incoming: Incoming<'_>) -> Result<Envelope<'_>, Malformed> {
     let timeout = match incoming.timeout_ms {
-        // A timeout that is no time at all would have us send heartbeats without end.
+        // A timeout of zero would make us send heartbeats without a pause.
         Some(ms) if ms.is_finite() && ms > 0.0 => {
             Some(Duration::try_from_secs_f64(ms / 1e3).unwrap_or(TIMEOUT_MAX).clamp(TIMEOUT_MIN, TIMEOUT_MAX))
         }
@@ -165,7 +196,8 @@ fn data(raw: Option<&RawValue>) -> &str {
     raw.map_or("null", RawValue::get)
 }
 
-/// An error is a string, by rights. What is none is shown as it came, rather than leaving the caller to its timeout.
+/// Returns the error as text. It should be a string; any other JSON is shown as it is, so that the caller need not wait
+/// for its timeout.
 fn error_text(error: &RawValue) -> String {
     serde_json::from_str(error.get()).unwrap_or_else(|_| error.get().to_owned())
 }
@@ -213,37 +245,47 @@ struct OutgoingBroadcast<'a> {
     data: &'a RawValue,
 }
 
-/// What a request carries beside its data.
+/// The fields of a request besides its id and data.
 #[derive(Debug, Clone, Copy)]
 pub struct Heading<'a> {
+    /// The calling instance.
     pub sender: InstanceId,
+    /// The type, which selects the handler.
     pub kind: &'a str,
+    /// How long the caller waits for a reply or heartbeat.
     pub timeout: Duration,
+    /// The caller's term of leadership, for handlers that require one.
     pub epoch: Option<Epoch>,
+    /// The caller's position in a trace.
     pub trace: Option<TraceParent>,
 }
 
+/// Encodes a request.
 pub fn encode_request(id: RequestId, heading: &Heading<'_>, data: &RawValue) -> Vec<u8> {
     let traceparent = heading.trace.map(|trace| trace.to_string());
     let &Heading { sender, kind, epoch, .. } = heading;
-    // A peer counts in milliseconds, and takes none for no timeout at all.
+    // Peers count in whole milliseconds, and treat 0 as no timeout.
     let timeout_ms = u64::try_from(heading.timeout.as_millis()).unwrap_or(TIMEOUT_MS_MAX).clamp(1, TIMEOUT_MS_MAX);
     let request_id = &id.to_string();
     encode(&OutgoingRequest { request_id, sender_instance_id: sender, kind, data, timeout_ms, epoch, traceparent })
 }
 
+/// Encodes a reply with a result.
 pub fn encode_reply(id: &str, data: &RawValue) -> Vec<u8> {
     encode(&OutgoingReply { request_id: id, reply: true, data: Some(data), error: None })
 }
 
+/// Encodes a reply with an error.
 pub fn encode_refusal(id: &str, error: &str) -> Vec<u8> {
     encode(&OutgoingReply { request_id: id, reply: true, data: None, error: Some(error) })
 }
 
+/// Encodes a heartbeat of a running handler.
 pub fn encode_heartbeat(id: &str) -> Vec<u8> {
     encode(&OutgoingHeartbeat { request_id: id, heartbeat: true })
 }
 
+/// Encodes a message to all instances.
 pub fn encode_broadcast(sender: InstanceId, kind: &str, data: &RawValue) -> Vec<u8> {
     encode(&OutgoingBroadcast { broadcast: true, sender_instance_id: sender, kind, data })
 }

@@ -1,4 +1,4 @@
-//! How a call can end otherwise than well, with the instance and the type it was meant for.
+//! The errors of a mesh call, with the instance and the request type.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,47 +8,105 @@ use super::instance::InstanceId;
 use crate::error::{Error, Invalid};
 use crate::ids::Epoch;
 
+/// The error of a mesh call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
-    /// No sign of life for as long as the call's timeout. The handler may have run.
+    /// No reply and no heartbeat within the call's timeout. The handler may have run.
     #[error("{request_type} on instance {instance}: no reply and no heartbeat within {timeout:?}")]
-    RequestTimeout { instance: InstanceId, request_type: String, timeout: Duration },
-    /// Nobody listens under that number: it left, died, or is about to connect again. Nothing ran. Nobody's number where
-    /// any instance would have done and there was none.
+    RequestTimeout {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+        /// How long the caller waited without a reply or heartbeat.
+        timeout: Duration,
+    },
+    /// No instance listens under that number: it left, died, or is reconnecting. Nothing ran.
     #[error("{}", no_node(*instance, request_type))]
-    NoNode { instance: InstanceId, request_type: String },
-    /// The handler failed, with its own words.
+    NoNode {
+        /// The called instance; `NOBODY` if any instance would have done and none is live.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+    },
+    /// The handler returned an error.
     #[error("{request_type} on instance {instance} failed: {message}")]
-    Handler { instance: InstanceId, request_type: String, message: String },
+    Handler {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+        /// The error text of the handler.
+        message: String,
+    },
     /// The instance has no handler for the type. Nothing ran.
     #[error("{request_type} on instance {instance}: it has no handler for this type")]
-    NoHandler { instance: InstanceId, request_type: String },
-    /// The instance runs as many handlers as it may. Nothing ran.
+    NoHandler {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+    },
+    /// The instance already runs its maximum of handlers. Nothing ran.
     #[error("{request_type} on instance {instance}: it is busy")]
-    Busy { instance: InstanceId, request_type: String },
-    /// The handler demands an epoch, and the caller's is over or missing. Nothing ran.
-    #[error("{request_type} on instance {instance}: refused, it wants a caller of epoch {lowest} or later")]
-    StaleEpoch { instance: InstanceId, request_type: String, lowest: Epoch },
-    /// The caller, or the instance that it called, stopped before there was a reply, and the handler may have run; or the
-    /// caller was not started.
+    Busy {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+    },
+    /// The handler requires an epoch, and the caller's is over or missing. Nothing ran.
+    #[error("{request_type} on instance {instance}: rejected, expected a caller of epoch {lowest} or later")]
+    StaleEpoch {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+        /// The lowest epoch that the handler accepts.
+        lowest: Epoch,
+    },
+    /// The caller or the called instance stopped before a reply, and the handler may have run; or the caller was not
+    /// started.
     #[error("{}: {} not running", At(request_type, *instance), not_running(*instance))]
-    Stopped { instance: InstanceId, request_type: String },
-    /// Started a second time.
+    Stopped {
+        /// The called instance; `NOBODY` if there was none.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+    },
+    /// The mesh was started a second time.
     #[error("this mesh is running already, as instance {instance}")]
-    AlreadyRunning { instance: InstanceId },
-    /// The link is away. A call was not sent; a broadcast may have been where the source is [`Error::Unknown`].
+    AlreadyRunning {
+        /// The number of the running instance.
+        instance: InstanceId,
+    },
+    /// The link is down. A call was not sent; a broadcast may have been if the source is [`Error::Unknown`].
     #[error("{}: {source}", At(what, *instance))]
-    Unavailable { instance: InstanceId, what: String, source: Error },
-    /// Data, a setting or an address that cannot be used. Nothing was sent.
+    Unavailable {
+        /// The called instance; `NOBODY` if there was none.
+        instance: InstanceId,
+        /// The type of the request, or the operation.
+        what: String,
+        /// The error of the link.
+        source: Error,
+    },
+    /// Data, a setting or an address is invalid. Nothing was sent.
     #[error("{0}")]
     Invalid(#[from] Invalid),
-    /// The reply is not of the type that was expected.
+    /// The reply does not have the expected type.
     #[error("{request_type} on instance {instance}: the reply cannot be read: {message}")]
-    BadReply { instance: InstanceId, request_type: String, message: String },
+    BadReply {
+        /// The called instance.
+        instance: InstanceId,
+        /// The type of the request.
+        request_type: String,
+        /// Why the reply cannot be read.
+        message: String,
+    },
 }
 
-/// What was wanted, and of whom, where it was of somebody.
+/// A request type, and the instance that it was sent to if there is one.
 struct At<'a>(&'a str, InstanceId);
 
 impl fmt::Display for At<'_> {
@@ -63,7 +121,7 @@ impl fmt::Display for At<'_> {
 fn no_node(instance: InstanceId, request_type: &str) -> String {
     match instance {
         InstanceId::NOBODY => format!("{request_type}: there is no live instance"),
-        _ => format!("{}: nobody listens under that number", At(request_type, instance)),
+        _ => format!("{}: no instance listens under that number", At(request_type, instance)),
     }
 }
 
@@ -75,7 +133,7 @@ fn not_running(instance: InstanceId) -> &'static str {
 }
 
 impl MeshError {
-    /// What a reply's fault means to the caller.
+    /// Returns the error for a fault that a reply reports.
     pub fn of(fault: Fault, instance: InstanceId, request_type: &str) -> Self {
         let request_type = request_type.to_owned();
         match fault {
@@ -91,7 +149,7 @@ impl MeshError {
         }
     }
 
-    /// What it is called, in the code and to people.
+    /// Returns the name of the variant, for code and messages.
     pub fn name(&self) -> &'static str {
         match self {
             MeshError::RequestTimeout { .. } => "RequestTimeout",
@@ -108,7 +166,7 @@ impl MeshError {
         }
     }
 
-    /// How a call that ended so is counted.
+    /// Returns the label of this outcome in metrics.
     pub fn outcome(&self) -> &'static str {
         match self {
             MeshError::RequestTimeout { .. } => "timeout",
@@ -148,7 +206,7 @@ mod tests {
         ];
         assert_eq!(error_text(InstanceId::NOBODY), expected);
         let expected = [
-            "getStatus on instance 7: nobody listens under that number".to_owned(),
+            "getStatus on instance 7: no instance listens under that number".to_owned(),
             "getStatus on instance 7: this mesh or that instance is not running".to_owned(),
             format!("getStatus on instance 7: {}", away()),
         ];
@@ -158,6 +216,6 @@ mod tests {
     #[test]
     fn a_refusal_by_epoch_is_true_of_those_who_name_none() {
         let error = MeshError::of(Fault::StaleEpoch(Epoch(0)), InstanceId(2), "reindex");
-        assert_eq!(error.to_string(), "reindex on instance 2: refused, it wants a caller of epoch 0 or later");
+        assert_eq!(error.to_string(), "reindex on instance 2: rejected, expected a caller of epoch 0 or later");
     }
 }

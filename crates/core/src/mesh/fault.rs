@@ -1,7 +1,7 @@
-//! What a reply's `error` says.
+//! The `error` of a reply.
 //!
-//! It is one string. That there is no handler is said as the existing system says it; what ours adds has the same form, so
-//! that an instance of that system takes it for an error of the handler and shows it.
+//! It is one string. A missing handler has the text of the existing system. The errors that we added have the same
+//! form, so that an instance of that system shows them as errors of the handler.
 
 use crate::ids::Epoch;
 use crate::limits::ERROR_BYTES_MAX;
@@ -12,23 +12,25 @@ const TOO_LARGE: &str = "MESH_TOO_LARGE:";
 const STOPPED: &str = "MESH_STOPPED:";
 const STALE_EPOCH: &str = "MESH_STALE_EPOCH:";
 
-/// Why a request was not answered with a result.
+/// Why a request has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
+    /// The instance has no handler for the type.
     NoHandler,
-    /// As many handlers run as may.
+    /// The instance already runs its maximum of handlers.
     Busy,
     /// The request's data is over the limit.
     TooLarge,
-    /// The instance stopped before the handler was done.
+    /// The instance stopped before the handler returned.
     Stopped,
-    /// The caller's term is over, or it named none; with the lowest epoch that is admitted.
+    /// The caller's term is over, or it sent none; with the lowest epoch that is accepted.
     StaleEpoch(Epoch),
-    /// The handler failed, with what it said.
+    /// The handler failed, with its error text.
     Handler(String),
 }
 
 impl Fault {
+    /// Returns the text of a reply's `error`.
     pub fn to_error(&self, request_type: &str) -> String {
         match self {
             Fault::NoHandler => format!("{NO_HANDLER}{request_type}"),
@@ -40,7 +42,7 @@ impl Fault {
         }
     }
 
-    /// The other way round. Only what names the very type that was called is more than a handler's own words.
+    /// Parses the text of a reply's `error`. A text that does not name the called type is the handler's own.
     pub fn from_error(error: &str, request_type: &str) -> Fault {
         let names_type = |prefix| error.strip_prefix(prefix).and_then(|rest: &str| rest.strip_prefix(request_type));
         let is = |prefix| names_type(prefix) == Some("");
@@ -64,7 +66,7 @@ impl Fault {
     }
 }
 
-/// At most as much as an error may have, cut between characters.
+/// Truncates a text to the limit of an error, between characters.
 fn truncated(text: &str) -> &str {
     &text[..text.floor_char_boundary(ERROR_BYTES_MAX)]
 }

@@ -1,32 +1,35 @@
-//! The lowest term of leadership in whose name a handler still acts.
+//! The lowest term of leadership whose requests a handler still accepts.
 //!
-//! It rises with every caller that is admitted, and when it is told of a newer term. A caller that was paused and still
-//! believes in an older one is refused, and so is a caller that names none.
+//! It rises with every accepted caller, and by [`EpochFloor::raise`]. A caller that was paused and still acts in an
+//! older term is rejected, and so is a caller that sends no epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ids::Epoch;
 
-/// Clones are the same floor.
+/// The lowest accepted epoch. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct EpochFloor(Arc<AtomicU64>);
 
 impl EpochFloor {
+    /// Returns a floor that accepts `lowest` and later epochs.
     pub fn new(lowest: Epoch) -> Self {
         EpochFloor(Arc::new(AtomicU64::new(lowest.0)))
     }
 
+    /// Returns the lowest accepted epoch.
     pub fn lowest(&self) -> Epoch {
         Epoch(self.0.load(Ordering::Acquire))
     }
 
-    /// Nobody below `epoch` is admitted from now on.
+    /// Rejects callers below `epoch` from now on. The floor never falls.
     pub fn raise(&self, epoch: Epoch) {
         self.0.fetch_max(epoch.0, Ordering::AcqRel);
     }
 
-    /// Whether a caller may act; where not, the lowest that may. One step, so that no older caller slips in behind a newer.
+    /// Accepts a caller and raises the floor to its epoch, or returns the lowest accepted epoch. Atomic, so that no
+    /// older caller is accepted after a newer one.
     pub fn admit(&self, epoch: Option<Epoch>) -> Result<(), Epoch> {
         let Some(epoch) = epoch else { return Err(self.lowest()) };
         let before = self.0.fetch_max(epoch.0, Ordering::AcqRel);

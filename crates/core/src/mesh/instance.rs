@@ -1,4 +1,4 @@
-//! Who is in a mesh.
+//! The instances of a mesh.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 
-/// The number of an instance within its mesh. Counted up from 1 and never given twice; 0 is nobody.
+/// The number of an instance within its mesh. Counts up from 1 and is never reused; 0 is no instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub u64);
 
 impl InstanceId {
-    /// Who has not joined yet.
+    /// No instance: it has not joined yet, or none is meant.
     pub const NOBODY: InstanceId = InstanceId(0);
 }
 
@@ -35,14 +35,16 @@ impl FromStr for InstanceId {
     }
 }
 
-/// A live instance, as the registry knows it.
+/// A live instance, as the registry lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshNode {
+    /// Its number.
     pub instance_id: InstanceId,
+    /// The name of its host, as it sent it when it joined.
     pub hostname: String,
-    /// How long ago it was last heard of, by the registry's own clock.
+    /// Time since its last heartbeat, by the registry's clock.
     pub idle: Duration,
-    /// Whether it is the one that asks.
+    /// Whether it is the instance that asked for the list.
     pub is_self: bool,
 }
 

@@ -1,11 +1,12 @@
 //! Typed calls between the instances of an application: the rules.
 //!
-//! Each instance of a mesh has a number and a channel of its own. A call is a request on the channel of another and a reply
-//! on one's own; between them the other sends heartbeats, so that a short timeout and a long handler go together. The
-//! messages are those of an existing system, whose instances can be part of the same mesh ([`envelope`]).
+//! Each instance of a mesh has a number and a channel. A call is a request on the channel of the called instance and a
+//! reply on the caller's channel. Until the reply, the called instance sends heartbeats, so that a short timeout works
+//! with a long handler. The messages are those of an existing system, whose instances can be part of the same mesh
+//! ([`envelope`]).
 //!
-//! What is promised: a call ends once, with a reply, an error or its deadline ([`Calls`]); it is sent at most once; and
-//! nothing that arrives on a channel does more harm than being counted.
+//! Promises: a call ends once, with a reply, an error or its deadline ([`Calls`]); it is sent at most once; a malformed
+//! message is only counted.
 
 mod calls;
 pub mod envelope;

@@ -1,8 +1,8 @@
-//! What is there for each type.
+//! The handlers by type.
 
 use std::collections::HashMap;
 
-/// `H` handles requests, or hears broadcasts, of one type. The last one given for a type wins.
+/// The handlers of requests or broadcasts, one per type. A later registration replaces an earlier one.
 #[derive(Debug)]
 pub struct Registry<H>(HashMap<Box<str>, H>);
 
@@ -13,11 +13,12 @@ impl<H> Default for Registry<H> {
 }
 
 impl<H: Clone> Registry<H> {
+    /// Registers a handler for a type.
     pub fn set(&mut self, kind: &str, handler: H) {
         self.0.insert(kind.into(), handler);
     }
 
-    /// Whoever is given it keeps it, also when it is replaced.
+    /// Returns the handler of a type. A later replacement does not affect the returned one.
     pub fn find(&self, kind: &str) -> Option<H> {
         self.0.get(kind).cloned()
     }

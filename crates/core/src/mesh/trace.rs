@@ -1,12 +1,14 @@
-//! Where a call stands in a trace: W3C's `traceparent`, carried from caller to handler and on to what the handler calls.
+//! The position of a call in a trace: W3C `traceparent`, passed from the caller to the handler and to the calls of the
+//! handler.
 //!
-//! What cannot be read is treated as absent, as that specification says: a trace is never worth a call.
+//! An invalid value is treated as absent, as the specification requires: a call never fails because of its trace.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Invalid;
 
+/// A W3C `traceparent` of version 00.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace: u128,
@@ -17,17 +19,17 @@ pub struct TraceParent {
 impl TraceParent {
     const SAMPLED: u8 = 1;
 
-    /// A trace of one's own; both numbers are random. None may be zero, which stands for no trace.
+    /// Returns the root of a new, sampled trace. Both numbers are random; 0 means no trace and becomes 1.
     pub fn new(trace: u128, span: u64) -> Self {
         TraceParent { trace: trace.max(1), span: span.max(1), flags: Self::SAMPLED }
     }
 
-    /// The next step of the same trace.
+    /// Returns the next span of the same trace.
     pub fn child(self, span: u64) -> Self {
         TraceParent { span: span.max(1), ..self }
     }
 
-    /// The trace's id, as it is shown.
+    /// Returns the trace's id as 32 hex digits.
     pub fn trace_id(self) -> String {
         format!("{:032x}", self.trace)
     }
@@ -56,7 +58,7 @@ fn parse(text: &str) -> Option<TraceParent> {
     if lengths != (2, 32, 16, 2) || ![version, trace, span, flags].into_iter().all(is_plain) || version == "ff" {
         return None;
     }
-    // A later version may have more parts; the first has none.
+    // A later version may have more parts; version 00 has none.
     if version == "00" && parts.next().is_some() {
         return None;
     }

@@ -1,8 +1,8 @@
-//! Stops asking a backend that does not answer.
+//! A circuit breaker: stops sending requests to a backend that does not respond.
 //!
-//! Closed, every heartbeat goes out. After as many failures in a row as the threshold it is open: heartbeats are skipped,
-//! and a leader, whose lease nobody renews, fences itself. After the reset timeout it is half-open: a few attempts decide
-//! whether it closes or opens again.
+//! While it is closed, every heartbeat is sent. After `failure_threshold` failures in a row it opens: heartbeats are
+//! skipped, and a leader, whose lease is then not renewed, fences itself. After `reset_timeout` it is half-open: a few
+//! attempts decide whether it closes or opens again.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::moment::Moment;
 use super::settings::BreakerSettings;
 use crate::duration;
 
+/// A circuit breaker for the heartbeats of one elector.
 #[derive(Debug, Clone)]
 pub struct CircuitBreaker {
     settings: BreakerSettings,
@@ -32,26 +33,33 @@ enum State {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
+    /// All requests are sent.
     #[default]
     Closed,
+    /// No request is sent.
     Open,
+    /// A few requests are sent, to test the backend.
     HalfOpen,
 }
 
-/// The state of a circuit breaker. In JSON the reset timeout is also there in milliseconds, as `resetTimeoutMs`.
+/// The state of a circuit breaker. JSON has the reset timeout also in milliseconds, as `resetTimeoutMs`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerStatus {
+    /// Whether requests are sent.
     pub state: BreakerState,
+    /// Failures in a row.
     pub failure_count: u32,
+    /// Failures in a row after which it opens.
     pub failure_threshold: u32,
+    /// How long it stays open.
     #[serde(with = "crate::duration")]
     pub reset_timeout: Duration,
     /// How often it opened.
     pub trips: u64,
 }
 
-/// [`BreakerStatus`] as it is sent.
+/// The JSON of a [`BreakerStatus`].
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Breaker, description = "The state of a circuit breaker."))]
@@ -99,11 +107,12 @@ impl Serialize for BreakerStatus {
 }
 
 impl CircuitBreaker {
+    /// Returns a closed breaker.
     pub fn new(settings: BreakerSettings) -> Self {
         CircuitBreaker { settings, state: State::Closed, failures: 0, trips: 0 }
     }
 
-    /// Whether an attempt may be made, which then must be answered by `succeed` or `fail`.
+    /// Returns whether an attempt may be made. The caller reports its end with `succeed` or `fail`.
     pub fn allows(&mut self, now: Moment) -> bool {
         if matches!(self.state, State::Open { until } if now >= until) {
             self.state = State::HalfOpen { attempts: 0 };
@@ -118,11 +127,13 @@ impl CircuitBreaker {
         }
     }
 
+    /// Records a successful attempt: closes the breaker.
     pub fn succeed(&mut self) {
         self.state = State::Closed;
         self.failures = 0;
     }
 
+    /// Records a failed attempt: may open the breaker.
     pub fn fail(&mut self, now: Moment) {
         self.failures = self.failures.saturating_add(1);
         let opens = match self.state {
@@ -136,6 +147,7 @@ impl CircuitBreaker {
         }
     }
 
+    /// Returns the present state.
     pub fn state(&self) -> BreakerState {
         match self.state {
             State::Closed => BreakerState::Closed,
@@ -144,7 +156,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// When the next attempt may be made, where none may be now.
+    /// Returns when the next attempt may be made; `None` if one may be made now.
     pub fn opens_until(&self) -> Option<Moment> {
         match self.state {
             State::Open { until } => Some(until),
@@ -152,6 +164,7 @@ impl CircuitBreaker {
         }
     }
 
+    /// Returns the state and the counters, for display.
     pub fn status(&self) -> BreakerStatus {
         BreakerStatus {
             state: self.state(),
@@ -164,7 +177,7 @@ impl CircuitBreaker {
 }
 
 impl BreakerState {
-    /// As a gauge shows it.
+    /// Returns the value of the gauge: 0 closed, 1 half-open, 2 open.
     pub const fn as_number(self) -> u8 {
         match self {
             BreakerState::Closed => 0,

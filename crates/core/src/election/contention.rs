@@ -3,27 +3,34 @@ use std::time::Duration;
 use super::moment::Moment;
 use super::settings::ContentionSettings;
 
-/// Notices heartbeats that take far longer than the time between them, and says so now and then.
+/// Detects heartbeats that take much longer than their interval. Reports are rate-limited.
 #[derive(Debug, Clone)]
 pub struct ContentionWatch {
     settings: ContentionSettings,
     last: Option<Moment>,
 }
 
+/// A heartbeat that took too long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Contention {
+    /// How long it took.
     pub duration: Duration,
+    /// The heartbeat interval.
     pub expected: Duration,
+    /// `duration` divided by `expected`.
     pub ratio: f64,
+    /// The ratio above which a heartbeat counts as contention.
     pub threshold: f64,
 }
 
 impl ContentionWatch {
+    /// Returns a watch that has reported nothing yet.
     pub fn new(settings: ContentionSettings) -> Self {
         ContentionWatch { settings, last: None }
     }
 
-    /// A heartbeat took `duration`, where `expected` is its interval.
+    /// Checks a heartbeat that took `duration`; `expected` is its interval. `None` if it is below the threshold or a
+    /// report was made recently.
     pub fn check(&mut self, duration: Duration, expected: Duration, now: Moment) -> Option<Contention> {
         let ContentionSettings { enabled, threshold, rate_limit } = self.settings;
         let ratio = duration.as_secs_f64() / expected.as_secs_f64().max(f64::EPSILON);

@@ -1,14 +1,15 @@
-//! The elector: what to ask of the leases, and what the answers mean.
+//! The elector: decides what to request of the leases, and what the replies mean.
 //!
-//! It goes by rounds. A *beat* comes every heartbeat interval: a leader renews and enrols, a follower reads who leads and
-//! enrols. A *glance* is a follower's read between two beats, so that a resignation or a lease that ran out is noticed at
-//! once. A round is a conversation: [`Elector::begin`] gives the first question, [`Elector::on_reply`] takes the answer and gives
-//! the next one, until there is none.
+//! It works in rounds. A *heartbeat* round comes every heartbeat interval: a leader renews and enrolls, a follower
+//! reads the lease and enrolls. A *lease check* is a follower's read between two heartbeats, so that it detects a
+//! resignation or an expired lease at once. [`Elector::begin`] returns the first request of a round;
+//! [`Elector::on_reply`] takes the reply and returns the next request, or `None` at the end of the round.
 //!
-//! What it promises: it believes in a term only where the backend gave it one, and only for as long as [`certain_for`],
-//! counted from *before* the question was sent. An answer that never came is not taken for either; the next read tells. What
-//! it minted or saw once is the floor of what it asks for next, and a term that is not above it is ended ([`usurper`]): so a
-//! backend that counts anew may repeat an epoch only until anybody who knows better looks.
+//! Promises: it believes in a term only if the backend granted it, and only for [`certain_for`], counted from *before*
+//! the request was sent. A missing reply counts as neither granted nor refused; the next read decides. Every epoch that
+//! it was granted or has read is a lower bound of its next one, and it ends a term whose epoch is not above that bound
+//! ([`usurper`]). So a backend that lost its counter can repeat an epoch only until a member that knows a higher one
+//! reads the lease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,22 +40,28 @@ mod tests;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
+    /// Sent every heartbeat interval.
     Heartbeat,
+    /// A follower's read between two heartbeats.
     LeaseCheck,
 }
 
 /// A term that this member holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
+    /// The number of the term.
     pub epoch: Epoch,
+    /// The end of the time in which this member may act on the term without a renewal.
     pub certain_until: Moment,
 }
 
-/// For how long, from before it was asked for, a lease vouches: with a margin for clocks that run apart.
+/// Returns for how long a lease is certain, counted from before its request was sent. A tenth of the TTL is left as a
+/// margin for clock drift.
 pub fn certain_for(remaining: Duration, ttl: Duration) -> Duration {
     remaining.min(ttl).saturating_sub(ttl / 10)
 }
 
+/// The state machine of one member that wants to lead.
 #[derive(Debug)]
 pub struct Elector {
     me: String,
@@ -72,12 +79,12 @@ pub struct Elector {
     /// When the last question was sent whose answer told who leads.
     heard_at: Option<Moment>,
     vacancy: Option<Vacancy>,
-    /// Whom watchers were told of last.
+    /// The leader and epoch of the last event for watchers.
     shown: (Option<String>, Epoch),
     last_leader: Option<String>,
     highest: Highest,
     foreign: Foreign,
-    /// From when a term may be acted on, where another may believe to lead until then.
+    /// When the term may be acted on, if another member may still believe that it leads.
     office_at: Option<Moment>,
     abstains_until: Option<Moment>,
     /// Whether it could do a leader's work. Else it does not stand.
@@ -86,7 +93,7 @@ pub struct Elector {
     unsure_above: Option<Epoch>,
     exchange: Option<Exchange>,
     beats: u64,
-    /// At which beat everybody is to be listed, where that is rare.
+    /// The heartbeat at which to list the members, if not every heartbeat does.
     roll_call_beat: u64,
     next_beat: Moment,
     last_failed: bool,
@@ -98,17 +105,17 @@ struct Seen {
     holder: String,
     epoch: Epoch,
     expires: Moment,
-    /// Whether its holder leads. Else the place is merely taken: by a predecessor of our name, by a term of ours that we no
-    /// longer trust or do not act on yet, or by one that should not be.
+    /// Whether its holder leads. Otherwise the lease is merely taken: by a predecessor with our id, by a term of ours
+    /// that we no longer trust or may not act on yet, or by a term to be ended.
     leads: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Vacancy {
     since: Moment,
-    /// Who led before. It let its lease run out or resigned: nobody waits for it.
+    /// The last leader. It resigned or did not renew, so nobody waits for it.
     former: Option<String>,
-    /// When it is our turn, where others should stand before us.
+    /// When it is our turn to stand, if others come first.
     stand_at: Option<Moment>,
 }
 
@@ -119,20 +126,20 @@ struct Exchange {
     asked: Ask,
     queue: VecDeque<Ask>,
     has_stood: bool,
-    /// Everybody present, if this round has listed them.
+    /// The members, if this round has listed them.
     listed: Option<Vec<String>>,
     has_read_back: bool,
-    /// For how long one whose term was ended may not know it.
+    /// How long the holder of a term that we ended may not know of it.
     usurped_for: Option<Duration>,
-    /// The lease was won or renewed: whatever else fails can wait for the next beat.
+    /// The lease was won or renewed: any other failure can wait for the next heartbeat.
     is_secured: bool,
     failed: bool,
-    /// A request had no response, also one on which nothing depends.
+    /// At least one request had no reply, required or not.
     is_cut_short: bool,
 }
 
 impl Elector {
-    /// `first_beat` is when the first beat is due.
+    /// Returns an elector whose first heartbeat is due at `first_beat`.
     pub fn new(
         me: &str,
         settings: Settings,
@@ -201,7 +208,7 @@ impl Elector {
             None if round == Round::Heartbeat && self.beats == 0 && self.is_shared() => {
                 queue.extend([Ask::Roster, Ask::Read]);
             }
-            // A newcomer is on the roster before it may be elected.
+            // A new member enrolls before it may be elected.
             None if round == Round::Heartbeat && self.beats == 0 => {
                 queue.extend([Ask::Enroll, Ask::Read]);
                 queue.extend(self.attendance().find(|ask| *ask == Ask::Roster));
@@ -225,7 +232,7 @@ impl Elector {
         Some(self.exchange.insert(exchange).asked.clone())
     }
 
-    /// Takes the answer to the last question, which was sent at `asked`, and gives the next. None ends the round.
+    /// Takes the reply to the last request, which was sent at `asked`, and returns the next one. `None` ends the round.
     pub fn on_reply(&mut self, answer: Reply, asked: Moment, now: Now) -> Option<Ask> {
         let mut exchange = self.exchange.take()?;
         if exchange.asked == Ask::Roster {
@@ -262,9 +269,9 @@ impl Elector {
                 self.unsure_above = Some(self.highest.epoch.max(*floor));
                 self.look().into_iter().for_each(|ask| exchange.queue.push_front(ask));
             }
-            // It may be done all the same, and then the place is open to whoever comes first.
+            // The request may have been carried out; then the place is free for the first candidate.
             (Ask::Resign { .. }, Reply::Failed) if exchange.usurped_for.is_some() => exchange.failed = true,
-            // Nothing hangs on it, and all before it was answered: it is asked for again in its turn.
+            // Nothing depends on it, and all requests before it had a reply: it is sent again in a later round.
             (Ask::Roster, Reply::Failed) if !self.stands_by_list() => {}
             (_, Reply::Failed) => {
                 exchange.failed = true;
@@ -286,7 +293,7 @@ impl Elector {
     }
 
     fn end_round(&mut self, exchange: &Exchange, now: Now) {
-        // A backend that renews is not one to stop asking: the breaker would end the very term that it let us keep.
+        // A backend that renews should not open the breaker: that would end the term that it has just prolonged.
         self.last_failed = exchange.failed && !exchange.is_secured;
         if self.last_failed {
             self.forget_what_is_stale(now.at);
@@ -317,7 +324,7 @@ impl Elector {
         if should_not_be {
             self.depose(&lease, now.at, exchange);
         } else if is_ours && !self.declines(&lease, exchange) && !exchange.has_stood && !self.abstains(now.at) {
-            // The backend may know how we came to be named: only it can tell a term of ours from a predecessor's.
+            // Only the backend can distinguish a term of ours from one of a predecessor with the same id.
             self.queue_elect(exchange);
         }
         let leads = !is_ours && !should_not_be;
@@ -329,7 +336,7 @@ impl Elector {
         }
     }
 
-    /// The rest of a follower's beat.
+    /// Queues the rest of a follower's heartbeat.
     fn attend(&self, exchange: &mut Exchange, now: Moment) {
         for ask in self.attendance() {
             if !exchange.queue.contains(&ask) && (ask != Ask::Enroll || !self.abstains(now)) {
@@ -338,15 +345,15 @@ impl Elector {
         }
     }
 
-    /// What a beat asks for besides the lease. Where requests are paid for it is one of the two: an enrolment outlasts a few
-    /// beats.
+    /// Returns the requests of a heartbeat besides the lease. If requests are paid for, it is one of the two: an
+    /// enrollment lasts for several heartbeats.
     fn attendance(&self) -> impl Iterator<Item = Ask> + use<> {
         let roll_call = self.is_roll_call();
         let enrols = self.conduct.enrols && !(self.yields() || (self.is_thrifty() && roll_call));
         enrols.then_some(Ask::Enroll).into_iter().chain(roll_call.then_some(Ask::Roster))
     }
 
-    /// Ends a term whose lease is no longer certain, and forgets members who were not heard of for too long.
+    /// Ends a term whose lease is no longer certain, and drops members that were not listed for too long.
     pub fn expire(&mut self, now: Moment) {
         if self.term.is_some_and(|held| now >= held.certain_until) {
             self.lose();
@@ -357,7 +364,7 @@ impl Elector {
         }
     }
 
-    /// Without an answer from the backend a leader is believed in for as long as its lease was known to last.
+    /// Drops a leader whose lease has expired as far as known, if the backend has not replied since.
     fn forget_what_is_stale(&mut self, now: Moment) {
         if self.seen.as_ref().is_some_and(|seen| now >= seen.expires) {
             let epoch = self.shown.1;
@@ -374,7 +381,7 @@ impl Elector {
         if self.shown.0 == leader && (leader.is_none() || self.shown.1 == epoch) {
             return;
         }
-        // Over a vacancy the one before it is remembered.
+        // After a vacancy, the event names the last leader.
         let before = self.shown.0.take().or_else(|| self.last_leader.clone().filter(|_| leader.is_some()));
         if leader.is_some() && (self.last_leader != leader || self.shown.1 != epoch) {
             self.last_leader.clone_from(&leader);
@@ -384,8 +391,8 @@ impl Elector {
         self.stats.push_event(ElectionEvent::LeaderChanged { previous_leader: before, new_leader: leader, epoch });
     }
 
-    /// Gives the place up and lets others stand: until one of them leads, or for the time of a lease. Gives what is to be asked
-    /// so that they need not wait for the lease to run out.
+    /// Resigns and does not stand until another member leads, or for the time of one lease. Returns the requests to
+    /// send, so that the others need not wait until the lease expires.
     pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
         let mut asks: Vec<Ask> = self.conduct.enrols.then_some(Ask::Withdraw).into_iter().collect();
         let held = self.term.filter(|_| !self.is_caretaker()).map(|held| held.epoch);
@@ -417,20 +424,22 @@ impl Elector {
         self.stats.members_changed(turnover);
     }
 
+    /// Returns the id of this member.
     pub fn me(&self) -> &str {
         &self.me
     }
 
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The term that may be acted on.
+    /// Returns the term that this member holds and may act on.
     pub fn term(&self) -> Option<Held> {
         self.term.filter(|_| self.may_act())
     }
 
-    /// Who leads, as far as is known at `now`, and until when that is certain.
+    /// Returns the known leader, its epoch, and until when its lease lasts.
     pub fn leader(&self) -> Option<(&str, Epoch, Moment)> {
         self.seen.as_ref().filter(|seen| seen.leads).map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
     }
@@ -455,28 +464,32 @@ impl Elector {
         self.highest.epoch
     }
 
+    /// Returns the ids of the present members, in order.
     pub fn members(&self, now: Moment) -> Vec<String> {
         self.roster.live(now)
     }
 
-    /// Whether a task of that term may still be done.
+    /// Returns whether a task of that term may still be done.
     pub fn admits(&mut self, epoch: Epoch, now: Moment) -> bool {
         self.gate.admit(epoch, now)
     }
 
-    /// The same of a task whose age is known.
+    /// The same for a task whose age is known.
     pub fn admits_aged(&mut self, epoch: Epoch, age: Duration, now: Moment) -> bool {
         self.gate.admit_aged(epoch, age, now)
     }
 
+    /// Returns the state of the circuit breaker.
     pub fn breaker(&self) -> BreakerStatus {
         self.stats.breaker()
     }
 
+    /// Returns the counters.
     pub fn metrics(&self) -> Metrics {
         Metrics { epochs_refused: self.gate.refused(), ..self.stats.metrics() }
     }
 
+    /// Returns the events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<ElectionEvent> {
         self.stats.take_events()
     }

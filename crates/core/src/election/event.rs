@@ -1,7 +1,7 @@
-//! What an elector tells its watchers.
+//! The events that an elector publishes to its watchers.
 //!
-//! In JSON an event is one flat object: `event` is its name, `at` its time, `namespace` where it happened, the rest are the
-//! fields of its kind.
+//! In JSON an event is one flat object: `event` is its name, `at` its time, `namespace` the namespace, and the rest are
+//! the fields of its kind.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -9,29 +9,52 @@ use serde::{Serialize, Serializer};
 use super::contention::Contention;
 use crate::ids::Epoch;
 
+/// An event with its time and namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
+    /// When it happened, by the member's clock.
     pub at: Timestamp,
+    /// Where it happened.
     pub namespace: String,
+    /// What happened.
     pub what: ElectionEvent,
 }
 
+/// What happened in an election.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum ElectionEvent {
-    /// `leader:changed`: another member, or the same for another term; none while the place is vacant. Before it is who led
-    /// last, also where the place was vacant meanwhile.
-    LeaderChanged { previous_leader: Option<String>, new_leader: Option<String>, epoch: Epoch },
-    /// `workers:updated`: everybody present, in order.
-    WorkersUpdated { workers: Vec<String> },
-    /// `contention:detected`
+    /// `leader:changed`: another member leads, or the same one in another term, or nobody.
+    LeaderChanged {
+        /// The last leader, also if there was a vacancy in between. `None` if none is known.
+        previous_leader: Option<String>,
+        /// The new leader. `None` during a vacancy.
+        new_leader: Option<String>,
+        /// The term of the new leader; during a vacancy, the last known one.
+        epoch: Epoch,
+    },
+    /// `workers:updated`: the list of present members has changed.
+    WorkersUpdated {
+        /// The ids of all present members, in order.
+        workers: Vec<String>,
+    },
+    /// `contention:detected`: a heartbeat took too long.
     ContentionDetected(#[serde(serialize_with = "contention")] Contention),
-    /// `circuitBreaker:open`
-    BreakerOpen { failure_count: u32 },
-    /// `circuitBreaker:halfOpen`
-    BreakerHalfOpen { failure_count: u32 },
-    /// `circuitBreaker:closed`
-    BreakerClosed { failure_count: u32 },
+    /// `circuitBreaker:open`: heartbeats are skipped.
+    BreakerOpen {
+        /// Failures in a row.
+        failure_count: u32,
+    },
+    /// `circuitBreaker:halfOpen`: the backend is tested.
+    BreakerHalfOpen {
+        /// Failures in a row.
+        failure_count: u32,
+    },
+    /// `circuitBreaker:closed`: heartbeats are sent again.
+    BreakerClosed {
+        /// Failures in a row.
+        failure_count: u32,
+    },
 }
 
 fn contention<S: Serializer>(contention: &Contention, serializer: S) -> Result<S::Ok, S::Error> {
@@ -53,13 +76,14 @@ fn contention<S: Serializer>(contention: &Contention, serializer: S) -> Result<S
 }
 
 impl Event {
-    /// The name by which it is known outside, such as `leader:changed`.
+    /// Returns the public name, such as `leader:changed`.
     pub const fn name(&self) -> &'static str {
         self.what.name()
     }
 }
 
 impl ElectionEvent {
+    /// Returns the public name, such as `leader:changed`.
     pub const fn name(&self) -> &'static str {
         match self {
             ElectionEvent::LeaderChanged { .. } => "leader:changed",

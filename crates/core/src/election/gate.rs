@@ -1,43 +1,46 @@
-//! Which tasks a member may still do, by the term in which they were handed out.
+//! Decides which tasks a member may still do, by the term in which they were assigned.
 //!
-//! A gate knows the latest term that was heard of. It never goes back, it counts what it refused, and it is no fence: what a leader
-//! writes is judged where it is written.
+//! A gate keeps the highest known epoch, which never falls, and counts the tasks that it rejected. It is not a fence:
+//! the writes of a leader are checked by the store.
 
 use std::time::Duration;
 
 use super::moment::Moment;
 use crate::ids::Epoch;
 
-/// No backend gives a higher one: a task that names one is forged, and would shut out all others.
+/// Upper bound of an epoch that backends grant. A task with a higher one is forged, and would make the gate reject all
+/// others.
 const EPOCH_MAX: Epoch = Epoch(1 << 53);
 
-/// Admits tasks of the present term, of a later one and, for a grace period, of the term before.
+/// Admits tasks of the present term, of a later one and, for a grace period, of the previous term.
 ///
-/// A task that a leader handed out just before it was replaced is not a mistake; one that comes later, or from further
-/// back, is. A task of a later term comes from a leader that this member has not heard of yet: it is admitted, and from then on its
-/// term is the present one. Grace is for tasks only: a write to a store carries its fence and is judged there.
+/// A task that a leader assigned just before it was replaced is still valid; one that comes later, or from an earlier
+/// term, is not. A task of a later term comes from a leader that this member does not know yet: it is admitted, and its
+/// term becomes the present one. The grace period is for tasks only: a write to a store carries its fence and is
+/// checked there.
 #[derive(Debug, Clone)]
 pub struct EpochGate {
     enabled: bool,
     grace: Duration,
     current: Epoch,
-    /// The term before it, as far as is known. Numbers may be left out between the two.
+    /// The previous term, if known. Epochs in between may be skipped.
     before: Option<Epoch>,
     changed: Option<Moment>,
     refused: u64,
 }
 
 impl EpochGate {
+    /// Returns a gate that admits tasks of the previous term for `grace`.
     pub fn new(grace: Duration) -> Self {
         EpochGate { enabled: true, grace, current: Epoch(0), before: None, changed: None, refused: 0 }
     }
 
-    /// Admits everything: fencing was switched off.
+    /// Returns a gate that admits everything, for disabled fencing.
     pub fn open() -> Self {
         EpochGate { enabled: false, ..EpochGate::new(Duration::ZERO) }
     }
 
-    /// A term is known to have begun. An older one changes nothing.
+    /// Records that a term has begun. An older one changes nothing.
     pub fn advance(&mut self, epoch: Epoch, now: Moment) {
         if epoch > self.current {
             self.before = Some(self.current).filter(|before| *before > Epoch(0));
@@ -46,14 +49,15 @@ impl EpochGate {
         }
     }
 
-    /// Judges a task by its term. The grace period counts from when the present term was heard of.
+    /// Returns whether a task of this term may be done. The grace period counts from when the gate received the present
+    /// epoch.
     pub fn admit(&mut self, epoch: Epoch, now: Moment) -> bool {
         let in_grace = self.changed.is_some_and(|changed| now - changed <= self.grace);
         self.admit_epoch(epoch, now, in_grace)
     }
 
-    /// Judges a task by its term and its age. One of the term before is admitted if it is no older than the grace period, whenever
-    /// the term changed.
+    /// Returns whether a task of this term and age may be done. One of the previous term is admitted if it is not older
+    /// than the grace period, whenever the term changed.
     pub fn admit_aged(&mut self, epoch: Epoch, age: Duration, now: Moment) -> bool {
         let in_grace = age <= self.grace;
         self.admit_epoch(epoch, now, in_grace)
@@ -73,10 +77,12 @@ impl EpochGate {
         admitted
     }
 
+    /// Returns the highest known epoch.
     pub fn current(&self) -> Epoch {
         self.current
     }
 
+    /// Returns how many tasks were rejected.
     pub fn refused(&self) -> u64 {
         self.refused
     }

@@ -14,19 +14,24 @@ pub struct LatencyWindow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Percentiles {
+    /// The median.
     pub p50: f64,
+    /// The 95th percentile.
     pub p95: f64,
+    /// The 99th percentile.
     pub p99: f64,
-    /// How many durations they were computed from.
+    /// The number of durations that they were computed from.
     #[cfg_attr(feature = "openapi", schema(format = Int64))]
     pub samples: usize,
 }
 
 impl LatencyWindow {
+    /// Returns an empty window over the last `samples_max` samples.
     pub fn new(samples_max: usize) -> Self {
         LatencyWindow { samples: VecDeque::new(), samples_max: samples_max.max(1) }
     }
 
+    /// Adds a sample; drops the oldest if the window is full.
     pub fn record(&mut self, sample: Duration) {
         if self.samples.len() == self.samples_max {
             self.samples.pop_front();
@@ -34,6 +39,7 @@ impl LatencyWindow {
         self.samples.push_back(sample);
     }
 
+    /// Computes the percentiles of the samples in the window.
     pub fn percentiles(&self) -> Percentiles {
         let mut sorted: Vec<Duration> = self.samples.iter().copied().collect();
         sorted.sort_unstable();

@@ -1,9 +1,9 @@
-//! Who leads, for which numbered term.
+//! Leader election with numbered terms.
 //!
-//! Members enrol and beat; where nobody leads, the [`Policy`] says who stands, and the backend gives the place to one of
-//! them for a term with a number that only rises. The pure [`Elector`] decides what to ask of the backend and what its
-//! answers mean; it is told the time and does nothing by itself. A leader that cannot renew its lease fences itself
-//! before the lease may be another's.
+//! Members enroll and send heartbeats. If nobody leads, the [`Policy`] decides which members stand, and the backend
+//! grants the leadership to one of them for a term whose number only rises. The pure [`Elector`] decides what to
+//! request of the backend and what its replies mean; time is an argument. A leader that cannot renew its lease fences
+//! itself before another member can get it.
 
 mod breaker;
 mod conduct;

@@ -1,7 +1,8 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment of the monotonic clock, counted from wherever the caller began to count. Only moments of one caller compare.
+/// A moment of the monotonic clock, counted from an origin that the caller chooses. Only moments with the same origin
+/// compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub Duration);
 
@@ -16,7 +17,7 @@ impl Add<Duration> for Moment {
 impl Sub for Moment {
     type Output = Duration;
 
-    /// How long after `earlier` this is; nothing where it is not.
+    /// Returns how long after `earlier` this is; zero if it is not after it.
     fn sub(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

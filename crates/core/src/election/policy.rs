@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 
-/// Who stands where nobody leads. Neither prefers anybody to a leader that lives; one whose epoch is not above all that
-/// was heard of is deposed under both.
+/// Decides which members stand if nobody leads. Neither policy replaces a live leader. Both end a term whose epoch is
+/// not above all known ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Whoever asks first. The quickest, and indifferent to ids.
+    /// The first candidate leads: fastest, and independent of ids.
     #[default]
     FirstCome,
-    /// Of all members present, the one whose id sorts first. The others stand only where it does not take its chance.
+    /// The present member whose id sorts first leads. The others stand only if it does not.
     LowestId,
 }
 
 impl Policy {
-    /// How many members should stand before `me`. `members` are in order; `lapsed` let its lease run out, so that it is
-    /// not waited for although its enrolment may still hold.
+    /// Returns how many members stand before `me`. `members` are in order. `lapsed` did not renew its lease, so it is
+    /// not waited for although it may still be enrolled.
     pub fn rank(self, me: &str, members: &[String], lapsed: Option<&str>) -> u32 {
         match self {
             Policy::FirstCome => 0,
@@ -30,6 +30,7 @@ impl Policy {
         }
     }
 
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Policy::FirstCome => "first-come",

@@ -3,32 +3,36 @@ use std::time::Duration;
 
 use super::moment::Moment;
 
-/// Who is present, as far as was heard: each member until its enrolment runs out.
+/// The present members as far as known: each one until its entry expires.
 ///
-/// A backend tells who is enrolled by its own time. What it said last holds for a while, so that an elector that cannot reach
-/// its backend does not go on showing a fleet that may be long gone. Nobody has come or gone by that: the next list tells.
+/// A backend decides by its own time which members are enrolled. Its last list is used for a limited time, so that an
+/// elector that cannot reach its backend does not show members that may be gone. Such an expiry is not counted as a
+/// departure: the next list decides.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     members: BTreeMap<String, Moment>,
-    /// Those of whom nothing was heard for too long, until the next list.
+    /// Members whose entries expired, until the next list.
     unsubscribed_jobs: BTreeSet<String>,
 }
 
-/// What a new list changed.
+/// The changes of a new list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turnover {
+    /// Members that were not on the last list.
     pub joined: u64,
+    /// Members of the last list that are missing.
     pub gone: u64,
 }
 
 impl Turnover {
+    /// Returns whether the list is unchanged.
     pub fn is_none(self) -> bool {
         self == Turnover::default()
     }
 }
 
 impl Roster {
-    /// The backend named these.
+    /// Replaces the list with that of the backend.
     pub fn update(&mut self, names: &[String], now: Moment, timeout: Duration) -> Turnover {
         let mut before = std::mem::take(&mut self.unsubscribed_jobs);
         before.extend(std::mem::take(&mut self.members).into_keys());
@@ -37,7 +41,7 @@ impl Roster {
         Turnover { joined: (self.members.len() - stayed) as u64, gone: (before.len() - stayed) as u64 }
     }
 
-    /// Shows those no more of whom nothing was heard for too long; true where there were any.
+    /// Hides members whose entries have expired. Returns whether there were any.
     pub fn expire(&mut self, now: Moment) -> bool {
         let expired: Vec<String> =
             self.members.extract_if(.., |_, expires| *expires <= now).map(|(name, _)| name).collect();
@@ -46,12 +50,12 @@ impl Roster {
         any
     }
 
-    /// Whether one of those listed is such a one. Call [`expire`](Self::expire) first.
+    /// Returns whether a listed member fulfils the condition. Call [`expire`](Self::expire) first.
     pub fn any(&self, is_such: impl Fn(&str) -> bool) -> bool {
         self.members.keys().any(|name| is_such(name))
     }
 
-    /// In order of their ids.
+    /// Returns the present members, in order of their ids.
     pub fn live(&self, now: Moment) -> Vec<String> {
         self.members.iter().filter(|(_, expires)| **expires > now).map(|(name, _)| name.clone()).collect()
     }

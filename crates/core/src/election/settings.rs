@@ -1,4 +1,4 @@
-//! What can be set of an elector, and what is refused: times that would let a lease end between two heartbeats.
+//! The settings of an elector. Times that would let a lease expire between two heartbeats are rejected.
 
 use std::time::Duration;
 
@@ -9,53 +9,65 @@ use crate::ports::leases::TTL_MAX;
 use crate::sections;
 
 sections! {
-    /// The section `election`: how an elector behaves. Every duration can be made small, so that a test of failover takes a
-    /// second.
+    /// The section `election`: the behaviour of an elector. Every duration can be made small, so that a test of
+    /// failover takes a second.
     Settings {
+        /// Which members stand if nobody leads. Set by code only.
         #[serde(skip)]
         policy: Policy = Policy::default(),
+        /// The time between two heartbeats.
         #[serde(with = "duration")]
         heartbeat_interval: Duration = seconds(5),
-        /// Each heartbeat comes later than its interval by up to this much, so that a fleet does not beat in step.
+        /// Upper bound of the random delay of each heartbeat, so that members do not send in step.
         #[serde(with = "duration")]
         heartbeat_jitter: Duration = seconds(1),
-        /// For how long a term holds without a renewal.
+        /// How long a term lasts without a renewal.
         #[serde(with = "duration")]
         lease_timeout: Duration = seconds(15),
-        /// For how long a member counts as present without a heartbeat.
+        /// How long a member counts as present without a heartbeat.
         #[serde(with = "duration")]
         worker_timeout: Duration = seconds(20),
-        /// The first heartbeat waits for a random time between these two.
+        /// Lower bound of the random delay of the first heartbeat.
         #[serde(with = "duration")]
         startup_jitter_min: Duration = Duration::ZERO,
+        /// Upper bound of the random delay of the first heartbeat.
         #[serde(with = "duration")]
         startup_jitter_max: Duration = seconds(5),
+        /// Whether tasks of former terms are rejected.
         epoch_fencing: bool = true,
-        /// For how long tasks of the term before are still admitted after a change.
+        /// How long tasks of the previous term are still admitted after a change.
         #[serde(with = "duration")]
         epoch_grace_period: Duration = seconds(5),
-        /// How many heartbeats the percentiles are of.
+        /// The number of heartbeats that the latency percentiles are computed from.
         metrics_buffer_size: usize = 100,
-        /// Whether the place is left to members of another system while there are any: on S3 those of s3db.js. Nothing
-        /// changes if there are none.
+        /// Whether members of another system (on S3: s3db.js) lead while there are any. Without such members it has no
+        /// effect.
         yield_to_foreign: bool = true,
+        /// When slow heartbeats are reported.
         contention: ContentionSettings = ContentionSettings::default(),
+        /// When heartbeats to a failing backend are skipped.
         circuit_breaker: BreakerSettings = BreakerSettings::default(),
     }
+    /// The section `election.contention`: when slow heartbeats are reported.
     #[derive(Copy)]
     ContentionSettings {
+        /// Whether they are reported at all.
         enabled: bool = true,
-        /// How many times its interval a heartbeat must take.
+        /// A heartbeat is slow if it takes longer than its interval times this.
         threshold: f64 = 2.0,
-        /// The shortest time between two complaints.
+        /// The shortest time between two reports.
         #[serde(with = "duration")]
         rate_limit: Duration = seconds(30),
     }
+    /// The section `election.circuit_breaker`: when heartbeats to a failing backend are skipped.
     #[derive(Copy, Eq)]
     BreakerSettings {
+        /// Failures in a row after which it opens.
         failure_threshold: u32 = 5,
+        /// How long it stays open.
         #[serde(with = "duration")]
         reset_timeout: Duration = seconds(30),
+        /// Attempts while it is half-open.
         half_open_max_attempts: u32 = 1,
     }
 }
@@ -64,12 +76,12 @@ const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// Shorter leases than this end before an answer to their renewal can come.
+/// A shorter lease would expire before the reply to its renewal can arrive.
 const LEASE_MIN: Duration = Duration::from_millis(20);
 const BUFFER_MAX: usize = 1_000_000;
 
 impl Settings {
-    /// The other times in the proportion to the lease that the defaults have.
+    /// Sets the lease timeout, and scales the other times as in the defaults.
     pub fn with_ttl(self, ttl: Duration) -> Self {
         let beat = ttl / 3;
         Settings {
@@ -83,6 +95,7 @@ impl Settings {
         }
     }
 
+    /// Rejects settings that cannot work.
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_times()?;
         self.check_proportions()?;
@@ -105,7 +118,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Each by itself.
+    /// Checks each time by itself.
     fn check_times(&self) -> Result<(), Invalid> {
         for (field, least, time) in [
             ("lease_timeout", LEASE_MIN, self.lease_timeout),
@@ -128,12 +141,12 @@ impl Settings {
         Ok(())
     }
 
-    /// All of them together.
+    /// Checks the times against each other.
     fn check_proportions(&self) -> Result<(), Invalid> {
         let longest = self.heartbeat_interval.saturating_add(self.heartbeat_jitter);
         let beat = format!("heartbeat_interval + heartbeat_jitter ({})", duration::format(longest));
         let complaint = if certain_for(self.lease_timeout, self.lease_timeout) <= longest {
-            // Its holder trusts it for so long.
+            // The holder acts on the lease for that long.
             ("lease_timeout", format!("nine tenths of it to be more than {beat}"), self.lease_timeout)
         } else if self.worker_timeout <= longest {
             ("worker_timeout", format!("more than {beat}"), self.worker_timeout)

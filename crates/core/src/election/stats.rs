@@ -1,6 +1,6 @@
-//! The vital signs of an election: how its heartbeats go, and whether they should go on.
+//! The counters of an election and the state of its heartbeats.
 //!
-//! Shared by everything that beats for a lease, so that all of them count, complain and give up in the same way.
+//! Shared by everything that holds a lease, so that all of them count, report and stop in the same way.
 
 use std::time::Duration;
 
@@ -14,23 +14,27 @@ use super::latency::{LatencyWindow, Percentiles};
 use super::moment::Moment;
 use super::settings::Settings;
 
-/// The time, on both clocks: one to measure by, one to show.
+/// The time on both clocks: monotonic to measure, wall time to show.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
+    /// Monotonic time.
     pub at: Moment,
+    /// Wall time.
     pub wall: Timestamp,
 }
 
 /// How a heartbeat ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatOutcome {
-    /// Everything that it asked for was answered.
+    /// Every request had a reply.
     Complete,
-    /// The lease is renewed; something else was not waited for, or failed.
+    /// The lease is renewed; another request failed or was not waited for.
     CutShort,
+    /// The lease was not renewed or not read.
     Failed,
 }
 
+/// Counters, circuit breaker and pending events of an elector.
 #[derive(Debug, Clone)]
 pub struct ElectionStats {
     interval: Duration,
@@ -38,7 +42,7 @@ pub struct ElectionStats {
     contention: ContentionWatch,
     latency: LatencyWindow,
     metrics: Metrics,
-    /// Time spent in heartbeats that failed or were cut short, since the last one that was whole.
+    /// Time spent in heartbeats that failed or were cut short, since the last complete one.
     cut_off: Duration,
     events: Vec<ElectionEvent>,
 }
@@ -54,23 +58,28 @@ pub struct Metrics {
     pub election_count: u64,
     /// How long the last election took, from when the lease was seen vacant until a leader was known.
     pub election_duration_ms: u64,
+    /// Changes of leader that this process observed.
     pub leader_changes: u64,
     /// Members that joined.
     pub worker_registrations: u64,
-    /// Members that are no longer listed, whether they were silent for too long or left: a backend does not tell which.
+    /// Members that are no longer listed: silent for too long, or left. A backend does not show which.
     pub worker_timeouts: u64,
+    /// When this process started.
     pub start_time: Timestamp,
+    /// When the last successful heartbeat ended.
     pub last_heartbeat_time: Option<Timestamp>,
     /// Requests to the leases that failed.
     pub heartbeat_failures: u64,
     /// Requests that were not sent while the circuit breaker was open.
     pub heartbeats_skipped: u64,
+    /// How long the last heartbeats took.
     pub heartbeat_latency_ms: Percentiles,
     /// Tasks of other terms that were rejected.
     pub epochs_refused: u64,
 }
 
 impl ElectionStats {
+    /// Returns counters that begin at `start`.
     pub fn new(settings: &Settings, start: Timestamp) -> Self {
         ElectionStats {
             interval: settings.heartbeat_interval,
@@ -96,14 +105,14 @@ impl ElectionStats {
         }
     }
 
-    /// Whether a heartbeat may go out. One that may must be ended by `record_heartbeat`.
+    /// Returns whether a heartbeat may be sent. The caller reports its end with `record_heartbeat`.
     pub fn may_beat(&mut self, now: Moment) -> bool {
         let allowed = self.on_breaker(|breaker| breaker.allows(now));
         self.metrics.heartbeats_skipped += u64::from(!allowed);
         allowed
     }
 
-    /// A heartbeat that went out at `started` came to its end.
+    /// Records the end of a heartbeat that was sent at `started`.
     pub fn record_heartbeat(&mut self, started: Moment, now: Now, end: HeartbeatOutcome) {
         let duration = now.at - started;
         let succeeded = end != HeartbeatOutcome::Failed;
@@ -114,7 +123,7 @@ impl ElectionStats {
         } else {
             self.metrics.heartbeat_failures += 1;
         }
-        // A beat that hangs is cut off long before the threshold: the time that was spent in vain counts with the next one.
+        // A heartbeat that hangs is cut off long before the threshold: the lost time is added to the next one.
         let whole = self.cut_off + duration;
         let is_over = match end {
             HeartbeatOutcome::Complete => true,
@@ -142,40 +151,48 @@ impl ElectionStats {
         answer
     }
 
+    /// Returns the state of the circuit breaker.
     pub fn breaker(&self) -> BreakerStatus {
         self.breaker.status()
     }
 
-    /// When the next heartbeat may go out, where the breaker is open.
+    /// Returns when the next heartbeat may be sent, if the breaker is open.
     pub fn opens_until(&self) -> Option<Moment> {
         self.breaker.opens_until()
     }
 
+    /// Returns the counters.
     pub fn metrics(&self) -> Metrics {
         Metrics { heartbeat_latency_ms: self.latency.percentiles(), ..self.metrics.clone() }
     }
 
+    /// Counts an election in which this member is a candidate.
     pub fn record_candidacy(&mut self) {
         self.metrics.election_count += 1;
     }
 
+    /// Records how long the last election took.
     pub fn election_took(&mut self, duration: Duration) {
         self.metrics.election_duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     }
 
+    /// Counts a change of leader.
     pub fn leader_changed(&mut self) {
         self.metrics.leader_changes += 1;
     }
 
+    /// Counts members that joined and left.
     pub fn members_changed(&mut self, turnover: super::roster::Turnover) {
         self.metrics.worker_registrations += turnover.joined;
         self.metrics.worker_timeouts += turnover.gone;
     }
 
+    /// Adds an event for the watchers.
     pub fn push_event(&mut self, what: ElectionEvent) {
         self.events.push(what);
     }
 
+    /// Returns the events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<ElectionEvent> {
         std::mem::take(&mut self.events)
     }
@@ -192,7 +209,7 @@ mod tests {
         })
     }
 
-    /// Beats one after the other, each of which takes `each`; tells after how many of them contention was detected.
+    /// Sends heartbeats that take `each`; returns after how many of them contention was detected.
     fn beats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
         let ends: Vec<_> = outcomes
             .iter()
@@ -215,7 +232,7 @@ mod tests {
 
     #[test]
     fn beats_that_are_cut_off_below_the_threshold_are_contention_together() {
-        // A Redis that does not respond is given up after 4 s, a renewal at the defaults after 4.25 s.
+        // A request to Redis without a reply ends after 4 s, a renewal with the default settings after 4.25 s.
         for each in [4_000, 4_250].map(Duration::from_millis) {
             assert_eq!(beats_until_contended(each, &[false, false, false, false]), Some((3, each * 3)));
             assert_eq!(beats_until_contended(each, &[false, false, true]), Some((3, each * 3)), "slow, then through");
@@ -225,7 +242,7 @@ mod tests {
 
     #[test]
     fn beats_that_are_cut_short_to_renew_in_time_are_contention_together() {
-        // A leader whose backend takes 4 s for each response: the renewal is granted, and nothing else is waited for.
+        // A leader whose backend takes 4 s per reply: the renewal is granted, and nothing else is waited for.
         let each = Duration::from_millis(5_001);
         assert_eq!(contended_after(each, &[HeartbeatOutcome::CutShort; 4]), Some((2, each * 2)));
         assert_eq!(

@@ -1,7 +1,7 @@
 //! A term of our own: how it begins, is prolonged and ends.
 //!
-//! It is trusted from before it was asked for, and never longer than until it was seen to be over: what comes too late to be
-//! acted on is given back.
+//! It is counted from before its request was sent. A term whose time was up does not begin again: a grant that arrives too
+//! late is resigned.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ impl Elector {
         self.highest.observe(lease);
         let certain_until = asked + certain_for(lease.remaining, self.settings.lease_timeout);
         if certain_until <= now.at || self.abstains(now.at) || self.yields() {
-            // Too late to act on it, or not ours to act on: let another try.
+            // Too late to act on it, or not allowed to: resign, so that another can try.
             return self.queue_resign(lease.epoch, exchange);
         }
         if let Some(vacancy) = self.vacancy.take() {
@@ -77,7 +77,8 @@ impl Elector {
     }
 
     fn queue_resign(&self, epoch: Epoch, exchange: &mut Exchange) {
-        // A caretaker's lease runs out by itself: nobody may lead before that. Foreign members to whom we yield do not wait for it.
+        // The lease of a term that may not be acted on yet expires by itself: nobody may lead before. Foreign members
+        // to whom we yield do not wait for that.
         if !self.is_caretaker() || self.yields() {
             exchange.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
         }
@@ -85,7 +86,7 @@ impl Elector {
 
     pub(super) fn prolong(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         if self.term.is_some_and(|held| now.at >= held.certain_until) {
-            // Whoever acted on it has seen that its time was up, and has stopped: the same term does not begin again.
+            // The tasks of this term have stopped because its time was up: the same term does not begin again.
             self.lose();
             exchange.queue = self.look();
             self.queue_resign(lease.epoch, exchange);

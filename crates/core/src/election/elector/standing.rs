@@ -1,4 +1,4 @@
-//! Whether to stand when nobody leads: at once, in the order of the ids, or not at all.
+//! Whether to stand if nobody leads: at once, in the order of the ids, or not at all.
 
 use super::{Ask, Elector, Exchange, Vacancy};
 use crate::election::event::ElectionEvent;
@@ -42,7 +42,7 @@ impl Elector {
         self.attend_by_list(now, exchange);
     }
 
-    /// Stands if the list says that it is our turn.
+    /// Stands if it is our turn by the list.
     fn queue_elect_in_turn(&mut self, now: Now, exchange: &mut Exchange) {
         let patience = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
         let yields = self.yields();
@@ -52,12 +52,12 @@ impl Elector {
             return;
         }
         if yields {
-            // The foreign members elect one of themselves; the next beat reads whom.
+            // The foreign members elect one of themselves; the next heartbeat reads the result.
             vacancy.stand_at = Some(now.at + self.settings.heartbeat_interval);
             return;
         }
         let rank = self.settings.policy.rank(&self.me, names, vacancy.former.as_deref());
-        // Each that should stand before us has a heartbeat to do so; then it is as good as dead.
+        // Each member before us has one heartbeat to stand; after that it counts as dead.
         let turn = vacancy.since + patience.saturating_mul(rank.min(1_000));
         vacancy.stand_at = Some(turn);
         if self.stands_by_list() && now.at >= turn && !self.abstains(now.at) {
@@ -65,7 +65,7 @@ impl Elector {
         }
     }
 
-    /// Whether it takes a list to know whose turn it is.
+    /// Returns whether the list is needed to know whose turn it is.
     pub(super) fn stands_by_list(&self) -> bool {
         self.vacancy.is_some() && (self.settings.policy == Policy::LowestId || self.is_shared())
     }

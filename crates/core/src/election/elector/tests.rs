@@ -1,4 +1,4 @@
-//! An elector against leases that are a few lines long, with time that only moves when told to.
+//! An elector against minimal leases, with time that moves only on request.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct TestBench {
     /// Whether another system wrote the lease.
     is_foreign: bool,
     down: bool,
-    /// Does as asked, but the answer is lost.
+    /// Carries out requests, but the replies are lost.
     mute: bool,
     /// The epoch that the store has sealed; none where it does not respond.
     sealed: Option<Epoch>,
@@ -148,7 +148,7 @@ impl TestBench {
         }
     }
 
-    /// Has it do what is due, for so long.
+    /// Runs the rounds that are due for this time.
     fn run(&mut self, elector: &mut Elector, duration: Duration) {
         let end = self.now + duration;
         loop {
@@ -158,13 +158,13 @@ impl TestBench {
             }
             self.now = due.max(self.now);
             self.converse(elector, round);
-            // A round that ends as soon as it began must not come at once again.
+            // A round that ends at once must not be repeated at the same time.
             self.pass(Duration::from_millis(1));
         }
         self.now = end.max(self.now);
     }
 
-    /// The backend loses all it knew.
+    /// Makes the backend lose its data.
     fn forget(&mut self) {
         (self.lease, self.highest, self.roster) = (None, Epoch(0), BTreeMap::new());
     }
@@ -206,7 +206,7 @@ fn of_those_present_the_lowest_id_stands_when_the_leader_is_gone() {
     bench.heartbeat(&mut b);
     bench.heartbeat(&mut c);
     assert_eq!(leads(&a), Some(1));
-    // It dies. Its enrolment outlives its lease, and yet nobody waits for it.
+    // It dies. It is enrolled for longer than its lease, but nobody waits for it.
     bench.pass(SECOND * 14);
     bench.heartbeat(&mut b);
     bench.heartbeat(&mut c);
@@ -230,7 +230,7 @@ fn a_lower_id_that_does_not_take_its_chance_is_passed_over() {
     bench.heartbeat(&mut a);
     bench.heartbeat(&mut b);
     bench.heartbeat(&mut c);
-    // The leader resigns at the moment at which the next one dies.
+    // The leader resigns when the next candidate dies.
     bench.step_down(&mut a);
     bench.check_lease(&mut c);
     assert_eq!(leads(&c), None);
@@ -277,7 +277,7 @@ fn a_term_ends_before_its_lease_however_late_the_answers_come() {
     bench.heartbeat(&mut a);
     let held = a.term().expect("leads");
     assert_eq!(held.certain_until, bench.now + (SECOND * 15 - SECOND * 15 / 10));
-    // The renewal is answered four seconds late: those are not gained.
+    // The reply to the renewal is four seconds late: that time is not gained.
     bench.pass(SECOND * 5);
     let asked = bench.now;
     let ask = a.begin(Round::Heartbeat, bench.time()).expect("renews");
@@ -295,7 +295,7 @@ fn a_renewal_that_is_heard_of_after_the_term_was_over_does_not_revive_it() {
     let mut bench = TestBench::new();
     let mut a = bench.elector("a", Policy::FirstCome);
     bench.heartbeat(&mut a);
-    // It is sent in time, and granted; then the process stands still for longer than the first lease was certain.
+    // The renewal is sent in time and granted; then the process is paused for longer than the first lease was certain.
     bench.pass(SECOND * 10);
     let asked = bench.now;
     let mut next = a.begin(Round::Heartbeat, bench.time());

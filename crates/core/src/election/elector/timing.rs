@@ -1,4 +1,4 @@
-//! When an elector does what it does next, and for how long it waits for an answer.
+//! When an elector begins its next round, and how long it waits for a reply.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::{Ask, Elector, Round};
 use crate::election::BreakerState;
 use crate::election::Moment;
 
-/// Where requests are paid for, everybody is listed at every so many beats.
+/// The number of heartbeats between two lists, if requests are paid for.
 const ROLL_CALL_BEATS: u32 = 3;
-/// No look follows another sooner than this.
+/// The shortest time between two lease checks.
 const LEASE_CHECK_MIN: Duration = Duration::from_millis(5);
-/// Who has nothing to lose waits at least so long.
+/// Lower bound of a follower's wait for a reply: it has no term to lose.
 const FOLLOWER_PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// The shortest time in which an answer could come.
+/// Lower bound of any wait for a reply.
 const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
 impl Elector {
-    /// Plans the next beat, once a beat is over or was skipped. `roll` is a random number from 0 to 1.
+    /// Plans the next heartbeat after one has ended or was skipped. `roll` is a random number from 0 to 1.
     pub fn plan(&mut self, started: Moment, now: Moment, roll: f64) {
         let interval = match (self.term, self.last_failed) {
             (Some(_), _) => self.settings.heartbeat_interval,
@@ -26,14 +26,14 @@ impl Elector {
         let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
         self.next_beat = match self.stats.opens_until().filter(|_| !self.renews_regardless()) {
             Some(until) => until.max(now),
-            // The lease lasts a few attempts more.
+            // There is time for a few more attempts before the lease ends.
             None if self.last_failed
                 && let Some(held) = self.term =>
             {
                 let left = held.certain_until - now;
                 now + (interval / 3).min(left / 2).max(interval / 30)
             }
-            // A term that waits for its confirmation is renewed as soon as that counts.
+            // A term that needs confirmation is renewed as soon as a renewal counts.
             None => {
                 let next = started + interval + jitter;
                 self.foreign.confirm_at.map_or(next, |at| at.min(next)).max(now)
@@ -41,12 +41,13 @@ impl Elector {
         };
     }
 
-    /// When to begin which round. A beat of a leader may find that its time is up: then it begins as a follower's.
+    /// Returns when to begin which round. If the time of a leader's term is up by then, its heartbeat begins as a
+    /// follower's.
     pub fn due(&self, now: Moment) -> (Moment, Round) {
         if let Some(held) = self.term {
             let due = self.next_beat.min(held.certain_until);
             return match self.office_at {
-                // Nothing to ask: by then its time has come.
+                // No request is needed: by then the term may be acted on.
                 Some(at) if at < due => (at, Round::LeaseCheck),
                 _ => (due, Round::Heartbeat),
             };
@@ -82,7 +83,7 @@ impl Elector {
             }
             (None, Some(vacancy)) => {
                 let again = now + self.settings.heartbeat_interval / 4;
-                // Where it is another's turn, there is time until ours; else nobody has taken the place yet.
+                // If others come first, there is time until our turn; otherwise nobody has taken the place yet.
                 let ours = vacancy.stand_at.filter(|turn| *turn > now).unwrap_or(again);
                 soon.into_iter().chain([ours]).min()
             }
@@ -91,7 +92,7 @@ impl Elector {
         at.map(|at| at.max(now + LEASE_CHECK_MIN))
     }
 
-    /// For how long to wait for the answer to a question.
+    /// Returns how long to wait for the reply to a request.
     pub fn patience(&self, ask: &Ask, now: Moment) -> Duration {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
@@ -103,7 +104,7 @@ impl Elector {
                 let began = self.exchange.as_ref().map_or(now, |exchange| exchange.started);
                 (began + interval - now).min(left).max(PATIENCE_MIN)
             }
-            // Nor the next look at who leads.
+            // Nor may these delay the next read of the lease.
             (None, Ask::Enroll | Ask::Roster) => interval.max(FOLLOWER_PATIENCE_MIN),
             (None, _) => self.settings.lease_timeout.max(FOLLOWER_PATIENCE_MIN),
         }
@@ -113,7 +114,7 @@ impl Elector {
         self.lease_check_interval.is_none()
     }
 
-    /// For how long a member is enrolled: also where not every beat does so, it is there from one to the next.
+    /// Returns the TTL of an enrollment: long enough to last until the next one, also if not every heartbeat enrolls.
     pub fn enrolment(&self) -> Duration {
         self.settings.worker_timeout.max(self.between_lists())
     }
@@ -122,17 +123,17 @@ impl Elector {
         self.conduct.enrols && (!self.is_thrifty() || self.beats >= self.roll_call_beat)
     }
 
-    /// Everybody was listed, or that failed: lists come no closer together.
+    /// Records that the members were listed, or that it failed: in both cases the next list is as far away.
     pub(super) fn members_listed(&mut self) {
         self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
     }
 
-    /// For how long a list holds: where they are rare, one that fails must not make everybody seem gone.
+    /// Returns how long a list is used. If lists are rare, one failed list must not make all members expire.
     pub(super) fn roster_timeout(&self) -> Duration {
         self.settings.worker_timeout + self.between_lists() * 2
     }
 
-    /// How many beats there are from one list to the next, in time; none where every beat lists.
+    /// Returns the time between two lists; zero if every heartbeat lists.
     fn between_lists(&self) -> Duration {
         let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
         if self.is_thrifty() { longest * ROLL_CALL_BEATS } else { Duration::ZERO }

@@ -1,8 +1,8 @@
-//! Who belongs to a namespace and who leads it.
+//! The members of a namespace and their leader.
 //!
-//! Epochs only rise, also after expiry and resignation, and also where a backend of which that is to be expected lost its
-//! data. One that counts anew all the same is given a [`Floor`] by the candidate. A backend judges expiry by its own time, never by the caller's; a file, which has none, by that of the
-//! machine that all its callers are on.
+//! Epochs only rise, also after expiry and resignation, and also after a loss of data if the backend is one that can
+//! lose it. For a backend that begins again all the same, the candidate passes a [`Floor`]. A backend decides expiry by
+//! its own time, never by the caller's; a file, which has no time, by that of the machine that all its callers share.
 
 use std::time::Duration;
 
@@ -11,84 +11,91 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::ids::Epoch;
 
-/// Longer than any lease that is meant, short enough to be added to any instant. A backend takes a longer one for this.
+/// Upper bound of a TTL (one year). Backends clamp to it.
 pub const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
 
-/// How far above the last epoch a new one is if another system wrote the last, or may: such a system decides late, for the last one
-/// plus one.
+/// The distance of a new epoch from the last if another system wrote the last one or may write: such a system decides
+/// late, and for the last epoch plus one.
 pub const EPOCH_GAP: u64 = 2;
 
+/// Membership and leadership of namespaces.
 #[async_trait]
 pub trait Leases: Send + Sync {
     /// Adds a member to the roster, or refreshes it.
     async fn enroll(&self, namespace: &str, member: &str, ttl: Duration) -> Result<()>;
+    /// Removes a member from the roster.
     async fn withdraw(&self, namespace: &str, member: &str) -> Result<()>;
-    /// Members whose enrolment has not expired, in order of their ids.
+    /// Returns the members whose enrollment has not expired, in order of their ids.
     async fn roster(&self, namespace: &str) -> Result<Vec<String>>;
-    /// The present term, unless it has expired or was resigned.
+    /// Returns the present term, unless it has expired or was resigned.
     async fn read(&self, namespace: &str) -> Result<Option<Lease>>;
-    /// Takes the leadership where nobody has it; `Conflict` where somebody does. The new epoch is above every earlier
-    /// one and above `floor`.
+    /// Takes the leadership if nobody has it; otherwise `Conflict`. The new epoch is above every earlier one and above
+    /// `floor`.
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease>;
-    /// Prolongs the term; `Fenced` where it is over, even if nobody else leads yet. Where requests are paid for it may be
-    /// `Unavailable` because another wrote at the same time: the next attempt tells.
+    /// Prolongs the term; `Fenced` if it is over, even if nobody else leads yet. If requests are paid for, it may be
+    /// `Unavailable` because another member wrote at the same time: retry.
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
-    /// Ends the term at once. Not an error where it is over already.
+    /// Ends the term at once. Not an error if it is over already.
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;
-    /// How often a follower may `read` between its heartbeats, to notice a resignation at once. None where every request is
-    /// paid for: there a follower reads with its heartbeats, and when a lease should have run out.
+    /// Returns how often a follower may `read` between its heartbeats, to detect a resignation at once. `None` if every
+    /// request is paid for: then a follower reads with its heartbeats, and when a lease should have expired.
     fn lease_check_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(500))
     }
-    /// Tells a member of another system that shares the namespaces by its id. None if no other system does.
+    /// Returns the function that recognizes members of another system by their ids. `None` if no other system shares
+    /// the namespaces.
     fn foreign(&self) -> Option<fn(&str) -> bool> {
         None
     }
-    /// Whether what a leader publishes of itself is kept for others to read.
+    /// Returns whether leaders' reports are stored for others to read.
     fn carries_reports(&self) -> bool {
         false
     }
-    /// Keeps a leader's [report](crate::election::Report) as JSON while it leads; where requests are paid for, with its next enrolment. A deposed leader may still replace that of
-    /// its successor: whoever reads it compares the term that it names.
+    /// Stores a leader's [report](crate::election::Report) as JSON while it leads; if requests are paid for, with its
+    /// next enrollment. A former leader may still replace the report of its successor: readers compare the term in it.
     async fn publish(&self, _namespace: &str, _report: &str) -> Result<()> {
         Ok(())
     }
-    /// The report that was published last, if there is one.
+    /// Returns the last published report, if there is one.
     async fn published(&self, _namespace: &str) -> Result<Option<String>> {
         Ok(None)
     }
-    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    /// Returns the backend's address for display, without credentials; empty if it is in this process.
     fn address(&self) -> String {
         String::new()
     }
-    /// Whether the backend answers.
+    /// Checks that the backend responds.
     async fn ping(&self) -> Result<()>;
 }
 
-/// What a new epoch has to be above.
+/// The lower bound of a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floor {
-    /// Nobody acted on a later one: it is written down where nothing is lost.
+    /// The epoch that is sealed in a durable store: no leader acted on a later one.
     Sealed(Epoch),
-    /// The latest that the candidate has heard of. There may have been others since.
+    /// The latest epoch that the candidate has received. There may be later ones.
     Received(Epoch),
 }
 
 impl Floor {
-    /// That of a candidate who has heard of none.
+    /// The floor of a candidate that has received no epoch.
     pub const UNKNOWN: Floor = Floor::Received(Epoch(0));
 
+    /// Returns the epoch of either kind.
     pub fn epoch(self) -> Epoch {
         let (Floor::Sealed(epoch) | Floor::Received(epoch)) = self;
         epoch
     }
 }
 
+/// A term of leadership as the backend stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
+    /// The id of the leader.
     pub holder: String,
+    /// The number of the term.
     pub epoch: Epoch,
-    /// What is left of it, by the backend's time.
+    /// The time until it expires, by the backend's clock.
     pub remaining: Duration,
     /// Whether another system that shares the namespace wrote it. It may name a member of ours.
     pub is_foreign: bool,

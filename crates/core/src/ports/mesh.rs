@@ -1,8 +1,8 @@
-//! How the instances of one mesh reach each other, and how they know of each other.
+//! The connection and the registry of the instances of one mesh.
 //!
-//! A link is to one mesh. Its registry has the number and the host name of each instance and when it was last heard of, all
-//! by the registry's own clock. Its channels reach whoever listens at that moment, at most once. Its leader is whoever holds
-//! the lock: it sweeps out those that are gone.
+//! A link belongs to one mesh. Its registry has the number, the host name and the last heartbeat of each instance, by
+//! the registry's own clock. Its channels reach the instances that listen at that moment, at most once. Its leader is
+//! the holder of the lock; it removes instances that are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,10 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::mesh::{InstanceId, MeshNode};
 
+/// The connection to one mesh.
 #[async_trait]
 pub trait MeshLink: Send + Sync {
-    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    /// Returns the backend's address for display, without credentials; empty if it is in this process.
     fn address(&self) -> String {
         String::new()
     }
@@ -26,40 +27,43 @@ pub trait MeshLink: Send + Sync {
     /// A number that nobody in this mesh has or had, as far as the registry knows. `inbox` hears what is sent to it and to
     /// all, from before it is registered until the membership is dropped.
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>>;
-    /// Those heard of within `ttl`, by number; `is_self` is for the caller to say.
+    /// Returns the instances with a heartbeat within `ttl`, by number. The caller sets `is_self`.
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>>;
 
-    /// Sends each once, in this order, and never again by itself. Answers for each how many listen: 0 where there is no such
-    /// instance. `Unavailable` where it was not sent, `Unknown` where it may have been.
+    /// Sends each message once, in this order, without retries. Returns for each the number of receivers: 0 if there is
+    /// no such instance, `Unavailable` if it was not sent, `Unknown` if it may have been.
     async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>>;
-    /// One to every instance, the sender included.
+    /// Sends a message to every instance, the sender included. Returns the number of receivers.
     async fn broadcast(&self, message: Bytes) -> Result<u64>;
 
-    /// Takes the lock for `ttl` where nobody has it, or has it already. False where somebody else does.
+    /// Takes the lock for `ttl` if it is free or already the holder's. Returns false if another has it.
     async fn lead(&self, holder: &str, ttl: Duration) -> Result<bool>;
-    /// Has it for `ttl` from now on. False where it is lost.
+    /// Prolongs the lock for `ttl` from now on. Returns false if it is lost.
     async fn renew(&self, holder: &str, ttl: Duration) -> Result<bool>;
-    /// Lets go of it, where it is the holder's.
+    /// Releases the lock, if it is the holder's.
     async fn resign(&self, holder: &str) -> Result<()>;
-    /// Removes those not heard of within `ttl`, and names them. `Fenced` where `holder` has lost the lock.
+    /// Removes instances without a heartbeat within `ttl`, and returns them. `Fenced` if `holder` has lost the lock.
     async fn sweep(&self, holder: &str, ttl: Duration) -> Result<Vec<InstanceId>>;
 }
 
-/// Who has joined. Dropped, it hears no more.
+/// A registered instance. Its inbox receives nothing more after it is dropped.
 #[async_trait]
 pub trait Membership: Send + Sync {
+    /// Returns the number of the instance.
     fn id(&self) -> InstanceId;
-    /// It is alive; one that was swept out is there again. Answers how many were heard of within `ttl`, itself included.
-    /// `Fenced` where a registry that had lost its data gave the number to another meanwhile: it must join anew.
+    /// Refreshes the registration, and restores it if it was removed. Returns the number of instances with a heartbeat
+    /// within `ttl`, this one included. `Fenced` if a registry that lost its data gave the number to another instance:
+    /// join again.
     async fn heartbeat(&self, ttl: Duration) -> Result<u64>;
-    /// Takes it off the registry. Not an error where it is not there, or is another's by now.
+    /// Removes the registration. Not an error if it is missing or another instance's.
     async fn leave(&self) -> Result<()>;
 }
 
-/// Called by the link, between two messages: it must be quick, must not wait, and must not panic.
+/// Receives the messages of the link. The link calls it between two messages: it must return quickly and must not block
+/// or panic.
 pub trait MeshInbox: Send + Sync {
+    /// Handles one message.
     fn on_message(&self, message: Bytes);
-    /// The connection was lost for a while and is there again: messages may have been missed, and the registry may have
-    /// forgotten us.
+    /// Handles a reconnect: messages may have been missed, and the registry may have lost this instance.
     fn missed(&self);
 }

@@ -1,4 +1,4 @@
-//! The ports: what the rules need of the world. Small, `dyn`-safe, batch-first, fenced.
+//! The ports: the traits that engines implement. Small, `dyn`-safe, batch-first, fenced.
 
 pub mod bus;
 pub mod cache;

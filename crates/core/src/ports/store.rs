@@ -1,12 +1,13 @@
 //! The truth: jobs, runs, schedules, queues, workers, nodes, the roster of shard workers and the sealed epoch.
 //!
-//! Every verb is one transaction. What somebody is told of as done (an enqueue, a report, a cancellation, a seal) is durable
-//! when the verb answers. What is only bookkeeping of the coordinator's own (promotions, dispatches, heartbeats, cleaning
-//! up) survives the process; a machine that loses power may forget it, but then also all that came after it.
+//! Every method is one transaction. An enqueue, a report, a cancellation and a seal are durable when the method
+//! returns, because its caller reports them as done. Promotions, dispatches, heartbeats and deletions are internal:
+//! they survive a crash of the process; after a power failure they may be lost, but then so are all later writes.
 //!
-//! Verbs that only a leader may use take its [`Fence`] and compare it inside the transaction; verbs about a run compare its
-//! `ExecutionId`. A verb takes a slice and gives a vector of the same length and order, unless it says otherwise. Adapters
-//! decide nothing about jobs: what follows a run's end is [`lifecycle::after`](crate::jobs::lifecycle::after)'s to say.
+//! Methods that only a leader may call take its [`Fence`] and compare it inside the transaction; methods about a run
+//! compare its `ExecutionId`. A method that takes a slice returns a vector of the same length and order, unless its doc
+//! differs. Adapters decide nothing about jobs: [`lifecycle::after`](crate::jobs::lifecycle::after) decides what
+//! follows the end of a run.
 
 mod fence;
 mod records;
@@ -32,6 +33,7 @@ use crate::shards::{RosterChange, ShardMember};
 pub use fence::Fence;
 pub use records::{NodeRecord, WorkerRecord};
 
+/// All methods of a store.
 pub trait Store:
     EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
 {
@@ -42,6 +44,7 @@ impl<T> Store for T where
 {
 }
 
+/// The sealed epoch, and the properties of the store.
 #[async_trait]
 pub trait EpochStore: Send + Sync {
     /// Raises the sealed epoch to `epoch`: from then on no write with a lower one commits. `Fenced` if it is there
@@ -53,73 +56,78 @@ pub trait EpochStore: Send + Sync {
         Ok(Fence::sealed(epoch))
     }
     async fn sealed(&self) -> Result<Epoch>;
-    /// Whether a write would be taken now.
+    /// Checks that a write would be accepted now.
     async fn ping(&self) -> Result<()>;
-    /// Where it is, for people to read and without credentials; empty if it is in this process.
+    /// Returns the store's address for display, without credentials; empty if it is in this process.
     fn address(&self) -> String {
         String::new()
     }
-    /// Whether what it has confirmed outlives the process.
+    /// Returns whether confirmed writes outlive the process.
     fn is_lasting(&self) -> bool {
         true
     }
-    /// Whether nobody but this process can have it open: then other nodes in its registry are dead.
+    /// Returns whether only this process can have the store open: then other nodes in its registry are dead.
     fn is_exclusive(&self) -> bool {
         false
     }
-    /// Returns a handle to the same store for what clients request, if the store keeps connections for clients apart from
+    /// Returns a handle to the same store for clients' requests, if the store keeps connections for clients apart from
     /// those of the coordinator's duties. `None`: this handle is for both.
     fn for_clients(&self) -> Option<Arc<dyn Store>> {
         None
     }
 }
 
-/// What clients do.
+/// The requests of clients.
 #[async_trait]
 pub trait JobStore: Send + Sync {
-    /// All or nothing. A job whose id is known, or whose unique key is taken (by a live job, or until that job's
-    /// `unique_until`, even if it is gone), or whose schedule's tick has its job, is not created: the answer names the
-    /// one that is there. Holds within a batch as well. `created_at` is the time that `unique_until` is compared with.
-    /// `Invalid` where a queue would be one too many.
+    /// Inserts all jobs or none. A job is not created if its id is known, if its unique key is taken (by a live job, or
+    /// until that job's `unique_until`, even if it is deleted), or if its schedule's tick has a job; the result then
+    /// names the existing job. The same holds within a batch. `unique_until` is compared with `created_at`. `Invalid`
+    /// if there would be too many queues.
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>>;
+    /// Returns the jobs with these ids; `None` for an unknown one.
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>>;
-    /// Newest first: the last that was stored. Looks at a bounded number of rows and returns at most
-    /// [`PAGE_BYTES_MAX`] bytes of arguments, results and errors (but at least one job that
-    /// was found): a page may be short, even empty, and still have a cursor.
+    /// Returns jobs, the last stored first. Reads a bounded number of rows and returns at most [`PAGE_BYTES_MAX`] bytes
+    /// of arguments, results and errors (but at least one job that was found): a page may be short, even empty, and
+    /// still have a cursor.
     async fn list(&self, query: JobQuery) -> Result<JobPage>;
-    /// Runs of a job, oldest first, the present one included, without the first `after`: at most `limit`, and at most
-    /// [`PAGE_BYTES_MAX`] bytes of errors (but at least one run). Empty where the job is
-    /// unknown.
+    /// Returns the runs of a job, oldest first, the present one included, without the first `after`: at most `limit`,
+    /// and at most [`PAGE_BYTES_MAX`] bytes of errors (but at least one run). Empty if the job is unknown.
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage>;
-    /// Lines with `seq > after`, in order: at most `limit`, and at most
-    /// [`LOG_PAGE_BYTES_MAX`](crate::limits::LOG_PAGE_BYTES_MAX) bytes of messages (but at least one line). Only an empty
-    /// page says that there are no more.
+    /// Returns log lines with `seq > after`, in order: at most `limit`, and at most
+    /// [`LOG_PAGE_BYTES_MAX`](crate::limits::LOG_PAGE_BYTES_MAX) bytes of messages (but at least one line). Only an
+    /// empty page shows that there are no more.
     async fn logs(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<LogLine>>;
-    /// Ends live jobs as cancelled, whatever they are doing; the reason becomes the job's error.
+    /// Ends live jobs as cancelled, in any state; the reason becomes the job's error.
     async fn cancel(&self, ids: &[JobId], reason: Option<&str>, now: Timestamp) -> Result<Vec<Cancelled>>;
-    /// Makes ended jobs pending again, at once, with a fresh budget of retries. Their attempts and history go on, and
-    /// they take their unique key again.
+    /// Makes ended jobs pending again, due now, with all their retries. Their attempts and history continue, and they
+    /// take their unique key again.
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>>;
-    /// Deletes dead letters: those of `ids` that are one, with their history and logs. Answers how many were. Many log lines
-    /// are deleted in several transactions, before their job.
+    /// Deletes those of `ids` that are dead letters, with their history and logs. Returns how many were deleted. Many
+    /// log lines are deleted in several transactions, before their job.
     async fn purge(&self, ids: &[JobId]) -> Result<u64>;
 }
 
+/// A page of jobs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobPage {
+    /// The jobs, the last stored first.
     pub jobs: Vec<Job>,
+    /// The cursor of the next page. `None` on the last page.
     pub next_cursor: Option<String>,
 }
 
+/// A page of a job's runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryPage {
+    /// The runs, oldest first.
     pub runs: Vec<Execution>,
     /// The `after` of the next page, if there may be one.
     pub next_after: Option<u64>,
 }
 
 impl HistoryPage {
-    /// Takes a page off `runs`, which begin with the one at `after`.
+    /// Takes a page from `runs`, which begin with the one at `after`.
     pub fn of<E>(after: u64, limit: usize, runs: impl IntoIterator<Item = Result<Execution, E>>) -> Result<Self, E> {
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut page = HistoryPage::default();
@@ -135,23 +143,30 @@ impl HistoryPage {
     }
 }
 
+/// The result of a cancellation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cancelled {
-    /// It was live. `run` is what was in flight, for its worker to be told.
+    /// The job was live, and is cancelled now.
     Now {
+        /// The job as it is now.
         job: Job,
+        /// The run that was in flight, for the message to its worker.
         run: Option<ExecutionId>,
     },
-    /// It had ended before, as the job says.
+    /// The job had already ended.
     Before(Job),
+    /// There is no such job.
     Unknown,
 }
 
+/// The result of a redrive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Redriven {
+    /// The job is pending again.
     Pending(Job),
-    /// It is live, or completed: nothing to redrive; or another job has its unique key by now.
+    /// Rejected: the job is live or completed, or another job has its unique key by now.
     Refused(Job),
+    /// There is no such job.
     Unknown,
 }
 
@@ -161,293 +176,364 @@ pub trait RunStore: Send + Sync {
     /// Makes scheduled jobs that are due pending: at most `limit`.
     async fn promote(&self, fence: Fence, now: Timestamp, limit: usize) -> Result<Promoted>;
     /// Gives pending jobs of each queue, at most as many as its window, an execution id each and marks them dispatched.
-    /// Serves by [`Priority::rank`](crate::jobs::Priority::rank), first stored first among equals of one priority; skips
-    /// paused queues; respects a queue's concurrency. Takes at most
-    /// [`DISPATCH_BYTES_MAX`](crate::limits::DISPATCH_BYTES_MAX) bytes of arguments over all windows, in their order, but at
-    /// least one job.
+    /// The order is [`Priority::rank`](crate::jobs::Priority::rank), then first stored first among jobs of one
+    /// priority. Skips paused queues; respects a queue's concurrency. Takes at most
+    /// [`DISPATCH_BYTES_MAX`](crate::limits::DISPATCH_BYTES_MAX) bytes of arguments over all windows, in their order,
+    /// but at least one job.
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
-    /// What runs say of themselves. Each report stands alone: one that is stale changes nothing and hinders no other.
+    /// Records the reports of runs. Each report stands alone: a stale one changes nothing and does not affect the
+    /// others.
     ///
-    /// A worker that is named is noted. So is an owner, and the job is then owned, unless the claim is
-    /// [`IfFree`](crate::jobs::Claim::IfFree) and another owns it: such a report changes nothing at all. An owner that is
-    /// named again leaves a handoff in progress as it is. `started_at` makes a dispatched job
-    /// running, and the first one stands; the run's time is up its timeout after that. Until a run has started, it is
-    /// up its timeout after `handed_out_at`, which leaves the job dispatched. At the end of a run that is to be
-    /// followed by another, the job forgets what was the run's alone (execution, worker, owner, progress, times), which
-    /// goes to the history; its `error` stays until a run ends otherwise; its `scheduled_at` is when a retry that waits
-    /// is due (of a schedule's job it stays the tick). A job that ends for good, here or by a cancellation, is unowned;
-    /// its owner stays as the record of who wrote it. It needs no channels cleaned where it was never dispatched, or
-    /// where its first run was its only one and `record` heard all of it by a gateway.
-    ///
-    /// Of the lines of a run's log those are recorded that [`RunLog::take`](crate::jobs::run_log::RunLog::take) takes: each
-    /// number once, and no more than the limit.
+    /// - A worker in the report is stored as the run's worker.
+    /// - An owner in the report becomes the job's owner, unless the claim is [`IfFree`](crate::jobs::Claim::IfFree) and
+    ///   another node owns it: such a report changes nothing at all. A report of the present owner leaves a handoff in
+    ///   progress as it is.
+    /// - `started_at` makes a dispatched job running; the first one counts. The run's deadline is its timeout after
+    ///   that. Until a run has started, its deadline is its timeout after `handed_out_at`, which leaves the job
+    ///   dispatched.
+    /// - If another run follows, the run's own fields (execution, worker, owner, progress, times) move from the job to
+    ///   the history. The job's `error` stays until a run ends otherwise; its `scheduled_at` is when a waiting retry is
+    ///   due (for a schedule's job it stays the tick).
+    /// - A job that has ended, here or by a cancellation, is unowned; its owner stays as the record of the node that
+    ///   wrote it. Its channels need no cleaning if it was never dispatched, or if its first run was its only one and
+    ///   `record` received all of it from a gateway.
+    /// - Of the run's log lines, [`RunLog::take`](crate::jobs::run_log::RunLog::take) selects those that are recorded:
+    ///   each number once, and no more than the limit.
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
-    /// The same, said by the leader of runs that no longer speak: lost, timed out, never picked up. It cannot know whether
-    /// they opened channels.
+    /// Ends runs on the leader's authority: lost, timed out or never started. Fenced by the epoch. Their channels are
+    /// always cleaned, because the leader cannot know whether they opened any.
     async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>>;
-    /// Moves the ownership of runs in flight. Each change stands alone, and is made only where the run is still the job's
-    /// and its owner is as expected: of two nodes that want one run, one has it.
+    /// Moves the ownership of runs in flight. Each change stands alone, and is made only if the run is still the job's
+    /// and its owner is as expected: of two nodes that want one run, one gets it.
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>>;
-    /// Runs in flight, by job id. Not paged by offset: `after` is the last job of the page before. Without any filter but
-    /// `executions` all runs in flight are read; with one, only runs that this filter may match: of the worker, of the owner,
-    /// `moving`, or without a worker or an owner.
+    /// Returns runs in flight, by job id; `after` is the last job of the previous page. Without any filter but
+    /// `executions` all runs in flight are read; with one, only runs that this filter may match: of the worker, of the
+    /// owner, `moving`, or without a worker or an owner.
     async fn in_flight(&self, filter: InFlightFilter, after: Option<JobId>, limit: usize) -> Result<Vec<InFlight>>;
-    /// Returns the workers and the owners that runs in flight name, once each, without reading all runs.
+    /// Returns the workers and the owners of runs in flight, once each, without reading all runs.
     async fn holders(&self) -> Result<Holders>;
-    /// Runs whose time is up, the longest overdue first.
+    /// Returns the runs whose deadline has passed, the longest overdue first.
     async fn overdue(&self, now: Timestamp, limit: usize) -> Result<Overdue>;
-    /// Ended jobs whose channels are not cleaned and that ended before `before`, the longest ended first.
+    /// Returns ended jobs whose channels are not cleaned and that ended before `before`, the longest ended first.
     async fn uncleaned(&self, before: Timestamp, limit: usize) -> Result<Vec<JobId>>;
-    /// Marks as cleaned those of `ids` that ended before `before` and were not, and returns them. The others are passed over:
-    /// they run again, or did and ended since. Channels are closed only of jobs that are returned.
+    /// Marks as cleaned those of `ids` that ended before `before` and were not cleaned, and returns them. Others run
+    /// again, or have ended again since. The caller closes the channels of the returned jobs only.
     async fn mark_cleaned(&self, fence: Fence, before: Timestamp, ids: &[JobId]) -> Result<Vec<JobId>>;
-    /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs: one
-    /// [`slice`](crate::jobs::retention::slice) of at most `rows_max` rows, so that no call takes long. Log lines are
-    /// deleted before their job. Also deletes unique keys that were reserved and are free by then.
+    /// Deletes jobs that ended before their kind's cutoff and whose channels are cleaned, with their history and logs:
+    /// one [`slice`](crate::jobs::retention::slice) of at most `rows_max` rows, so that no call takes long. Log lines
+    /// are deleted before their job. Also deletes reserved unique keys whose time has passed.
     async fn expire(&self, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired>;
 }
 
+/// The result of a promotion.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promoted {
-    /// How many became pending.
+    /// How many jobs became pending.
     pub count: usize,
-    /// In which queues.
+    /// The queues of those jobs.
     pub queues: Vec<QueueName>,
-    /// When the next one is due, where one waits.
+    /// When the next scheduled job is due. `None` if there is none.
     pub next_due_at: Option<Timestamp>,
 }
 
+/// What to dispatch.
 #[derive(Debug, Clone)]
 pub struct DispatchOrder {
+    /// The present time, which becomes `dispatched_at`.
     pub now: Timestamp,
+    /// The queues to dispatch from, in order.
     pub windows: Vec<Window>,
-    /// One for each job that could be dispatched; those left over are not used.
+    /// Execution ids, one for each job that may be dispatched; the rest is not used.
     pub executions: Vec<ExecutionId>,
 }
 
+/// How many runs of a queue may be dispatched now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
+    /// The queue.
     pub queue: QueueName,
+    /// The number of runs.
     pub limit: usize,
-    /// Keep a record of what was granted for so long, for [`QueueStore::grants`]. `None`: keep none.
+    /// How long to keep a record of the granted runs for [`QueueStore::grants`]. `None`: no record.
     pub metered: Option<Duration>,
 }
 
+/// The result of a dispatch.
 #[derive(Debug, Clone, Default)]
 pub struct Dispatched {
+    /// The new runs, for publication.
     pub runs: Vec<Dispatch>,
     /// One for each window, in order.
     pub queues: Vec<QueueDispatch>,
 }
 
+/// The result of a dispatch for one queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueDispatch {
+    /// The queue.
     pub queue: QueueName,
+    /// How many jobs were dispatched.
     pub taken: usize,
-    /// Pending jobs that are left: by the store's counter.
+    /// Pending jobs that are left, by the store's counter.
     pub pending: u64,
-    /// The bytes of the order were used up before the window was full: it may be ordered again at once.
+    /// The byte limit of the order was reached before the window was full: it may be ordered again at once.
     pub is_cut: bool,
 }
 
+/// The result of one report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
+    /// The report is recorded.
     Applied(Change),
-    /// The run already ended with the same outcome, be it the job's last run or one of its history. Nothing changed. An outcome
-    /// is the same if its kind, result and error are; a cancelled run may be reported with any reason or none.
+    /// This run already ended with the same outcome, as the job's last run or one of its history. Nothing changed.
+    /// Outcomes are the same if their kind, result and error are; a cancelled run may be reported with any reason or
+    /// none.
     Duplicate,
     /// Another node owns the run, and the report is accepted from the owner only. Nothing changed.
     NotOwner,
-    /// The job is unknown or has another run by now, or the run ended with another outcome, or it ended and the report has no
-    /// end. Nothing changed.
+    /// The job is unknown or has another run by now, or the run ended with another outcome, or it ended and the report
+    /// has no end. Nothing changed.
     Stale,
 }
 
+/// A change of a run's owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reassign {
+    /// The job.
     pub job: JobId,
+    /// The run; the change fails if it is no longer the present one.
     pub execution: ExecutionId,
-    /// Who gives it away.
+    /// The owner that the change expects.
     pub from: NodeId,
+    /// The change.
     pub to: Handover,
 }
 
+/// A step in the handoff of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handover {
-    /// `from`, the owner, offers it: it is being handed off.
+    /// The owner `from` offers the run: the handoff begins.
     Offer,
-    /// `from`, the owner, keeps it after all.
+    /// The owner `from` keeps the run: the handoff ends.
     Keep,
-    /// `from`, the owner, found nobody: the orphan detector is to see to it.
+    /// The owner `from` found no other node: the run is left to the orphan detector.
     Orphan,
-    /// This node takes it: where `from` still owns it, nobody does, or it was left as an orphan.
+    /// This node takes the run over, if `from` still owns it, nobody does, or it is an orphan.
     Take(NodeId),
 }
 
+/// The result of a change of owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reassigned {
+    /// The change was made.
     Done,
-    /// Not as expected: this node owns it, or nobody does. Of a take: the taker itself where it has it already.
+    /// The owner is not as expected: it is this node, or none. After a take it may be the taker itself, which had the
+    /// run already.
     OwnedBy(Option<NodeId>),
-    /// The run is over, or the job has another by now, or is unknown.
+    /// The run has ended, or the job has another run, or is unknown.
     Over,
 }
 
-/// What a report did to its job; `attempt`, `due_at` and `started_at` are those of the run that was reported.
+/// The effect of a report on its job. `attempt`, `due_at` and `started_at` are those of the reported run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
+    /// The job's new status.
     pub status: Status,
+    /// The job's type.
     pub job_type: JobType,
+    /// The job's queue.
     pub queue: QueueName,
+    /// The number of the reported run.
     pub attempt: u32,
-    /// Since when it could have run.
+    /// From when it could have run.
     pub due_at: Timestamp,
+    /// When the run started, if it did.
     pub started_at: Option<Timestamp>,
-    /// Where the job is to run again: when.
+    /// When the job is due again, if it is to run again.
     pub retry_at: Option<Timestamp>,
 }
 
+/// Selects runs in flight. Empty fields select all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InFlightFilter {
+    /// Runs of this worker.
     pub worker: Option<WorkerId>,
+    /// Runs of this owner.
     pub owner: Option<NodeId>,
-    /// Dispatched before this, not running, and no worker is known to have picked it up.
+    /// Runs that were dispatched before this, are not running and have no known worker.
     pub unclaimed_before: Option<Timestamp>,
-    /// No worker is known to have picked it up.
+    /// Only runs without a known worker.
     pub without_worker: bool,
-    /// Dispatched before this, and no node is known to own it.
+    /// Runs that were dispatched before this and have no known owner.
     pub unowned_before: Option<Timestamp>,
-    /// On their way from one owner to another: being handed off, or left as orphans.
+    /// Only runs that change their owner: in a handoff, or orphans.
     pub moving: bool,
-    /// One of these; empty for all.
+    /// Only these runs; empty for all.
     pub executions: Vec<ExecutionId>,
 }
 
+/// The names in runs in flight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Holders {
+    /// The workers, once each.
     pub workers: Vec<WorkerId>,
+    /// The owners, once each.
     pub owners: Vec<NodeId>,
 }
 
+/// A run in flight: dispatched or running.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlight {
+    /// The job.
     pub job: JobId,
+    /// The run.
     pub execution: ExecutionId,
+    /// The job's type.
     pub job_type: JobType,
+    /// The job's queue.
     pub queue: QueueName,
+    /// The number of the run.
     pub attempt: u32,
+    /// `dispatched` or `running`.
     pub status: Status,
+    /// The worker that picked it up, if known.
     pub worker: Option<WorkerId>,
+    /// The node that records its events, if known.
     pub owner: Option<NodeId>,
+    /// Whether the owner holds it, hands it off or left it.
     pub ownership: Ownership,
+    /// When the leader dispatched it.
     pub dispatched_at: Timestamp,
-    /// When its time is up. Only [`overdue`](RunStore::overdue) tells.
+    /// When it times out. Only [`overdue`](RunStore::overdue) sets it.
     pub deadline: Option<Timestamp>,
 }
 
+/// The result of a search for overdue runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overdue {
+    /// The overdue runs, the longest overdue first.
     pub runs: Vec<InFlight>,
-    /// When the next run's time is up, where one that has a timeout runs or was handed out. Not before `now` once `runs` is not full.
+    /// The next deadline of a run that is started or handed out and has a timeout. After `now`, unless `runs` is full.
     pub next_at: Option<Timestamp>,
 }
 
+/// The times before which ended jobs are deleted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cutoffs {
+    /// For completed jobs.
     pub completed: Timestamp,
+    /// For cancelled jobs.
     pub cancelled: Timestamp,
+    /// For dead letters.
     pub dead: Timestamp,
 }
 
+/// The result of a deletion of ended jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// The number of jobs that were deleted.
+    /// The number of deleted jobs.
     pub jobs: u64,
     /// Whether there may be more to delete now. Only true if the call deleted something.
     pub more: bool,
 }
 
+/// The queues and their settings.
 #[async_trait]
 pub trait QueueStore: Send + Sync {
-    /// All of them, by name.
+    /// Returns all queues, by name.
     async fn queues(&self) -> Result<Vec<Queue>>;
+    /// Returns a queue; `None` if it is unknown.
     async fn queue(&self, name: &QueueName) -> Result<Option<Queue>>;
-    /// Changes a queue, and creates it where it is new.
+    /// Changes a queue's settings, and creates the queue if it is new.
     async fn configure(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue>;
-    /// Deletes a queue that has no jobs, with its settings; its next job creates it again. Returns whether there was one.
-    /// `Conflict` if it has jobs.
+    /// Deletes a queue that has no jobs, with its settings; its next job creates it again. Returns whether there was
+    /// one. `Conflict` if it has jobs.
     async fn delete_queue(&self, name: &QueueName) -> Result<bool>;
-    /// Returns what metered windows of a queue, or of all queues, were granted since `since`, oldest first: so that a rate limit
-    /// holds across a change of leader. The next metered window of a queue may forget what is older than it asks to keep.
+    /// Returns how many runs metered windows of a queue, or of all queues, were granted since `since`, oldest first, so
+    /// that a rate limit holds across a change of leader. The next metered window of a queue may delete records that
+    /// are older than it asks to keep.
     async fn grants(&self, queue: Option<&QueueName>, since: Timestamp) -> Result<Vec<(Timestamp, u32)>>;
 }
 
+/// The schedules.
 #[async_trait]
 pub trait ScheduleStore: Send + Sync {
-    /// Creates or replaces by name. Answers whether it is new.
+    /// Creates or replaces a schedule by name. Returns whether it is new.
     async fn put_schedule(&self, schedule: Schedule) -> Result<bool>;
-    /// Replaces `known` with `schedule`, which has its name. Returns false and changes nothing if the stored one is no longer
-    /// as `known`: it has ticked, was replaced or removed since it was read.
+    /// Replaces `known` with `schedule`, which has the same name. Returns false and changes nothing if the stored one
+    /// differs from `known`: it has ticked, was replaced or removed since it was read.
     async fn replace_schedule(&self, known: &Schedule, schedule: Schedule) -> Result<bool>;
+    /// Returns a schedule; `None` if it is unknown.
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>>;
-    /// All of them, by name.
+    /// Returns all schedules, by name.
     async fn schedules(&self) -> Result<Vec<Schedule>>;
+    /// Removes a schedule. Returns whether there was one.
     async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool>;
-    /// Schedules whose `next_run_at` has come, the earliest first: at most `limit`, and about
+    /// Returns schedules whose `next_run_at` has passed, the earliest first: at most `limit`, and about
     /// [`PAGE_BYTES_MAX`] bytes of arguments (but at least one).
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<DueSchedules>;
-    /// Makes one job for each (schedule, tick) and moves the schedule on, where it is still at `expected`. A tick that has
-    /// its job makes no second; with `skip_overlap` a tick while a job of the schedule is live makes none, be that one of
-    /// the same call. `last_run_at` becomes the last tick that made a job.
+    /// Makes one job for each (schedule, tick) and moves the schedule on, if it is still at `expected`. A tick that has
+    /// a job makes no second one. With `skip_overlap`, a tick makes none while a job of the schedule is live, including
+    /// one of the same call. `last_run_at` becomes the last tick that made a job.
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>>;
 }
 
+/// The schedules that are due.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DueSchedules {
+    /// The due schedules, the earliest first.
     pub due: Vec<Schedule>,
-    /// When the next one is due, where one waits beyond these.
+    /// When the next schedule beyond these is due. `None` if there is none.
     pub next_at: Option<Timestamp>,
 }
 
+/// The ticks of one schedule.
 #[derive(Debug, Clone)]
 pub struct Tick {
+    /// The schedule.
     pub schedule: ScheduleName,
     /// The `next_run_at` that the plan was made from.
     pub expected: Timestamp,
     /// The jobs of the ticks, oldest first; `run_at` is the tick.
     pub jobs: Vec<NewJob>,
+    /// Whether a tick makes no job while another of the schedule is live.
     pub skip_overlap: bool,
+    /// The new `next_run_at`. `None` if the schedule never ticks again.
     pub next_run_at: Option<Timestamp>,
 }
 
+/// The result of a [`Tick`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ticked {
-    /// What was made: may be less than asked, by overlap or because a tick had its job.
+    /// The new jobs: possibly fewer than requested, by overlap or because a tick had its job.
     pub made: Vec<JobId>,
-    /// False where the schedule had moved on, was replaced, paused or removed: nothing was done.
+    /// False if the schedule had moved on, was replaced, paused or removed: nothing was done.
     pub moved: bool,
 }
 
+/// The registry of workers.
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
-    /// Adds or replaces, by id.
+    /// Adds or replaces workers, by id.
     async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()>;
-    /// All of them, by id.
+    /// Returns all workers, by id.
     async fn workers(&self) -> Result<Vec<WorkerRecord>>;
+    /// Returns a worker; `None` if it is unknown.
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRecord>>;
-    /// By the leader, which declares them dead, with its fence; without one when they leave by themselves.
+    /// Removes workers: with the leader's fence if it declares them dead, without one if they leave.
     async fn remove_workers(&self, fence: Option<Fence>, ids: &[WorkerId]) -> Result<()>;
 }
 
+/// The registry of nodes.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
-    /// Adds or replaces, by id.
+    /// Adds or replaces a node, by id.
     async fn record_node_heartbeat(&self, node: NodeRecord) -> Result<()>;
-    /// Returns all of them by id, those that are gone included.
+    /// Returns all nodes by id, those that are gone included.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
-    /// Marks a node as gone: `Dead` by the leader, with its fence; `Left` by the node itself, without one. It stays listed
-    /// until it is forgotten or beats again. Not an error if it is unknown.
+    /// Marks a node as gone: `Dead` by the leader, with its fence; `Left` by the node itself, without one. It stays
+    /// listed until it is forgotten or sends a heartbeat again. Not an error if it is unknown.
     async fn retire_node(&self, fence: Option<Fence>, id: &NodeId, state: NodeState, at: Timestamp) -> Result<()>;
     /// Deletes those of `ids` that are gone. A node that has come back stays.
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()>;
@@ -456,8 +542,7 @@ pub trait NodeStore: Send + Sync {
 /// The workers that may hold shards. See [`Roster`](crate::shards::Roster).
 #[async_trait]
 pub trait RosterStore: Send + Sync {
-    /// Adds rows that are missing and removes rows that are there. Durable when it returns: a coordinator that was told so
-    /// sends shards to the workers it added.
+    /// Adds and removes rows. Durable when it returns: the coordinator then sends shards to the workers that it added.
     async fn change_shard_roster(&self, fence: Fence, change: &RosterChange) -> Result<()>;
     /// Returns all rows, by service, then by worker.
     async fn shard_roster(&self) -> Result<Vec<ShardMember>>;

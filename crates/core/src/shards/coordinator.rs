@@ -1,22 +1,23 @@
 //! The coordinator of shards: a state machine without a clock or a socket.
 //!
-//! Messages and ticks go in with the time since the term began; what is to be sent and told comes out. A change (a worker
-//! comes, goes, dies, is back, lets go, another shard count) does not move anything by itself: it makes the service due
-//! for one rebalance after a short delay, so that a burst of changes costs one, and only workers whose part changed are
-//! told. A heartbeat is answered at once with what is granted now.
+//! Its input is messages and ticks, with the time since the term began; its output is messages to send and events. A
+//! change (a worker joins, leaves, dies, returns or releases shards, or the shard count differs) moves nothing by
+//! itself: it makes the service due for one rebalance after a short delay, so that a burst of changes costs one. Only
+//! workers whose part changed are notified. The reply to a heartbeat is sent at once, with the present grants.
 //!
-//! A predecessor is not asked: its workers are. After a takeover a service grants nothing anew until each worker that may
-//! hold shards has reported, or one heartbeat timeout has passed. What workers report in that time is theirs if nobody else
-//! has it; a worker that reports nothing has fenced itself by the end. Which workers may hold shards is known from the
-//! [`Roster`]; without one, a service waits for the whole timeout. A worker that nobody knows and that reports shards is
-//! evidence of a predecessor: then its service waits for the whole timeout too.
+//! After a takeover, the state comes from the workers, not from the predecessor. A service grants nothing new until
+//! each worker that may hold shards has reported, or one heartbeat timeout has passed. A worker keeps the shards that
+//! it reports in that time if no other worker has them; a worker that reports nothing has fenced itself by the end. The
+//! [`Roster`] lists the workers that may hold shards; without one, a service waits for the whole timeout. An unlisted
+//! worker that reports shards is evidence of a predecessor: then its service waits for the whole timeout too.
 //!
-//! A two-phase worker has reported once it reports a version of this term: a report that was sent earlier may be followed by
-//! a grant of the predecessor that is still on its way. After it has seen a version of this term it ignores such a grant.
+//! A two-phase worker counts as reported once it reports a version of this term: after an earlier report, a grant of
+//! the predecessor may still arrive. A worker that has seen a version of this term ignores such a grant.
 //!
-//! With a roster, a worker takes part once the store lists it. Until then it is granted nothing, and its register waits.
+//! With a roster, a worker takes part once the store lists it. Until then it is granted nothing, and its registration
+//! waits.
 //!
-//! All that peers can make it remember is bounded by [`Limits`]; what is over them is refused with an error.
+//! [`Limits`] bound everything that peers can make it store; messages beyond them are rejected with an error.
 
 mod member;
 mod service;
@@ -49,8 +50,8 @@ pub const OFF: &str = "off";
 pub const ANY: &str = "any";
 
 sections! {
-    /// The section `shards`: how a node coordinates shards while it leads. The rules read the times and the strategy; the
-    /// address and the credentials are for the code that listens. An address alone is enough:
+    /// The section `shards`: how a node coordinates shards while it leads. The rules read the times and the strategy;
+    /// the address and the credentials are for the code that listens. An address alone is enough:
     /// `"tcp://127.0.0.1:5555".into()`.
     Settings {
         /// `tcp://host:port`, or `off`; the host may be `*`.
@@ -61,22 +62,24 @@ sections! {
         /// The time between two checks for dead workers.
         #[serde(with = "duration")]
         check_interval: Duration = Duration::from_secs(5),
+        /// How shards are spread over workers.
         strategy: Strategy = Strategy::default(),
-        /// Credentials of those who may connect, as `user:password,user:password`, or `off`.
+        /// Credentials of the clients that may connect, as `user:password,user:password`, or `off`.
         plain: Secret = OFF.into(),
         /// The coordinator's secret CURVE key, 40 characters of Z85, or `off`.
         curve: Secret = OFF.into(),
         /// The public keys of the workers that may connect, separated by commas, or `any`.
         curve_clients: String = ANY.into(),
-        /// Whether a node whose address cannot be listened on is unhealthy.
+        /// Whether a node that cannot listen on its address is unhealthy.
         #[serde(skip)]
         required: bool = true,
         /// The time without changes after which a service is rebalanced.
         #[serde(skip)]
         settle: Duration = Duration::from_millis(20),
-        /// Upper bound of the time that a change waits.
+        /// Upper bound of the delay of a rebalance.
         #[serde(skip)]
         settle_max: Duration = Duration::from_millis(100),
+        /// Upper bounds of what peers can make it store.
         #[serde(skip)]
         limits: Limits = Limits::default(),
     }
@@ -95,13 +98,14 @@ impl Settings {
     }
 }
 
-/// What peers can make a coordinator remember.
+/// Upper bounds of what peers can make a coordinator store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// Services.
     pub services_max: usize,
-    /// Of all services together.
+    /// Workers of all services together.
     pub workers_max: usize,
-    /// Of all services together.
+    /// Shards of all services together.
     pub shards_max: usize,
 }
 
@@ -111,60 +115,78 @@ impl Default for Limits {
     }
 }
 
-/// The knowledge of earlier terms at the start.
+/// What is known of earlier terms at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// The first term there ever was, as far as is known.
+    /// There was no earlier term, as far as is known.
     Fresh,
-    /// Any worker may hold what a predecessor granted.
+    /// Any worker may hold shards that a predecessor granted.
     Takeover,
-    /// Only these workers may: the store lists them. The term keeps the list.
+    /// Only these workers may: the store lists them. The term maintains the list.
     Listed(Vec<ShardMember>),
 }
 
-/// What a step of the coordinator leads to.
+/// The result of a step of the coordinator.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Output {
+    /// Messages to send, in order.
     pub sends: Vec<(Peer, Bytes)>,
+    /// Events for logs and metrics.
     pub events: Vec<ShardEvent>,
 }
 
+/// A change that the coordinator reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardEvent {
+    /// The shards of a service were assigned anew.
     Rebalanced {
+        /// The service.
         service: ServiceName,
+        /// The version of the new assignment.
         version: Version,
-        /// Shards that are meant for another worker than before.
+        /// Shards that are assigned to another worker than before.
         moved: usize,
     },
+    /// A worker registered.
     Joined {
+        /// The service.
         service: ServiceName,
+        /// The worker.
         worker: WorkerId,
     },
+    /// A worker left by itself.
     Left {
+        /// The service.
         service: ServiceName,
+        /// The worker.
         worker: WorkerId,
     },
+    /// A worker was silent for the heartbeat timeout.
     Dead {
+        /// The service.
         service: ServiceName,
+        /// The worker.
         worker: WorkerId,
     },
-    /// Another registered under the id of a live worker, which has to stop.
+    /// Another process registered under the id of a live worker, which has to stop.
     Replaced {
+        /// The service.
         service: ServiceName,
+        /// The id of both.
         worker: WorkerId,
     },
 }
 
+/// Assigns the shards of all services during one term.
 pub struct Coordinator {
     settings: Settings,
-    /// Any worker may hold what a predecessor granted.
+    /// Any worker may hold shards that a predecessor granted.
     takes_over: bool,
     first: Version,
-    /// No service begins at or below it: one that was forgotten may come back.
+    /// Lower bound of the first version of a service: a removed service may return.
     floor: Version,
     services: BTreeMap<ServiceName, Service>,
-    /// Those that are due for a rebalance.
+    /// Services that are due for a rebalance.
     dirty: BTreeSet<ServiceName>,
     roster: Option<Roster>,
     /// Workers of a predecessor that have not reported yet, by service.
@@ -176,7 +198,7 @@ pub struct Coordinator {
     is_exhausted: bool,
 }
 
-/// What is said to a worker whose id another has.
+/// Returns the error for a worker whose id another process has.
 fn replaced(report: &Report) -> Bytes {
     let message = format!(
         "another worker has registered as {} of {}: this one holds no shards any more; give each worker an id of its own",
@@ -190,7 +212,7 @@ fn key(service: &ServiceName, worker: &WorkerId) -> ShardMember {
 }
 
 impl Coordinator {
-    /// A coordinator for one term, whose versions are all above `first`. Time is counted from here.
+    /// Returns a coordinator for one term, whose versions are all above `first`. Time counts from here.
     pub fn new(settings: Settings, start: Start, first: Version) -> Self {
         let mut awaited = BTreeMap::<ServiceName, BTreeSet<WorkerId>>::new();
         let takes_over = start == Start::Takeover;
@@ -219,22 +241,23 @@ impl Coordinator {
         }
     }
 
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether the term has used up its versions: it should end, and the next one take over.
+    /// Returns whether the term has used up its versions: it should end, so that the next one takes over.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Returns when [`tick`](Self::tick) has something to do.
     pub fn next_deadline(&self) -> Duration {
         let due = self.dirty.iter().filter_map(|name| self.services.get(name)?.due_at());
         due.min().map_or(self.next_check, |due| due.min(self.next_check))
     }
 
-    /// Takes a message of the peer `from`.
+    /// Handles a message of the peer `from`.
     pub fn on_message(&mut self, from: &Peer, message: Message, now: Duration, output: &mut Output) {
         match message {
             Message::Register(report) => self.take_report(from, report, true, now, output),
@@ -248,7 +271,8 @@ impl Coordinator {
         if let Some(member) = self.member(&report)
             && member.has_replaced(from, report.instance)
         {
-            // Before anything that it says counts. One that shares its connection with its successor cannot be told.
+            // Its report must not take effect. A process that shares its connection with its successor cannot be
+            // notified.
             if member.peer != *from {
                 output.sends.push((from.clone(), replaced(&report)));
             }
@@ -278,11 +302,11 @@ impl Coordinator {
             if former != *from {
                 output.sends.push((former, replaced(&report)));
             }
-            // One of the original protocol that connects again does not register: only its connection is another.
+            // A worker of the original protocol does not register after a reconnect: only its connection differs.
             if registers || report.instance.is_some() {
                 output.events.push(ShardEvent::Replaced { service: name.clone(), worker: worker.clone() });
             }
-            // What both believe to hold for a moment is told apart by the version.
+            // If both believe to hold a shard for a moment, the version decides.
             if service.version < Version::MAX && !member.granted.is_empty() {
                 service.version = service.version.next();
                 member.grant(member.granted.clone(), service.version);
@@ -292,7 +316,7 @@ impl Coordinator {
         let is_new = !std::mem::replace(&mut member.is_active, true);
         if is_new {
             member.is_listed = self.roster.as_mut().is_none_or(|roster| roster.add(&key(&name, &worker)));
-            // A worker that is not listed yet takes part once it is.
+            // A worker that is not listed yet takes part later.
             if member.is_listed {
                 service.disturb(now, &terms);
             }
@@ -316,7 +340,8 @@ impl Coordinator {
         let terms = self.terms();
         let (name, worker) = (&report.service_name, &report.worker_id);
         let Some(service) = self.services.get_mut(name) else { return };
-        // The original worker takes the first answer to its register for good: it waits for one that is worth it.
+        // A worker of the original protocol uses only the first reply to its registration: it waits until that has
+        // shards.
         let is_listed = service.members.get(worker).is_some_and(|member| member.is_listed);
         let is_due = service.due_at().is_some() && (report.beat.is_none() || !service.is_held());
         service.answer(worker, registers && (is_due || !is_listed), report.beat, &terms, output);
@@ -325,7 +350,8 @@ impl Coordinator {
         }
     }
 
-    /// A worker of a predecessor has reported. If it was the last of its service, nothing is disputed any more.
+    /// Records that a worker of a predecessor has reported. After the last one of a service, no shard of it is
+    /// disputed.
     fn stop_awaiting(&mut self, name: &ServiceName, worker: &WorkerId, now: Duration) {
         let Some(awaited) = self.awaited.get_mut(name) else { return };
         self.awaited_count -= usize::from(awaited.remove(worker));
@@ -360,7 +386,7 @@ impl Coordinator {
         self.services.get(&report.service_name)?.members.get(&report.worker_id)
     }
 
-    /// Refuses what would be too much.
+    /// Rejects a report that would exceed a limit.
     fn make_room(&self, report: &Report) -> Result<(), Refusal> {
         let Limits { services_max, workers_max, shards_max } = self.settings.limits;
         let refuse = |what: &str, max: usize| {
@@ -374,7 +400,7 @@ impl Coordinator {
             return refuse("services", services_max);
         }
         let is_known = service.is_some_and(|service| service.members.contains_key(&report.worker_id));
-        // Awaited workers have a place: the store's list is bounded by the same number.
+        // Awaited workers are counted already: the store's list has the same bound.
         let is_awaited = || self.awaited.get(&report.service_name).is_some_and(|it| it.contains(&report.worker_id));
         if !is_known && self.workers + self.awaited_count >= workers_max && !is_awaited() {
             return refuse("workers", workers_max);
@@ -414,7 +440,7 @@ impl Coordinator {
                 output.events.push(ShardEvent::Left { service: leave.service_name, worker: leave.worker_id });
             }
         }
-        // So that it knows that it was heard.
+        // Confirms the leave.
         let farewell = CoordinatorMessage::Assignment(Assignment { version, ..Assignment::default() });
         output.sends.push((from.clone(), farewell.encode()));
     }
@@ -429,7 +455,7 @@ impl Coordinator {
         }
     }
 
-    /// Does what is due: rebalances, and looks for workers that are silent.
+    /// Does what is due: rebalances services, and checks for silent workers.
     pub fn tick(&mut self, now: Duration, output: &mut Output) {
         if now >= self.next_check {
             self.next_check = now + self.settings.check_interval;
@@ -451,12 +477,12 @@ impl Coordinator {
         }
     }
 
-    /// Workers of a predecessor that did not report in time have fenced themselves.
+    /// Ends the wait for workers of a predecessor: those that did not report in time have fenced themselves.
     fn give_up_awaited(&mut self, output: &mut Output) {
         self.awaited_count = 0;
         for (service, workers) in std::mem::take(&mut self.awaited) {
             for worker in workers {
-                // A worker that did report, but no version of this term, is a member by now.
+                // A worker that reported, but no version of this term, is a member by now.
                 if self.services.get(&service).is_some_and(|it| it.members.contains_key(&worker)) {
                     continue;
                 }
@@ -491,7 +517,7 @@ impl Coordinator {
             let forgotten = before - service.members.len();
             self.workers -= forgotten;
             if died || (forgotten > 0 && service.members.is_empty()) {
-                // Nothing comes after that would be worth waiting for: whoever was as silent was found too.
+                // No delay is useful: all workers that were silent for as long were found in the same check.
                 service.disturb_at_once(now);
                 self.dirty.insert(name.clone());
             }

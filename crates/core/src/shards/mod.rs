@@ -1,12 +1,13 @@
-//! Who owns which part: the shards of a service, spread over its workers.
+//! Shards: numbered parts of a service's work, spread over its workers.
 //!
-//! A service has shards `0..maxShardCount`. Its workers register and beat; the [`Coordinator`] spreads the shards over
-//! those that live by a [`Strategy`], and tells a worker whenever its part changes. Every assignment carries a
-//! [`Version`] that rises with each change of what is granted, so that whoever is written to can refuse a former owner.
+//! A service has shards `0..maxShardCount`. Its workers register and send heartbeats. The [`Coordinator`] spreads the
+//! shards over the live ones by a [`Strategy`], and sends a worker its new assignment when it changes. Every assignment
+//! carries a [`Version`] that rises with each change of the grants, so that a store can reject the writes of a former
+//! owner.
 //!
-//! A worker that asks for it (`handoff`) is given time to let go: its shard reaches the next owner only after it said
-//! `released`, left, or was silent for so long that it has fenced itself. The two halves of that bargain are
-//! [`Coordinator`] and [`Worker`]; both are pure, and take the time as an argument.
+//! A worker that asks for it (`handoff`) gets time to stop: its shard is granted to the next owner only after the
+//! worker sent `released`, left, or was silent for so long that it has fenced itself. [`Coordinator`] and [`Worker`]
+//! are the two sides of this protocol; both are pure, and take the time as an argument.
 
 pub mod coordinator;
 pub mod relay;
@@ -22,5 +23,5 @@ pub use strategy::Strategy;
 pub use version::Version;
 pub use worker::Worker;
 
-/// A part of a service, from 0 to one below its `maxShardCount`.
+/// The number of a shard, from 0 to one below its service's `maxShardCount`.
 pub type Shard = u32;

@@ -1,4 +1,4 @@
-//! The messages by which nodes ask the leader for its view of the shards.
+//! The messages by which a node requests the leader's view of the shards.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,23 +6,25 @@ use uuid::Uuid;
 
 use crate::ids::{NodeId, ServiceName};
 
-/// `shards.ask`: what the node that coordinates shards knows of one service, or of all.
+/// `shards.ask`: requests the coordinating node's view of one service, or of all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShardsAsk {
-    /// Names the topic of the reply.
+    /// Part of the topic of the reply.
     pub ask: Uuid,
+    /// The service; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceName>,
 }
 
-/// `shards.reply.{ask}`: sent by the node that listens for shard workers, and by no other.
+/// `shards.reply.{ask}`: sent only by the node that listens for shard workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardsReply {
+    /// The node that replies.
     pub node_id: NodeId,
-    /// As `GET /v1/shards/{service}` has them; none if the service is unknown.
+    /// In the form of `GET /v1/shards/{service}`; empty if the service is unknown.
     pub services: Vec<Value>,
-    /// They take more room than a message may have: only the node itself can show them.
+    /// The views exceed the size of a message: only the node itself can show them.
     #[serde(default)]
     pub is_too_large: bool,
 }

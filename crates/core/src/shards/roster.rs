@@ -1,39 +1,45 @@
 //! The roster of a shard coordinator: the workers that may hold shards, as the store lists them.
 //!
-//! The store lists a worker before the worker is sent its first shard, and until the worker has left or was declared dead.
-//! So whoever is not listed holds nothing, and the coordinator of the next term need not wait for it. Only members are
-//! listed, never shards: a rebalance writes nothing.
+//! The store lists a worker before the worker is sent its first shard, and until the worker has left or was declared
+//! dead. So a worker that is not listed holds nothing, and the coordinator of the next term need not wait for it. Only
+//! workers are listed, never shards: a rebalance writes nothing.
 //!
-//! One change is written at a time, and repeated until the store confirms it. Everything that happens meanwhile is in the
-//! next change, so that any number of registrations cost few writes. While a row is being written its state is unknown, and
-//! the worker counts as not listed.
+//! One change is written at a time, and repeated until the store confirms it. Later requests are collected in the next
+//! change, so that many registrations cost few writes. While a row is being written its state is unknown, and the
+//! worker counts as not listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{ServiceName, WorkerId};
 
-/// Rows of one change.
+/// Upper bound of the rows of one change.
 pub const ROSTER_CHANGE_MAX: usize = 2_000;
 
 /// A worker of a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardMember {
+    /// The service.
     pub service: ServiceName,
+    /// The worker.
     pub worker: WorkerId,
 }
 
 /// Rows to add and to remove, in one transaction. No row is in both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RosterChange {
+    /// Rows to add.
     pub add: Vec<ShardMember>,
+    /// Rows to remove.
     pub remove: Vec<ShardMember>,
 }
 
 impl RosterChange {
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.add.len() + self.remove.len()
     }
 
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -45,7 +51,7 @@ pub struct Roster {
     rows: BTreeMap<ShardMember, Row>,
     /// Rows that are not as they should be.
     dirty: BTreeSet<ShardMember>,
-    /// A change was handed out and is not confirmed yet.
+    /// A change was returned and is not confirmed yet.
     is_writing: bool,
 }
 
@@ -64,7 +70,7 @@ enum RowState {
 }
 
 impl Roster {
-    /// Begins with the rows that the store has.
+    /// Returns a roster with the rows that the store has.
     pub fn new(listed: impl IntoIterator<Item = ShardMember>) -> Self {
         let row = Row { state: RowState::Listed, is_wanted: true };
         let rows = listed.into_iter().map(|member| (member, row)).collect();
@@ -84,7 +90,7 @@ impl Roster {
         is_listed
     }
 
-    /// Lets the next change remove a worker.
+    /// Schedules a worker for removal by the next change.
     pub fn remove(&mut self, member: &ShardMember) {
         let Some(row) = self.rows.get_mut(member) else { return };
         row.is_wanted = false;
@@ -113,12 +119,12 @@ impl Roster {
         Some(change)
     }
 
-    /// Takes note that the store confirmed the change. Returns the workers that are listed now and should be.
+    /// Records that the store confirmed the change. Returns the workers that are listed now and should be.
     pub fn confirm(&mut self, change: RosterChange) -> Vec<ShardMember> {
         self.is_writing = false;
         for member in &change.remove {
             match self.rows.get_mut(member) {
-                // It came back while its row was being removed, and is in the next change.
+                // The worker returned while its row was being removed; the next change adds it.
                 Some(row) if row.is_wanted => row.state = RowState::Absent,
                 _ => drop((self.rows.remove(member), self.dirty.remove(member))),
             }

@@ -1,16 +1,16 @@
-//! Which worker should have which shard.
+//! Strategies: which worker should have which shard.
 //!
-//! A strategy is a function of the shards' number, the live workers in order of their ids, and who was meant to have
-//! each shard so far. It gives every shard an owner as long as there is a worker, and the same answer to the same question.
+//! A strategy is a pure function of the number of shards, the live workers in order of their ids, and the intended
+//! owner of each shard so far. It gives every shard an owner if there is a worker.
 //!
 //! | strategy | loads | what moves when one worker joins or leaves |
 //! | --- | --- | --- |
 //! | `contiguous` | differ by at most one | ranges shift: up to about half of the shards |
 //! | `sticky` | differ by at most one | at most ⌈shards / workers⌉ |
-//! | `rendezvous` | as chance has it: about √(shards / workers) around the mean | only to the joiner, only from the leaver |
+//! | `rendezvous` | random: about √(shards / workers) around the mean | only to the joiner, only from the leaver |
 //!
-//! `contiguous` and `rendezvous` look at the present workers alone: a coordinator that knows nothing of the past answers
-//! as its predecessor did. `sticky` follows the past, which a successor learns from what workers report.
+//! `contiguous` and `rendezvous` depend on the present workers only: a coordinator without any history returns the same
+//! plan as its predecessor. `sticky` depends on the history, which a successor learns from the workers' reports.
 
 mod rendezvous;
 
@@ -23,7 +23,7 @@ use super::Shard;
 use crate::error::Invalid;
 use crate::ids::WorkerId;
 
-/// The place of a shard that nobody has.
+/// The place of a shard without an owner.
 pub const NOBODY: u32 = u32::MAX;
 
 /// How shards are spread over workers.
@@ -31,18 +31,20 @@ pub const NOBODY: u32 = u32::MAX;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Ranges of one length, in order of the workers' ids.
+    /// Ranges of equal length, in order of the workers' ids.
     #[default]
     Contiguous,
-    /// As even, and moves the least.
+    /// Equally even, and moves as few shards as possible.
     Sticky,
-    /// Each shard has its own ranking of workers.
+    /// Each worker ranks all shards; a shard goes to the worker that ranks it best.
     Rendezvous,
 }
 
 impl Strategy {
+    /// All strategies.
     pub const ALL: [Strategy; 3] = [Strategy::Contiguous, Strategy::Sticky, Strategy::Rendezvous];
 
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Strategy::Contiguous => "contiguous",
@@ -51,8 +53,8 @@ impl Strategy {
         }
     }
 
-    /// The place in `workers` (which are in order of their ids) of each shard's owner; `current` is the same as it was,
-    /// with [`NOBODY`] where that worker is gone.
+    /// Returns the place of each shard's owner in `workers`, which are in order of their ids. `current` is the last
+    /// plan, with [`NOBODY`] for each worker that is gone.
     pub fn plan(self, workers: &[&WorkerId], current: &[u32]) -> Vec<u32> {
         if workers.is_empty() {
             return vec![NOBODY; current.len()];
@@ -82,7 +84,7 @@ impl FromStr for Strategy {
     }
 }
 
-/// How many shards each worker gets: the remainder goes to the first of them.
+/// Returns how many shards a worker gets: the first workers get the remainder.
 fn quota(place: usize, workers: usize, shards: usize) -> usize {
     shards / workers + usize::from(place < shards % workers)
 }
@@ -91,8 +93,8 @@ fn contiguous(workers: usize, shards: usize) -> Vec<u32> {
     (0..workers).flat_map(|place| std::iter::repeat_n(place as u32, quota(place, workers, shards))).collect()
 }
 
-/// Who has more than its quota gives the rest to those who have less. Those who have most may keep the remainder, so
-/// that nothing moves which could stay.
+/// Moves shards from workers above their quota to those below. The workers with the most shards get the remainder, so
+/// that as little as possible moves.
 fn sticky(workers: usize, current: &[u32]) -> Vec<u32> {
     let mut loads = vec![0usize; workers];
     for place in current.iter().filter(|place| **place != NOBODY) {

@@ -5,41 +5,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
 
-/// The number of an assignment of shards: the fence of a shard. Rises with every change of who owns what in a service, and
-/// stays below 2^53, so that every reader of JSON reads it exactly.
-// Each term of leadership has `Version::PER_TERM` numbers of its own: that makes those of a later term higher although
-// nothing is written down.
+/// The number of an assignment of shards: the fence of a shard. It rises with every change of ownership in a service,
+/// and stays below 2^53, so that every JSON reader can read it exactly.
+// Each term of leadership has its own range of `Version::PER_TERM` numbers, so that those of a later term are higher
+// although nothing is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Whole in a double.
+    /// The highest number that a double holds exactly.
     pub const MAX: Version = Version((1 << 53) - 1);
-    /// A worker that reports a higher one is not believed: what is left above it is for those who were.
+    /// Upper bound of a version that is accepted from a worker's report; the range above it leaves room to continue
+    /// from it.
     pub const BELIEVED_MAX: Version = Version((1 << 53) - (1 << 32));
-    /// Changes that a service may see in one term. After that the term should end: the next has room again.
+    /// Changes of one service per term. After that the term should end: the next one has a new range.
     pub const PER_TERM: u64 = 1 << 22;
-    /// 2020-01-01: counted from here, seconds with room for a term each last until 2088.
+    /// 2020-01-01: counted from here, one range per second lasts until 2088.
     const SECONDS_FROM: i64 = 1_577_836_800;
 
-    /// Where the versions of a term begin whose epochs outlive the process.
+    /// Returns the first version of a term, if epochs outlive the process.
     pub fn of_term(epoch: Epoch) -> Version {
         Version(epoch.0.saturating_mul(Self::PER_TERM)).min(Self::BELIEVED_MAX)
     }
 
-    /// Where they begin when epochs start from one again, or are no count of terms: the time takes their place.
+    /// Returns the first version of a term from the time, if epochs begin again at 1 or do not count terms.
     pub fn of_moment(now: Timestamp) -> Version {
         let seconds = u64::try_from(now.as_second() - Self::SECONDS_FROM).unwrap_or(0);
         Self::of_term(Epoch(seconds))
     }
 
-    /// The term that it is of, as far as versions tell.
+    /// Returns the number of the range that it is in.
     pub fn term(self) -> u64 {
         self.0 / Self::PER_TERM
     }
 
+    /// Returns the next version.
     pub fn next(self) -> Version {
         Version(self.0 + 1)
     }

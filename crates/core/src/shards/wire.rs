@@ -1,12 +1,11 @@
-//! What workers and their coordinator say to each other: JSON, one frame a message.
+//! The messages between workers and their coordinator: JSON, one frame per message.
 //!
-//! Workers were written by people we do not know, in any language. So fields that are not known here are passed over,
-//! trailing frames too, and whatever cannot be understood is answered with an error that names the field, what it was and
-//! what was expected. What a worker of the original protocol sends and sees is exactly that protocol; all that was added
-//! is optional on the way in and beside the old fields on the way out.
+//! Workers are written by strangers in any language. So unknown fields and trailing frames are ignored, and an invalid
+//! message gets an error with the field, its value and what was expected. A worker of the original protocol sends and
+//! receives exactly that protocol; our additions are optional in requests and separate fields in replies.
 //!
-//! `heartbeat` is one such addition: a number that a worker puts into a register or heartbeat and finds in its answer, so that it
-//! knows which of its words was heard. Nothing else would tell an answer from news that came by themselves.
+//! `beat` is such an addition: a number that a worker puts into a register or heartbeat and finds in the reply, so that
+//! it knows which of its messages was received. Without it, a reply looks like an assignment that was sent unrequested.
 
 mod read;
 #[cfg(test)]
@@ -23,20 +22,21 @@ pub use read::{answer, message};
 use super::{Shard, Version};
 use crate::ids::{ServiceName, WorkerId};
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// It is there, and wants its shards.
+    /// The worker joins, and requests its shards.
     Register(Report),
-    /// It is still there.
+    /// The worker is alive.
     Heartbeat(Report),
-    /// It goes, and holds nothing any more.
+    /// The worker leaves, and holds nothing any more.
     Leave(Leave),
-    /// It has let go of shards that were revoked.
+    /// The worker has stopped its work on revoked shards.
     Released(Released),
 }
 
 impl Message {
+    /// Returns the `type` of the message.
     pub const fn kind(&self) -> &'static str {
         match self {
             Message::Register(_) => "register",
@@ -51,97 +51,118 @@ impl Message {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// The service.
     pub service_name: ServiceName,
+    /// The worker.
     pub worker_id: WorkerId,
-    /// Of the service: the last one that any worker reports counts.
+    /// The number of shards of the service: the last report of any worker counts.
     pub max_shard_count: u32,
-    /// What it believes to own; may be out of date, or make no sense here.
+    /// The shards that it believes to own; possibly outdated or out of range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assigned_shards: Option<Vec<Shard>>,
     /// The highest version that it has seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// Whether it wants to be asked to let go, and to be waited for. A worker that says either way knows our additions.
+    /// Whether it wants a revocation before it loses a shard, and time to stop. `None` for a worker of the original
+    /// protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff: Option<bool>,
+    /// The number of this message, repeated in the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
-    /// The same in all messages of one process, and another in each other one: tells a worker that connected again from a
-    /// second one with its id.
+    /// The same in all messages of one process, and different in every other process: distinguishes a reconnected
+    /// worker from a second one with its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<u64>,
 }
 
+/// The data of a leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leave {
+    /// The service.
     pub service_name: ServiceName,
+    /// The worker.
     pub worker_id: WorkerId,
-    /// Of its latest assignment: a farewell that was overtaken by a grant is refused.
+    /// The version of its latest assignment. The message is rejected if a later grant is on its way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// One that was overtaken by a later life of the worker is refused too.
+    /// The number of its last message. The message is rejected if a later process of the worker has registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
 }
 
+/// The data of a released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Released {
+    /// The service.
     pub service_name: ServiceName,
+    /// The worker.
     pub worker_id: WorkerId,
+    /// The shards that it no longer works on.
     pub shards: Vec<Shard>,
-    /// The highest version that it had seen when it let go.
+    /// The highest version that it had seen when it released them.
     pub version: Version,
 }
 
-/// What the coordinator says.
+/// A message of the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CoordinatorMessage {
+    /// The shards of the worker.
     Assignment(Assignment),
-    /// Let go of these, then say so.
+    /// Shards to stop working on and then to release.
     Revoke(Revoke),
+    /// The worker's message was rejected.
     Error(Refusal),
 }
 
+/// The present shards of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
+    /// All its shards, in order.
     pub assigned_shards: Vec<Shard>,
-    /// A coordinator of the original protocol has none.
+    /// Its version; 0 from a coordinator of the original protocol.
     #[serde(default)]
     pub version: Version,
-    /// After how long a silence the worker is taken for dead; for those that know our additions.
+    /// The silence after which the worker counts as dead; only for workers that know our additions.
     #[serde(default, with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<Duration>,
-    /// Of the message that this answers; none where it came by itself.
+    /// The number of the message that this replies to; `None` if it was sent unrequested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
 }
 
+/// A request to release shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoke {
+    /// The shards to release.
     pub shards: Vec<Shard>,
+    /// The version from which on they are revoked.
     pub version: Version,
 }
 
-/// Why a message was refused.
+/// Why a message was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
+    /// One of the constants below.
     pub code: Cow<'static, str>,
+    /// What was wrong and what was expected.
     pub message: String,
 }
 
 impl Refusal {
-    /// Not one of the messages there are.
+    /// The message is of no known type.
     pub const MESSAGE: &'static str = "invalid_message";
-    /// A field is missing or is not what it should be.
+    /// A field is missing or invalid.
     pub const ARGUMENT: &'static str = "invalid_argument";
-    /// The coordinator has as many services, workers or shards as it takes.
+    /// The coordinator has its maximum of services, workers or shards.
     pub const LIMIT: &'static str = "limit";
-    /// Another worker has registered under the same id since. Whoever is told holds nothing any more.
+    /// Another process has registered under the same id. The receiver holds nothing any more.
     pub const REPLACED: &'static str = "replaced";
 
+    /// Returns a refusal.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Refusal { code: Cow::Borrowed(code), message: message.into() }
     }
@@ -163,6 +184,7 @@ fn envelope<T: Serialize>(kind: &str, data: &T) -> Bytes {
 }
 
 impl Message {
+    /// Encodes the message as one frame.
     pub fn encode(&self) -> Bytes {
         match self {
             Message::Register(report) | Message::Heartbeat(report) => envelope(self.kind(), report),
@@ -173,6 +195,7 @@ impl Message {
 }
 
 impl CoordinatorMessage {
+    /// Encodes the message as one frame.
     pub fn encode(&self) -> Bytes {
         match self {
             CoordinatorMessage::Assignment(assignment) => envelope("assignment", assignment),
@@ -182,7 +205,7 @@ impl CoordinatorMessage {
     }
 }
 
-/// The same assignment as an answer to `heartbeat`, without encoding its shards again.
+/// Returns the encoded assignment as a reply to `beat`, without encoding its shards again.
 pub fn answering(assignment: &Bytes, beat: Option<u64>) -> Bytes {
     let (Some(beat), Some(open)) = (beat, assignment.strip_suffix(b"}}")) else {
         return assignment.clone();

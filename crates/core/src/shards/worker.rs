@@ -1,17 +1,17 @@
-//! A worker's half of the bargain: a state machine without a clock or a socket.
+//! The worker's side of the protocol: a state machine without a clock or a socket.
 //!
-//! It registers, beats, and holds what it is assigned for as long as it is certain to be thought alive. Certainty comes from
-//! answers: one to the beat that was sent at `t` vouches until `t + timeout − margin`, since the coordinator heard it no
-//! earlier than `t`. News that come by themselves vouch for nothing. Without certainty it has no shards: it has fenced
-//! itself before anybody else can be given them.
+//! It registers, sends heartbeats, and holds its shards as long as it is certain that the coordinator considers it
+//! alive. A reply to a heartbeat that was sent at `t` gives certainty until `t + timeout − margin`, because the
+//! coordinator received it no earlier than `t`. An unrequested assignment gives none. Without certainty it has no
+//! shards: it has fenced itself before another worker can get them.
 //!
-//! What it has changes under the application's hands, so the application is told in [`Change`]s, one at a time, and
-//! acknowledges each when it has stopped to work on what was removed. Until then those shards are still held: they are
-//! reported, and `released` is not said. A version below the present one is of a former coordinator or out of order, and is
-//! ignored; a worker that has fenced itself and heard nothing else for a whole timeout takes any.
+//! The application receives each [`Change`] of its shards, one at a time, and acknowledges it once it has stopped
+//! working on the removed ones. Until then those shards are still held: they are reported, and `released` is not sent.
+//! A version below the present one is of a former coordinator or out of order, and is ignored. A worker that has fenced
+//! itself and received nothing else for a whole timeout accepts any version.
 //!
-//! A worker that is told that another has registered under its id gives up all that it has and is gone. It says nothing more:
-//! two that register in turn would take the shards from each other for ever.
+//! A worker that learns that another process has registered under its id gives up its shards and stops. It sends
+//! nothing more: two processes that register in turn would take the shards from each other for ever.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,61 +20,66 @@ use super::wire::{Assignment, CoordinatorMessage, Leave, Message, Refusal, Relea
 use super::{Shard, Version};
 use crate::ids::{ServiceName, WorkerId};
 
-/// Until a coordinator says otherwise; the protocol's own.
+/// The timeout of the protocol, until a coordinator sends another.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often it tries while nobody vouches for it.
+/// How often it sends while it has no certainty.
 const TRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Beats whose answers may still come.
+/// Upper bound of the heartbeats that wait for a reply.
 const BEATS_MAX: usize = 64;
 
+/// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
+    /// The service.
     pub service: ServiceName,
+    /// The id of the worker, unique within the service.
     pub worker: WorkerId,
-    /// Of the whole service.
+    /// The number of shards of the whole service.
     pub max_shards: u32,
-    /// To be asked to let go, and waited for.
+    /// Whether it wants a revocation before it loses a shard, and time to stop.
     pub handoff: bool,
-    /// A third of the coordinator's timeout unless told.
+    /// The time between heartbeats. `None`: a third of the coordinator's timeout.
     pub heartbeat_interval: Option<Duration>,
 }
 
-/// What is to be different from now on.
+/// A change of the shards that the application may work on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// In order, like the rest.
+    /// New shards, in order like the other lists.
     pub added: Vec<Shard>,
-    /// Stop working on these before the change is acknowledged.
+    /// Stop working on these before acknowledging the change.
     pub removed: Vec<Shard>,
-    /// All that are owned now.
+    /// All present shards.
     pub shards: Vec<Shard>,
+    /// The version of the assignment: the fence of these shards.
     pub version: Version,
 }
 
+/// The state machine of one worker.
 pub struct Worker {
     profile: Profile,
     heartbeat_timeout: Duration,
-    /// Of the latest assignment.
+    /// The version of the latest assignment.
     version: Version,
-    /// The highest ever: a coordinator that began lower begins above it.
+    /// The highest version ever seen: a new coordinator begins above it.
     seen: Version,
     /// The latest assignment, in order.
     assigned: Vec<Shard>,
     certain_until: Option<Duration>,
-    /// Numbers and times of beats that were not answered yet.
+    /// Numbers and times of heartbeats without a reply.
     beats: VecDeque<(u64, Duration)>,
     next_beat: u64,
-    /// Of this life: the number of its first beat.
+    /// Identifies this process: the number of its first heartbeat.
     instance: u64,
     next_send: Duration,
     last_heard: Duration,
-    /// When something was last said under the present version or a higher one.
+    /// When it last received a message of the present version or a higher one.
     version_heard: Duration,
-    /// What the application was told that it has.
+    /// The shards in the last change for the application.
     reported: Vec<Shard>,
-    /// What was removed by a change that is not acknowledged yet.
+    /// The shards that the last change removed, until it is acknowledged.
     letting_go: Option<Vec<Shard>>,
-    /// What it let go of lately, with the number of the first beat that says so.
+    /// Recently released shards, each with the number of the first heartbeat that no longer lists them.
     let_go: VecDeque<(u64, Vec<Shard>)>,
     stage: Stage,
     is_replaced: bool,
@@ -83,18 +88,18 @@ pub struct Worker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Working,
-    /// It wants to go, and lets go first.
+    /// It releases its shards before it leaves.
     Leaving,
-    /// It holds nothing, and says so until it is heard.
+    /// It holds nothing, and sends `leave` until that is confirmed.
     SayingGoodbye,
-    /// Another has its id now: it lets go, and says nothing.
+    /// Another process has its id: it stops its work, and sends nothing.
     Replaced,
     Gone,
 }
 
 impl Worker {
-    /// Its beats are numbered from `first_beat`, which should be higher in every later life of a worker, as the time is: an
-    /// answer to a former life must not vouch for this one.
+    /// Numbers its heartbeats from `first_beat`, which should be higher in every later process of a worker, as the time
+    /// is: a reply to a former process must not give certainty to this one.
     pub fn new(profile: Profile, first_beat: u64, now: Duration) -> Self {
         Worker {
             profile,
@@ -117,30 +122,33 @@ impl Worker {
         }
     }
 
+    /// Returns the settings.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Of the latest assignment.
+    /// Returns the version of the latest assignment.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// What it may work on, in order: nothing while nobody vouches for it.
+    /// Returns the shards that it may work on, in order: none without certainty.
     pub fn shards(&self, now: Duration) -> &[Shard] {
         if self.is_certain(now) && self.stage == Stage::Working { &self.assigned } else { &[] }
     }
 
+    /// Returns whether it may work on this shard.
     pub fn owns(&self, shard: Shard, now: Duration) -> bool {
         self.shards(now).binary_search(&shard).is_ok()
     }
 
-    /// Whether an answer still vouches for it.
+    /// Returns whether it is certain that the coordinator considers it alive.
     pub fn is_certain(&self, now: Duration) -> bool {
         self.certain_until.is_some_and(|until| now < until)
     }
 
-    /// No answer for half of the timeout: another connection may find a coordinator that this one does not.
+    /// Returns whether no reply came for half of the timeout: a new connection may reach a coordinator that this one
+    /// does not.
     pub fn is_silent(&self, now: Duration) -> bool {
         now >= self.silent_at()
     }
@@ -149,28 +157,29 @@ impl Worker {
         self.last_heard + (self.heartbeat_timeout / 2).max(self.interval() * 2)
     }
 
+    /// Returns whether it has left or was replaced, and holds nothing.
     pub fn is_gone(&self) -> bool {
         self.stage == Stage::Gone
     }
 
-    /// Whether another worker has registered under its id.
+    /// Returns whether another process has registered under its id.
     pub fn is_replaced(&self) -> bool {
         self.is_replaced
     }
 
-    /// When [`tick`](Self::tick) has something to do, or certainty ends.
+    /// Returns when [`tick`](Self::tick) has something to do, or certainty ends.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         let next = self.next_send.min(self.silent_at());
         self.certain_until.filter(|until| *until > now).map_or(next, |until| until.min(next))
     }
 
-    /// There is a new connection: what was said on the last one may be lost.
+    /// Handles a new connection: the last messages on the old one may be lost.
     pub fn reconnected(&mut self, now: Duration) {
         self.next_send = now;
         self.last_heard = now;
     }
 
-    /// Says what is due.
+    /// Adds the messages that are due.
     pub fn tick(&mut self, now: Duration, outgoing: &mut Vec<Message>) {
         if self.stage == Stage::Leaving && self.holds_nothing() {
             self.stage = Stage::SayingGoodbye;
@@ -195,14 +204,14 @@ impl Worker {
         });
     }
 
-    /// Takes what the coordinator said.
+    /// Handles a message of the coordinator.
     pub fn on_message(&mut self, answer: CoordinatorMessage, now: Duration, outgoing: &mut Vec<Message>) {
         match answer {
             _ if self.is_replaced => {}
             CoordinatorMessage::Error(refusal) if refusal.code == Refusal::REPLACED => self.give_up(),
             CoordinatorMessage::Assignment(assignment) => self.take_assignment(assignment, now),
             CoordinatorMessage::Revoke(revoke) => self.take_revocation(revoke, now, outgoing),
-            // It was heard, at least; what it said is sent again in any case.
+            // The coordinator is alive; the rejected message is sent again in any case.
             CoordinatorMessage::Error(_) => self.last_heard = now,
         }
     }
@@ -230,7 +239,7 @@ impl Worker {
         self.assigned.sort_unstable();
         self.assigned.dedup();
         if let Some(beat) = assignment.beat {
-            // It answers a report of shards that are let go of by now: a successor may think that they are still held.
+            // This replies to a report of shards that are released by now: a new coordinator may take them for held.
             for (_, gone) in self.let_go.iter().filter(|(first, _)| *first > beat) {
                 self.assigned.retain(|shard| gone.binary_search(shard).is_err());
             }
@@ -238,13 +247,13 @@ impl Worker {
         match assignment.beat {
             Some(beat) => self.confirm_heartbeat(beat),
             None if self.stage == Stage::SayingGoodbye && self.assigned.is_empty() => self.stage = Stage::Gone,
-            // Something was granted before the farewell was heard: it must be said again, with that version.
+            // A grant was sent before the leave was received: send it again, with that version.
             None if self.stage == Stage::SayingGoodbye => self.next_send = now,
             None => {}
         }
         self.next_send = self.next_send.min(now + self.interval());
         if is_of_successor {
-            // A successor waits for a report that is later than all that its predecessor granted.
+            // A new coordinator waits for a report that is later than all grants of its predecessor.
             self.next_send = now;
         }
     }
@@ -265,8 +274,8 @@ impl Worker {
         self.release(free, outgoing);
     }
 
-    /// Of a former coordinator, or overtaken on the way. But where nothing else was heard for a whole timeout, and nothing is
-    /// left to lose, the coordinator has begun anew.
+    /// Returns whether a message is of a former coordinator, or overtaken by a later one. But if nothing else was
+    /// received for a whole timeout, and no shard is held, the coordinator has begun again with lower versions.
     fn is_outdated(&self, version: Version, now: Duration) -> bool {
         let begins_anew = self.holds_nothing() && now >= self.version_heard + self.heartbeat_timeout;
         version < self.version && !begins_anew
@@ -282,12 +291,12 @@ impl Worker {
         let Some((_, sent)) = self.beats.iter().find(|(number, _)| *number == beat).copied() else { return };
         self.beats.retain(|(number, _)| *number > beat);
         self.let_go.retain(|(first, _)| *first > beat);
-        // A tenth is left for clocks that run apart, and for the application to stop.
+        // A tenth is left for clock drift, and for the application to stop.
         let until = sent + self.heartbeat_timeout - self.heartbeat_timeout / 10;
         self.certain_until = self.certain_until.max(Some(until));
     }
 
-    /// What the application has to be told, unless it is still busy with the last.
+    /// Returns the next change for the application. `None` if there is none, or the last one is not acknowledged.
     pub fn change(&mut self, now: Duration) -> Option<Change> {
         if self.letting_go.is_some() {
             return None;
@@ -305,7 +314,7 @@ impl Worker {
         Some(Change { added, removed, shards, version: self.version })
     }
 
-    /// The application has done as the last change said.
+    /// Records that the application has applied the last change.
     pub fn acknowledge(&mut self, outgoing: &mut Vec<Message>) {
         let released = self.letting_go.take().unwrap_or_default();
         if !released.is_empty() {
@@ -317,7 +326,7 @@ impl Worker {
         self.release(released, outgoing);
     }
 
-    /// The application no longer works on anything, and wants to be told everything anew.
+    /// Records that the application works on no shard, and repeats all of them in the next change.
     pub fn start_over(&mut self, outgoing: &mut Vec<Message>) {
         self.acknowledge(outgoing);
         self.letting_go = Some(std::mem::take(&mut self.reported));
@@ -325,7 +334,7 @@ impl Worker {
     }
 
     fn release(&self, shards: Vec<Shard>, outgoing: &mut Vec<Message>) {
-        // Of one that is replaced nobody waits for anything: the shards are another's under a later version.
+        // Nobody waits for a replaced worker: its shards are granted to another under a later version.
         if self.profile.handoff && !shards.is_empty() && !self.is_replaced {
             let Profile { service, worker, .. } = &self.profile;
             let (service_name, worker_id) = (service.clone(), worker.clone());
@@ -333,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Goes: gives up everything, then says so.
+    /// Leaves: releases everything, then sends `leave`.
     pub fn leave(&mut self) {
         if self.stage == Stage::Working {
             self.stage = Stage::Leaving;
@@ -357,7 +366,7 @@ impl Worker {
         number
     }
 
-    /// Says what it holds: also what the application still has to let go of.
+    /// Returns its shards, including those that the application still has to stop working on.
     fn report(&mut self, now: Duration) -> Report {
         let beat = self.number();
         self.beats.push_back((beat, now));
@@ -384,7 +393,8 @@ impl Worker {
         self.profile.heartbeat_interval.unwrap_or(self.heartbeat_timeout / 3).max(Duration::from_millis(1))
     }
 
-    /// A little less each time by another amount, so that workers that were startled together do not beat together.
+    /// Shortens an interval by a different amount each time, so that workers that reconnected together do not send in
+    /// step.
     fn apart(&self, interval: Duration) -> Duration {
         let id = self.profile.worker.as_str().bytes();
         let hash = id.fold(self.next_beat, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));

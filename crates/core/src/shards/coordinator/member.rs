@@ -1,4 +1,4 @@
-//! One worker of a service, as its coordinator knows it: what it was granted, what it is letting go of, when it was heard.
+//! One worker of a service, as its coordinator knows it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,39 +12,39 @@ use crate::shards::{Shard, Version};
 
 /// A worker of a service, as the coordinator knows it.
 pub struct Member {
-    /// Where it last spoke from.
+    /// The connection of its last message.
     pub peer: Peer,
-    /// Which process it is, if it says so.
+    /// Identifies its process, if it sends that.
     instance: Option<u64>,
-    /// Those that had its id before, the latest last. They may still speak.
+    /// Processes or connections that had its id before, the latest last. They may still send messages.
     former: VecDeque<MessageSource>,
     pub is_active: bool,
-    /// The store lists it, or there is no list.
+    /// The store lists it, or there is no roster.
     pub is_listed: bool,
-    /// A worker of a predecessor: the version from which on a report of it shows that it has heard of this term.
+    /// For a worker of a predecessor: a report of this version or later shows that it knows of this term.
     pub confirmed_from: Option<Version>,
     pub last_beat: Duration,
-    /// The highest number of its beats.
+    /// The highest number of its heartbeats.
     pub beat: u64,
-    /// Wants to be waited for.
+    /// It gets a revocation before it loses a shard, and time to stop.
     pub handoff: bool,
-    /// Said either way, so that it knows our additions.
+    /// It sent `handoff`, so it knows our additions.
     pub knows_additions: bool,
-    /// What it is meant to have, in order.
+    /// The shards that it should have, in order.
     pub target: Arc<[Shard]>,
-    /// What it has: its assignment, in order.
+    /// The shards that it has: its assignment, in order.
     pub granted: Arc<[Shard]>,
     /// The version under which `granted` last changed.
     pub granted_at: Version,
-    /// What it was asked to let go of and has not yet, in order. No longer in its assignment, and nobody else's.
+    /// The shards that it was asked to release and still holds, in order. They are in no assignment.
     pub revoking: Vec<Revoking>,
-    /// A register that is answered by the next rebalance, with its beat.
+    /// A registration that the next rebalance replies to, with its `beat`.
     pub owed: Option<Option<u64>>,
-    /// Its assignment as it was last encoded, with its version.
+    /// The last encoded assignment, with its version.
     encoded: Option<(Version, Bytes)>,
 }
 
-/// One that speaks under a worker's id: a process if it says which it is, else a connection.
+/// A sender under a worker's id: a process if it identifies itself, otherwise a connection.
 #[derive(Debug, Clone)]
 struct MessageSource {
     peer: Peer,
@@ -61,13 +61,13 @@ impl MessageSource {
     }
 }
 
-/// How many former holders of an id are remembered.
+/// How many former senders of an id are remembered.
 const FORMER_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Revoking {
     pub shard: Shard,
-    /// It is let go by a word from this version on; an earlier one was about an earlier grant.
+    /// A release of this version or later counts; an earlier one was for an earlier grant.
     pub since: Version,
 }
 
@@ -93,17 +93,18 @@ impl Member {
         }
     }
 
-    /// Whether shards are spread over it. One that is not listed is left out, unless it holds some already.
+    /// Returns whether it gets shards. A worker that is not listed gets none, unless it holds some already.
     pub fn takes_part(&self) -> bool {
         self.is_active && (self.is_listed || !self.granted.is_empty() || !self.revoking.is_empty())
     }
 
-    /// Whether it is alive and another has its id since: this one must not be heard.
+    /// Returns whether the sender is a former one of this id, and a later one is alive: its messages must not take
+    /// effect.
     pub fn has_replaced(&self, from: &Peer, instance: Option<u64>) -> bool {
         self.is_active && self.former.iter().any(|former| former.is(from, instance))
     }
 
-    /// Lets a report's speaker have this id from now on. Returns the connection of the one that had it, if that is another
+    /// Makes the sender of a report the owner of this id. Returns the connection of the former one, if it is another
     /// and still counts as alive.
     pub fn succeed(&mut self, from: &Peer, instance: Option<u64>, beat: Option<u64>) -> Option<Peer> {
         let present = MessageSource { peer: self.peer.clone(), instance: self.instance };
@@ -121,7 +122,7 @@ impl Member {
         Some(present.peer)
     }
 
-    /// Notes a report. False where a later one came before it.
+    /// Records a report. Returns false if a later one was received before it.
     pub fn record_report(&mut self, from: &Peer, report: &Report, now: Duration) -> bool {
         if self.peer != *from {
             self.peer = from.clone();
@@ -144,7 +145,7 @@ impl Member {
         self.encoded = None;
     }
 
-    /// Notes that shards were let go of; false where none of them was asked back under that version.
+    /// Records released shards. Returns false if none of them was revoked under that version.
     pub fn on_released(&mut self, shards: &[Shard], version: Version) -> bool {
         if self.revoking.is_empty() {
             return false;
@@ -156,12 +157,13 @@ impl Member {
         self.revoking.len() < before
     }
 
-    /// It is one of the original protocol, which takes its first answer for good, and others still have all that is meant for it.
+    /// Returns whether it is a worker of the original protocol, which uses only the first reply, and others still hold
+    /// all shards that it should have.
     pub fn waits_for_its_part(&self) -> bool {
         !self.knows_additions && self.granted.is_empty() && !self.target.is_empty()
     }
 
-    /// It has fenced itself by now, or never will: it holds nothing.
+    /// Records that it is dead: it has fenced itself, so it holds nothing.
     pub fn die(&mut self) {
         self.is_active = false;
         self.is_listed = false;
@@ -172,7 +174,7 @@ impl Member {
         self.encoded = None;
     }
 
-    /// Its assignment under the service's present version.
+    /// Returns its encoded assignment under the service's present version.
     pub fn assignment(&mut self, version: Version, heartbeat_timeout: Duration) -> Bytes {
         match &self.encoded {
             Some((encoded_at, text)) if *encoded_at == version => text.clone(),
@@ -190,7 +192,7 @@ impl Member {
         }
     }
 
-    /// What it is still asked to let go of.
+    /// Returns the encoded request for the shards that it has not released yet.
     pub fn revocation(&self, version: Version) -> Option<Bytes> {
         let shards: Vec<Shard> = self.revoking.iter().map(|it| it.shard).collect();
         (!shards.is_empty()).then(|| CoordinatorMessage::Revoke(Revoke { shards, version }).encode())

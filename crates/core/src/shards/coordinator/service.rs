@@ -1,8 +1,8 @@
-//! One service: its workers, and what each of them has.
+//! One service: its workers, and the shards of each.
 //!
-//! What is granted changes in three places: a rebalance, an adoption while the service is held, and a death or a farewell,
-//! which only take away. The first two take a new version for it, so that under one version a shard has one holder; under
-//! none is a shard granted that a worker is still asked to let go of.
+//! Grants change in three places: in a rebalance, in an adoption while the service is held, and by a death or a leave,
+//! which only remove. The first two use a new version, so that a shard has one holder per version. A shard that a
+//! worker was asked to release is in no grant.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Until when a service that first shows itself now waits for the workers of a predecessor, if any is awaited.
+    /// Returns until when a service that appears now waits for the workers of a predecessor, if any is awaited.
     pub fn hold_until(&self, is_awaiting: bool, now: Duration) -> Option<Duration> {
         ((self.takes_over || is_awaiting) && now < self.heartbeat_timeout).then_some(self.heartbeat_timeout)
     }
@@ -35,9 +35,9 @@ impl Terms {
 pub struct Service {
     pub shard_count: u32,
     pub version: Version,
-    /// A worker had seen a higher version than this term would have reached.
+    /// A worker had seen a version that is higher than this term would have reached.
     pub is_lifted: bool,
-    /// In order of their ids, which is the order of `contiguous`.
+    /// By id, which is the order of `contiguous`.
     pub members: BTreeMap<WorkerId, Member>,
     disturbed: Option<Disturbed>,
     held: Option<Held>,
@@ -49,12 +49,12 @@ struct Disturbed {
     due: Duration,
 }
 
-/// Nothing is granted anew: workers say what they have from a predecessor.
+/// Nothing new is granted: workers report the shards that they have from a predecessor.
 struct Held {
     until: Duration,
-    /// Workers that nobody knows of may report: it lasts for the whole time.
+    /// Unlisted workers may report: the hold lasts for the whole time.
     is_for_strangers: bool,
-    /// Who has what so far, and by which version.
+    /// The holder of each shard so far, and the version of its report.
     claims: BTreeMap<Shard, (WorkerId, Version)>,
 }
 
@@ -74,18 +74,18 @@ impl Service {
         service
     }
 
-    /// Something changed: a rebalance is due once it is quiet.
+    /// Schedules a rebalance after a time without changes.
     pub fn disturb(&mut self, now: Duration, terms: &Terms) {
         let since = self.disturbed.as_ref().map_or(now, |disturbed| disturbed.since);
         self.disturbed = Some(Disturbed { since, due: (now + terms.settle).min(since + terms.settle_max) });
     }
 
-    /// Something changed that waited long enough already.
+    /// Schedules a rebalance without a delay.
     pub fn disturb_at_once(&mut self, now: Duration) {
         self.disturbed = Some(Disturbed { since: now, due: now });
     }
 
-    /// When it is to be rebalanced, if at all.
+    /// Returns when it is to be rebalanced, if at all.
     pub fn due_at(&self) -> Option<Duration> {
         let due = self.disturbed.as_ref()?.due;
         Some(self.held.as_ref().map_or(due, |held| held.until.max(due)))
@@ -95,7 +95,7 @@ impl Service {
         self.held.is_some()
     }
 
-    /// Waits for what workers report. What was granted before counts as if it had been reported with the highest version.
+    /// Waits for reports. Present grants count as reported with the highest version.
     pub fn hold(&mut self, until: Duration, is_for_strangers: bool) {
         if let Some(held) = &mut self.held {
             held.until = held.until.max(until);
@@ -110,15 +110,15 @@ impl Service {
         self.held = Some(Held { until, is_for_strangers, claims });
     }
 
-    /// All workers that were awaited have reported: waits no longer, unless others may have shards.
+    /// Ends the wait because all awaited workers have reported, unless unlisted ones may have shards.
     pub fn release(&mut self, now: Duration) {
         if let Some(held) = self.held.as_mut().filter(|held| !held.is_for_strangers) {
             held.until = held.until.min(now);
         }
     }
 
-    /// Whether a report of an awaited worker is its last word: it will take nothing more that a predecessor granted. Where it
-    /// is not, remembers from which version on one is.
+    /// Returns whether a report of an awaited worker is final: the worker will accept no further grant of a
+    /// predecessor. If not, stores the version from which on a report is final.
     pub fn has_reported(&mut self, report: &Report) -> bool {
         let Some(member) = self.members.get_mut(&report.worker_id) else { return false };
         if !member.handoff {
@@ -127,13 +127,13 @@ impl Service {
         if let Some(confirmed_from) = member.confirmed_from {
             return report.version.is_some_and(|seen| seen >= confirmed_from);
         }
-        // Every answer from now on has this version or a higher one, and the worker has seen none of them yet.
+        // Every reply from now on has this version or a higher one, and the worker has seen none of them yet.
         let unseen = report.version.map_or(0, |seen| seen.0.saturating_add(1));
         member.confirmed_from = Some(self.version.max(Version(unseen)));
         false
     }
 
-    /// Begins above a version that a worker has seen, unless it is absurd.
+    /// Raises the version above one that a worker has seen, unless that is out of range.
     pub fn lift(&mut self, seen: Option<Version>) {
         if let Some(seen) = seen.filter(|seen| *seen > self.version && *seen <= Version::BELIEVED_MAX) {
             self.version = seen.next();
@@ -141,12 +141,12 @@ impl Service {
         }
     }
 
-    /// While the service is held, lets a worker keep what it reports: what nobody else has, and what another reported
-    /// with a lower version, since that one has only not heard yet that it moved. A worker that lets go when it is asked
-    /// cannot be in that place, and keeps what it has. What a worker no longer reports it has let go of.
+    /// While the service is held, grants a worker the shards that it reports: those without another holder, and those
+    /// that another reported with a lower version, because that one does not know yet that they moved. A worker with
+    /// handoff cannot be in that situation, and keeps its shards. Shards that a worker no longer reports are released.
     pub fn adopt(&mut self, worker: &WorkerId, shards: &[Shard], seen: Version) {
         let (Some(held), Some(member)) = (&mut self.held, self.members.get(worker)) else { return };
-        // What it was asked to let go of it still has, and is not given back: the asking is seen through.
+        // It still has the shards that it was asked to release. They are not granted again: the revocation continues.
         let is_asked_for = |shard: &Shard| member.revoking.binary_search_by_key(shard, |it| it.shard).is_ok();
         let may_keep = |shard: &Shard| *shard < self.shard_count && !is_asked_for(shard);
         let mut reported: Vec<Shard> = shards.iter().copied().filter(may_keep).collect();
@@ -167,7 +167,7 @@ impl Service {
         let Some(member) = self.members.get_mut(worker) else { return };
         for shard in member.granted.iter().filter(|shard| reported.binary_search(shard).is_err()) {
             match held.claims.get(shard) {
-                // Granted before the service was held: the worker may not know yet.
+                // Granted before the service was held: the worker may not have received it yet.
                 Some((_, by)) if *by == Version::MAX => owned.push(*shard),
                 _ => drop(held.claims.remove(shard)),
             }
@@ -194,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Tells a worker what it has and what it is still asked for; or, where it waits, with the next rebalance.
+    /// Sends a worker its assignment and its open revocations; if it waits, with the next rebalance.
     pub fn answer(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
         let Some(member) = self.members.get_mut(worker) else { return };
         // A worker that is not listed must not be sent shards, not even its own: a successor would not wait for it.
@@ -207,12 +207,12 @@ impl Service {
         output.sends.extend(member.revocation(self.version).map(|revocation| (member.peer.clone(), revocation)));
     }
 
-    /// Gives each live worker what the strategy means for it, as far as nobody still holds it, and tells those for whom
-    /// something changed: first those who lose, then those who gain.
+    /// Grants each live worker the shards that the strategy plans for it and that no other worker still holds. Notifies
+    /// the workers whose shards changed: first those that lose some, then those that gain some.
     pub fn rebalance(&mut self, name: &ServiceName, terms: &Terms, output: &mut Output) {
         (self.disturbed, self.held) = (None, None);
         if self.version >= Version::MAX {
-            // There is no further version under which anything could be granted.
+            // There is no version left for a new grant.
             return;
         }
         let next = self.version.next();
@@ -257,19 +257,19 @@ impl Service {
     }
 }
 
-/// What a rebalance means for one worker.
+/// The result of a rebalance for one worker.
 #[derive(Default)]
 struct Part {
     target: Vec<Shard>,
     granted: Vec<Shard>,
-    /// What it has, is to let go of, and was not asked for yet.
+    /// The shards that it has, should release, and was not asked for yet.
     revoked: Vec<Shard>,
 }
 
-/// In place of a holder: it was asked to let go.
+/// In place of a holder: it was asked to release the shard.
 const LETTING_GO: u32 = 1 << 31;
 
-/// What each of the live workers gets; and how many shards are meant for another one than before.
+/// Returns the part of each live worker, and how many shards are planned for another worker than before.
 fn divide(shards: usize, ids: &[&WorkerId], members: &[&mut Member], strategy: Strategy) -> (Vec<Part>, usize) {
     let (mut current, mut holders) = (vec![NOBODY; shards], vec![NOBODY; shards]);
     let mut parts: Vec<Part> = members.iter().map(|_| Part::default()).collect();

@@ -1,4 +1,4 @@
-//! What a coordinator shows of itself.
+//! The view of a coordinator, for display.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,41 +7,53 @@ use super::{Coordinator, Member, Service};
 use crate::ids::{ServiceName, WorkerId};
 use crate::shards::{Shard, Strategy, Version};
 
+/// A service and its workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceView {
+    /// The service.
     pub service: ServiceName,
+    /// The number of its shards.
     pub max_shard_count: u32,
+    /// The version of the present assignment.
     pub version: Version,
+    /// How the shards are spread.
     pub strategy: Strategy,
-    /// In order of their ids.
+    /// By id.
     pub workers: Vec<WorkerView>,
 }
 
+/// A worker of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerView {
+    /// The worker.
     pub worker_id: WorkerId,
+    /// Its assignment, in order.
     pub shards: Arc<[Shard]>,
-    /// What it was asked to let go of, and has not yet.
+    /// Shards that it was asked to release and still holds.
     pub revoking: Vec<Shard>,
+    /// Whether it is alive.
     pub active: bool,
+    /// Whether it gets a revocation before it loses a shard, and time to stop.
     pub handoff: bool,
-    /// Since the term began.
+    /// The time of its last heartbeat, since the term began.
     pub last_heartbeat: Duration,
 }
 
 /// A service in figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServiceFigures {
-    /// Those that live.
+    /// The number of live workers.
     pub workers: usize,
-    /// The least and the most shards that one of them has.
+    /// The fewest shards of a live worker.
     pub shards_min: usize,
+    /// The most shards of a live worker.
     pub shards_max: usize,
-    /// When the one that was silent longest last beat, since the term began.
+    /// The oldest of the live workers' last heartbeats, since the term began.
     pub oldest_heartbeat: Option<Duration>,
 }
 
 impl Coordinator {
+    /// Returns the figures of a service; zeros if it is unknown.
     pub fn figures(&self, service: &ServiceName) -> ServiceFigures {
         let members = self.services.get(service).into_iter().flat_map(|service| service.members.values());
         members.filter(|member| member.is_active).fold(ServiceFigures::default(), |figures, member| {
@@ -56,16 +68,17 @@ impl Coordinator {
         })
     }
 
-    /// In order.
+    /// Returns the names of all services, in order.
     pub fn service_names(&self) -> impl Iterator<Item = &ServiceName> {
         self.services.keys()
     }
 
+    /// Returns the view of a service; `None` if it is unknown.
     pub fn view(&self, service: &ServiceName) -> Option<ServiceView> {
         self.services.get_key_value(service).map(|(name, service)| self.view_of(name, service))
     }
 
-    /// In order of their names.
+    /// Returns the views of all services, by name.
     pub fn views(&self) -> impl Iterator<Item = ServiceView> {
         self.services.iter().map(|(name, service)| self.view_of(name, service))
     }

@@ -1,20 +1,21 @@
 //! Highest random weight: each shard goes to the worker that ranks it best.
 //!
-//! Asking a thousand workers about a hundred thousand shards would be a hundred million questions. So a worker's ranking
-//! is a permutation of all shards there can be, made from its id, which can be read both ways: the rank of a shard, and
-//! the shard of a rank. Then the workers can go through their rankings in step, each taking the shards that nobody ranked
-//! better, until none is left: about `n · ln n` questions, however many workers there are. Where shards times workers is
-//! less, each shard asks all of them. Both ways give the same owners, which depend on nothing but the set of workers.
+//! A comparison of a thousand workers for each of a hundred thousand shards would be a hundred million steps. So a
+//! worker's ranking is a permutation of all possible shards, made from its id, that can be computed in both directions:
+//! the rank of a shard, and the shard of a rank. All workers go through their rankings in step, and each takes the
+//! shards that no other ranked better, until none is left: about `n · ln n` steps for any number of workers. If shards
+//! times workers is less than that, all workers are compared for each shard. Both ways return the same owners, which
+//! depend on the set of workers only.
 
 use super::NOBODY;
 use crate::ids::WorkerId;
 
-/// Shards are ranked among 2^17, so that another `maxShardCount` moves none that stays.
+/// Shards are ranked among 2^17, so that a change of `maxShardCount` moves no shard that remains.
 const BITS: u32 = 17;
 const MASK: u32 = (1 << BITS) - 1;
 const SHIFT: u32 = 9;
 const ROUNDS: usize = 3;
-/// Below this many questions each shard asks all workers.
+/// Below this many steps all workers are compared for each shard.
 const ASK_ALL_MAX: usize = 1 << 20;
 
 const _: () = assert!(crate::limits::SHARDS_MAX <= MASK + 1);
@@ -63,13 +64,13 @@ impl Ranking {
         })
     }
 
-    /// Who wins where two rank a shard alike: a different one each time, the same one always.
+    /// Breaks a tie of two workers on a shard: different for each shard, but deterministic.
     fn tie(&self, shard: u32) -> u64 {
         mix(self.key ^ u64::from(shard))
     }
 }
 
-/// SplitMix64's finish.
+/// The finalizer of SplitMix64.
 fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -77,7 +78,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Of an odd number modulo 2^32, by Newton: each step doubles the bits that are right.
+/// Returns the inverse of an odd number modulo 2^32, by Newton: each step doubles the correct bits.
 fn inverse(odd: u32) -> u32 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x))))
 }
@@ -95,7 +96,7 @@ fn ask_all(rankings: &[Ranking], shards: usize) -> Vec<u32> {
     (0..shards as u32).map(|shard| best(rankings, shard)).collect()
 }
 
-/// Who ranks the shard best.
+/// Returns the worker that ranks the shard best.
 fn best(rankings: &[Ranking], shard: u32) -> u32 {
     let places = 0..rankings.len() as u32;
     let of = |place: u32| &rankings[place as usize];
@@ -108,7 +109,7 @@ fn go_in_step(rankings: &[Ranking], shards: usize) -> Vec<u32> {
     let mut left = shards;
     for rank in 0..=MASK {
         if left * rankings.len() <= MASK as usize {
-            // The last ones are found late: it is less to ask for each of them.
+            // The last shards are found late: it is cheaper to compare all workers for each of them.
             let free = plan.iter_mut().enumerate().filter(|(_, owner)| **owner == NOBODY);
             free.for_each(|(shard, owner)| *owner = best(rankings, shard as u32));
             break;

@@ -1,7 +1,7 @@
 //! Reads messages.
 //!
-//! Twice where it must be: once fast, into the fields as they should be; and where that fails once more, with care, to take
-//! what only looks odd (`10.0` is a whole number) and to say what is wrong with the rest.
+//! In two passes: first a fast one, into fields of the expected types. If that fails, a slow one, which accepts unusual
+//! forms (`10.0` is a whole number) and reports what is wrong with the rest.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::limits::SHARDS_MAX;
 /// How much of a wrong value is shown.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// Reads what a worker said.
+/// Reads a worker's message.
 pub fn message(frames: &[Bytes]) -> Result<Message, Refusal> {
     let fields = fields(frames)?;
     match fields.kind.as_ref() {
@@ -35,7 +35,7 @@ pub fn message(frames: &[Bytes]) -> Result<Message, Refusal> {
     }
 }
 
-/// Reads what a coordinator said. None where it is of a kind that is not known, or is nothing at all.
+/// Reads a coordinator's message. `None` if it is empty, invalid or of an unknown type.
 pub fn answer(frames: &[Bytes]) -> Option<CoordinatorMessage> {
     #[derive(Deserialize)]
     #[serde(tag = "type", content = "data", rename_all = "lowercase")]
@@ -55,7 +55,7 @@ pub fn answer(frames: &[Bytes]) -> Option<CoordinatorMessage> {
     }
 }
 
-/// All that any message may have.
+/// The fields of all messages.
 #[derive(Default)]
 struct Fields<'a> {
     kind: Cow<'a, str>,
@@ -115,7 +115,7 @@ fn fields(frames: &[Bytes]) -> Result<Fields<'_>, Refusal> {
     }
 }
 
-/// What was not understood at once, field by field.
+/// Reads the fields one by one, after the fast pass has failed.
 fn careful(value: Value) -> Result<Fields<'static>, Refusal> {
     let Value::Object(mut message) = value else {
         let expected = "expected an object with type and data";
@@ -198,7 +198,7 @@ fn whole(field: &str, value: &Value) -> Result<u64, Refusal> {
     as_whole(value).ok_or_else(|| wrong(field, "a whole number", value))
 }
 
-/// Those that could be shards. One that is too high for any service is out of date or nonsense, which is no error.
+/// Reads a list of shards. One that is too high for any service is outdated or invalid; it is dropped without an error.
 fn shard_list(field: &str, value: &Value) -> Result<Vec<Shard>, Refusal> {
     let Value::Array(values) = value else {
         return Err(wrong(field, "a list of whole numbers", value));
@@ -211,7 +211,7 @@ fn shard_list(field: &str, value: &Value) -> Result<Vec<Shard>, Refusal> {
     Ok(shards)
 }
 
-/// No more than there can be, and none that cannot be.
+/// Rejects a list that is too long, and drops shards that are out of range.
 fn checked(field: &str, mut shards: Vec<Shard>) -> Result<Vec<Shard>, Refusal> {
     if shards.len() > SHARDS_MAX as usize {
         let message = format!("{field}: expected at most {SHARDS_MAX} shards, got {}", shards.len());
@@ -221,7 +221,7 @@ fn checked(field: &str, mut shards: Vec<Shard>) -> Result<Vec<Shard>, Refusal> {
     Ok(shards)
 }
 
-/// Also `10.0`: some languages know no other numbers.
+/// Reads a whole number, also `10.0`: some languages have no other numbers.
 fn as_whole(value: &Value) -> Option<u64> {
     let from_double = |number: f64| {
         let is_whole = number.fract() == 0.0 && (0.0..=Version::MAX.0 as f64).contains(&number);
@@ -242,7 +242,7 @@ fn shown(value: &Value) -> String {
     shown_text(value.to_string().as_bytes())
 }
 
-/// The beginning of what was sent, so that an error is no louder than its cause.
+/// Returns the beginning of the received text, so that an error is not longer than its cause.
 fn shown_text(text: &[u8]) -> String {
     let head = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN_CHARS_MAX)]);
     let mut shown: String = head.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '.' } else { c }).collect();

@@ -42,7 +42,7 @@ fn assignment(shards: &[Shard], version: u64, beat: Option<u64>) -> CoordinatorM
     })
 }
 
-/// One that registered at zero and was given `shards` under version 5.
+/// Returns a worker that registered at zero and was granted `shards` under version 5.
 fn with(shards: &[Shard], handoff: bool) -> Worker {
     let mut worker = worker(handoff);
     assert!(matches!(tick(&mut worker, Duration::ZERO)[..], [Message::Register(_)]));

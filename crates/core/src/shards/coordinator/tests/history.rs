@@ -1,8 +1,8 @@
 //! Random histories of coordinators and workers over a network that loses, delays, repeats and reorders.
 //!
-//! The checker knows nothing of how it is done. It sees who was told what under which version, and what the
-//! applications work on; it must find no shard with two holders under one version (S1), no shard that two workers with
-//! handoff work on while both are thought alive (S2), and every shard owned once the world is healed (S3).
+//! The checker is independent of the implementation. It sees the grants under each version, and the shards that the
+//! applications work on. It must find no shard with two holders under one version (S1), no shard that two workers with
+//! handoff work on while both count as alive (S2), and an owner of every shard once the network is healed (S3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,14 +31,14 @@ impl Dice {
     }
 }
 
-/// A worker's process, with an application that takes its time.
+/// A worker's process, with a slow application.
 struct Process {
     worker: Worker,
-    /// When the application will have done as the last change said, and what it works on then.
+    /// When the application will have applied the last change, and the shards that it works on then.
     busy_until: Option<(Duration, Vec<Shard>)>,
-    /// What it works on.
+    /// The shards that it works on.
     works_on: BTreeSet<Shard>,
-    /// What it worked on when nobody vouched for it any more: its time was up, whatever it does.
+    /// The shards that it worked on when its certainty ended: they may have another owner from then on.
     expired: BTreeSet<Shard>,
 }
 
@@ -46,22 +46,22 @@ struct World {
     dice: Dice,
     now: Duration,
     is_healed: bool,
-    /// A coordinator that does not wait: it takes a revocation for its answer.
+    /// A coordinator that does not wait for `released` after a revocation.
     is_broken: bool,
-    /// A store that lists nobody.
+    /// A store that lists no worker.
     forgets: bool,
     settings: Settings,
     epoch: u64,
     coordinator: Option<(Coordinator, Duration)>,
-    /// What the store lists, if it lasts.
+    /// The rows of the store, if it is durable.
     store: Option<BTreeSet<ShardMember>>,
-    /// A change on its way into the store, and when it is there.
+    /// A change that is being written, and when it will be stored.
     writing: Option<(Duration, RosterChange)>,
     processes: Vec<Option<Process>>,
     lives: u64,
     to_coordinator: Vec<(Duration, usize, Message)>,
     to_workers: Vec<(Duration, usize, Bytes)>,
-    /// Who was told to have a shard under a version.
+    /// The worker that was granted a shard under a version.
     grants: BTreeMap<(Version, Shard), usize>,
     violations: Vec<String>,
 }
@@ -102,12 +102,12 @@ impl World {
         }
     }
 
-    /// With a store that lasts.
+    /// Returns a world with a durable store.
     fn listing(seed: u64, strategy: Strategy) -> World {
         World { store: Some(BTreeSet::new()), ..World::new(seed, strategy) }
     }
 
-    /// When copies of a message arrive.
+    /// Returns when copies of a message arrive.
     fn arrivals(&mut self) -> Vec<Duration> {
         if self.is_healed {
             return vec![self.now];
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// What was being written is in the store, or never will be.
+    /// A change that is being written is stored, or never will be.
     fn crash(&mut self) {
         self.coordinator = None;
         if let Some((_, change)) = self.writing.take().filter(|_| self.dice.roll(2) == 0) {
@@ -209,7 +209,7 @@ impl World {
             if process.busy_until.is_none()
                 && let Some(change) = process.worker.change(self.now)
             {
-                // It begins at once, and takes its time to stop.
+                // It begins at once, and takes time to stop.
                 process.works_on.extend(&change.shards);
                 let until = self.now + Duration::from_millis(self.dice.roll(400));
                 process.busy_until = Some((until, change.shards));
@@ -245,7 +245,7 @@ impl World {
         self.coordinator = Some((coordinator, began));
     }
 
-    /// Sees what the coordinator says.
+    /// Checks a message of the coordinator.
     fn sent(&mut self, place: usize, text: &Bytes) {
         match wire::answer(std::slice::from_ref(text)).expect("it can be read") {
             CoordinatorMessage::Assignment(assignment) => {
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Ends all trouble and waits.
+    /// Ends all faults and waits.
     fn heal(&mut self) {
         self.is_healed = true;
         if self.coordinator.is_none() {
@@ -348,7 +348,7 @@ proptest! {
     }
 }
 
-/// A store that forgets is one that the roster must not be trusted in: the checker sees the difference.
+/// The roster of a store that loses rows must not be trusted: the checker detects the difference.
 #[test]
 fn a_list_that_lacks_workers_is_caught() {
     let caught = (0..40).any(|seed| {

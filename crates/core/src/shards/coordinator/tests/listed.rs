@@ -8,13 +8,13 @@ fn member(worker: &str) -> ShardMember {
     key(&name("s"), &WorkerId::new(worker).expect("a name"))
 }
 
-/// The successor of a coordinator that listed these workers.
+/// Returns the successor of a coordinator that listed these workers.
 fn successor(workers: &[&str]) -> Stage {
     Stage::with(Settings::default(), Start::Listed(workers.iter().map(|worker| member(worker)).collect()))
 }
 
 impl Stage {
-    /// Lets the store confirm all that is to be written. Returns what was added and removed.
+    /// Confirms all changes that are to be written. Returns the added and the removed workers.
     fn write(&mut self) -> (Vec<String>, Vec<String>) {
         let names = |members: &[ShardMember]| members.iter().map(|it| it.worker.to_string()).collect::<Vec<_>>();
         let (mut added, mut removed) = (Vec::new(), Vec::new());
@@ -26,7 +26,7 @@ impl Stage {
         (added, removed)
     }
 
-    /// A report of a two-phase worker that has seen a version.
+    /// Sends a report of a two-phase worker that has seen a version.
     fn two_phase(&mut self, worker: &str, shards: &[Shard], beat: u64, version: Option<Version>) {
         let (assigned_shards, handoff) = (Some(shards.to_vec()), Some(true));
         let report = Report { assigned_shards, handoff, beat: Some(beat), version, ..report(worker, 4) };
@@ -134,7 +134,7 @@ fn a_two_phase_worker_has_reported_once_it_has_seen_this_term() {
     let mut stage = successor(&["a"]);
     stage.register("new", 4);
     stage.write();
-    // Sent before a grant of the predecessor arrived, and delivered after it was gone.
+    // Sent before a grant of the predecessor arrived, and delivered after that one's term.
     stage.two_phase("a", &[], 1, Some(Version(50)));
     stage.pass(Duration::from_secs(1));
     assert_eq!(stage.sent(), [has("a", &[])]);

@@ -27,7 +27,7 @@ pub(super) fn report(worker: &str, max: u32) -> Report {
     }
 }
 
-/// A coordinator, the time, and what it said so far.
+/// A coordinator, the time, and its messages so far.
 pub(super) struct Stage {
     pub(super) coordinator: Coordinator,
     pub(super) now: Duration,
@@ -81,7 +81,7 @@ impl Stage {
         self.on_message(Message::Released(Released { service_name, worker_id, shards: shards.to_vec(), version }));
     }
 
-    /// Lets time pass, with everything that is due in it.
+    /// Lets time pass, and does everything that is due.
     pub(super) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while self.coordinator.next_deadline() <= until {
@@ -97,7 +97,7 @@ impl Stage {
         self.pass(Duration::from_millis(100));
     }
 
-    /// What was said since the last time: of assignments who got what, of revocations what is asked of whom.
+    /// Returns the messages since the last call: the receiver, and its assigned or revoked shards.
     pub(super) fn sent(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
         let said = std::mem::take(&mut self.said);
         let plain = |(worker, answer)| match answer {
@@ -302,7 +302,7 @@ fn what_was_asked_back_is_not_given_again_while_a_service_is_held() {
     stage.run_until_quiet();
     stage.join("b", 4, true);
     stage.run_until_quiet();
-    // A stranger that has shards: there was a predecessor, whose workers are waited for.
+    // An unlisted worker that has shards: there was a predecessor, whose workers are waited for.
     stage.heartbeat("c", 4, &[3]);
     stage.sent();
     stage.heartbeat("a", 4, &[0, 1, 2, 3]);
@@ -424,7 +424,7 @@ fn what_is_too_much_is_refused_and_not_remembered() {
 }
 
 impl Stage {
-    /// A report of a worker that says which process it is, from a connection of that name.
+    /// Sends a report of a worker that identifies its process, from a connection of that name.
     fn report_of(&mut self, connection: &str, instance: Option<u64>, max: u32, registers: bool) {
         let report = Report { instance, beat: instance, handoff: instance.map(|_| false), ..report("w", max) };
         let message = if registers { Message::Register(report) } else { Message::Heartbeat(report) };
@@ -433,7 +433,7 @@ impl Stage {
         self.take(output);
     }
 
-    /// To whom it said lately that another has their id.
+    /// Returns the connections that were notified lately that another has their id.
     fn replaced(&mut self) -> Vec<String> {
         let said = std::mem::take(&mut self.said).into_iter();
         let is_replaced = |answer: &CoordinatorMessage| matches!(answer, CoordinatorMessage::Error(refusal) if refusal.code == "replaced");
@@ -449,7 +449,7 @@ impl Stage {
     }
 }
 
-/// With and without the addition that tells processes apart.
+/// With and without the field that identifies a process.
 #[test]
 fn of_two_workers_with_one_id_the_newest_is_kept_and_the_other_is_told() {
     for (older, newer) in [(Some(1), Some(2)), (None, None)] {

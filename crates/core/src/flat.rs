@@ -122,7 +122,8 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Reads the name of a known field. An unknown one is rejected while it is read, so that the path of the error ends with it.
+/// Reads the name of a known field. An unknown one is rejected while it is read, so that the path of the error ends
+/// with it.
 struct Known {
     fields: &'static [&'static str],
     extra: Option<&'static [&'static str]>,

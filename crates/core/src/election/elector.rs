@@ -113,7 +113,7 @@ struct Seen {
 #[derive(Debug, Clone)]
 struct Vacancy {
     since: Moment,
-    /// The last leader. It resigned or did not renew, so nobody waits for it.
+    /// The last leader. It resigned or did not renew, so it is not waited for.
     former: Option<String>,
     /// When it is our turn to stand, if others come first.
     stand_at: Option<Moment>,

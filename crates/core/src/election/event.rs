@@ -24,7 +24,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum ElectionEvent {
-    /// `leader:changed`: another member leads, or the same one in another term, or nobody.
+    /// `leader:changed`: another member leads, or the same one in another term, or none.
     LeaderChanged {
         /// The last leader, also if there was a vacancy in between. `None` if none is known.
         previous_leader: Option<String>,

@@ -1,9 +1,9 @@
 //! Leader election with numbered terms.
 //!
-//! Members enroll and send heartbeats. If nobody leads, the [`Policy`] decides which members stand, and the backend
-//! grants the leadership to one of them for a term whose number only rises. The pure [`Elector`] decides what to
-//! request of the backend and what its replies mean; time is an argument. A leader that cannot renew its lease fences
-//! itself before another member can get it.
+//! Members enroll and send heartbeats. If there is no leader, the [`Policy`] decides which members stand, and the
+//! backend grants the leadership to one of them for a term whose number only rises. The pure [`Elector`] decides what
+//! to request of the backend and what its replies mean; time is an argument. A leader that cannot renew its lease
+//! fences itself before another member can get it.
 
 mod breaker;
 mod conduct;

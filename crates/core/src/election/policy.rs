@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 
-/// Decides which members stand if nobody leads. Neither policy replaces a live leader. Both end a term whose epoch is
-/// not above all known ones.
+/// Decides which members stand if there is no leader. Neither policy replaces a live leader. Both end a term whose
+/// epoch is not above all known ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {

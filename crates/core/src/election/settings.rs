@@ -12,7 +12,7 @@ sections! {
     /// The section `election`: the behaviour of an elector. Every duration can be made small, so that a test of
     /// failover takes a second.
     Settings {
-        /// Which members stand if nobody leads. Set by code only.
+        /// Which members stand if there is no leader. Set by code only.
         #[serde(skip)]
         policy: Policy = Policy::default(),
         /// The time between two heartbeats.

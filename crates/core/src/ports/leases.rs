@@ -29,11 +29,11 @@ pub trait Leases: Send + Sync {
     async fn roster(&self, namespace: &str) -> Result<Vec<String>>;
     /// Returns the present term, unless it has expired or was resigned.
     async fn read(&self, namespace: &str) -> Result<Option<Lease>>;
-    /// Takes the leadership if nobody has it; otherwise `Conflict`. The new epoch is above every earlier one and above
+    /// Takes the leadership if it is vacant; otherwise `Conflict`. The new epoch is above every earlier one and above
     /// `floor`.
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease>;
-    /// Prolongs the term; `Fenced` if it is over, even if nobody else leads yet. If requests are paid for, it may be
-    /// `Unavailable` because another member wrote at the same time: retry.
+    /// Prolongs the term; `Fenced` if it is over, even if there is no other leader yet. If requests are paid for, it
+    /// may be `Unavailable` because another member wrote at the same time: retry.
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
     /// Ends the term at once. Not an error if it is over already.
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;

@@ -318,7 +318,7 @@ pub enum Handover {
     Keep,
     /// The owner `from` found no other node: the run is left to the orphan detector.
     Orphan,
-    /// This node takes the run over, if `from` still owns it, nobody does, or it is an orphan.
+    /// This node takes the run over, if `from` still owns it, it has no owner, or it is an orphan.
     Take(NodeId),
 }
 

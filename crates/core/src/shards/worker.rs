@@ -334,7 +334,7 @@ impl Worker {
     }
 
     fn release(&self, shards: Vec<Shard>, outgoing: &mut Vec<Message>) {
-        // Nobody waits for a replaced worker: its shards are granted to another under a later version.
+        // A replaced worker is not waited for: its shards are granted to another under a later version.
         if self.profile.handoff && !shards.is_empty() && !self.is_replaced {
             let Profile { service, worker, .. } = &self.profile;
             let (service_name, worker_id) = (service.clone(), worker.clone());

@@ -1,7 +1,7 @@
 //! A term of our own: how it begins, is prolonged and ends.
 //!
-//! It is counted from before its request was sent. A term whose time was up does not begin again: a grant that arrives too
-//! late is resigned.
+//! It is counted from before its request was sent. A term whose time was up does not begin again: a grant that arrives
+//! too late is resigned.
 
 use std::collections::VecDeque;
 
@@ -77,8 +77,8 @@ impl Elector {
     }
 
     fn queue_resign(&self, epoch: Epoch, exchange: &mut Exchange) {
-        // The lease of a term that may not be acted on yet expires by itself: nobody may lead before. Foreign members
-        // to whom we yield do not wait for that.
+        // The lease of a term that may not be acted on yet expires by itself: no member may lead before. Foreign
+        // members to whom we yield do not wait for that.
         if !self.is_caretaker() || self.yields() {
             exchange.queue.push_front(Ask::Resign { holder: self.me.clone(), epoch });
         }

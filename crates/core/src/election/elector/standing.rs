@@ -1,4 +1,4 @@
-//! Whether to stand if nobody leads: at once, in the order of the ids, or not at all.
+//! Whether to stand if there is no leader: at once, in the order of the ids, or not at all.
 
 use super::{Ask, Elector, Exchange, Vacancy};
 use crate::election::event::ElectionEvent;

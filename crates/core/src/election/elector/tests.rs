@@ -206,7 +206,7 @@ fn of_those_present_the_lowest_id_stands_when_the_leader_is_gone() {
     bench.heartbeat(&mut b);
     bench.heartbeat(&mut c);
     assert_eq!(leads(&a), Some(1));
-    // It dies. It is enrolled for longer than its lease, but nobody waits for it.
+    // It dies. It is enrolled for longer than its lease, but it is not waited for.
     bench.pass(SECOND * 14);
     bench.heartbeat(&mut b);
     bench.heartbeat(&mut c);

@@ -83,7 +83,7 @@ impl Elector {
             }
             (None, Some(vacancy)) => {
                 let again = now + self.settings.heartbeat_interval / 4;
-                // If others come first, there is time until our turn; otherwise nobody has taken the place yet.
+                // If others come first, there is time until our turn; otherwise the place is still free.
                 let ours = vacancy.stand_at.filter(|turn| *turn > now).unwrap_or(again);
                 soon.into_iter().chain([ours]).min()
             }

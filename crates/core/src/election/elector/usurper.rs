@@ -55,7 +55,7 @@ impl Elector {
         self.office_at.is_some()
     }
 
-    /// Begins to act on the held term once nobody else can believe that it leads.
+    /// Begins to act on the held term once no other member can believe that it leads.
     pub(super) fn confirm_term(&mut self, now: Moment) {
         if self.office_at.take_if(|at| now >= *at).is_some() {
             self.act_on_term(now);

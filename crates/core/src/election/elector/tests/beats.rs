@@ -1,15 +1,15 @@
-//! When heartbeats come, what they ask, and what it means that one of them fails.
+//! When heartbeats are sent, what they request, and the effect of a failed request.
 
 use super::*;
 use crate::election::ContentionSettings;
 
-/// An elector where requests are paid for.
+/// Returns an elector whose requests are paid for.
 fn thrifty(bench: &TestBench, me: &str) -> Elector {
     let settings = Settings { policy: Policy::LowestId, ..Settings::default() };
     Elector::new(me, settings, None, bench.time(), bench.now)
 }
 
-/// A beat in which all questions of one kind fail.
+/// Runs a heartbeat in which all requests of one kind fail.
 fn beat_without(bench: &mut TestBench, elector: &mut Elector, missing: &Ask) {
     let mut next = elector.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
@@ -144,7 +144,7 @@ fn an_outage_is_nobody_s_timeout() {
 
 #[test]
 fn where_requests_are_paid_for_a_beat_has_two_and_a_renewal_three() {
-    // Also where members are given up after little more than a beat.
+    // Also if members expire after little more than a heartbeat interval.
     [Settings::default().worker_timeout, SECOND * 7].into_iter().for_each(a_beat_has_two_and_a_renewal_three);
 }
 

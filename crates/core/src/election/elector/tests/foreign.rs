@@ -1,4 +1,4 @@
-//! Members of another system in the namespace: whose ids begin with `x-` here.
+//! Members of another system in the namespace: here, their ids begin with `x-`.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn join(bench: &mut TestBench, id: &str) {
     bench.roster.insert(id.into(), bench.now + SECOND * 1_000_000);
 }
 
-/// One of them writes a lease, whatever is there.
+/// Lets one of them write a lease, whatever is stored.
 fn write(bench: &mut TestBench, leader: &str, epoch: u64) {
     bench.lease = Some((leader.into(), Epoch(epoch), bench.now + SECOND * 15));
     (bench.highest, bench.is_foreign) = (bench.highest.max(Epoch(epoch)), true);
@@ -82,7 +82,7 @@ fn a_number_under_which_ours_led_is_not_left_to_theirs_even_if_ours_yields() {
         assert_eq!(leads(&a), Some(8));
         join(&mut bench, "x-1");
         bench.pass(SECOND);
-        // A process of theirs that stood still since long ago.
+        // A process of theirs that was paused for long.
         write(&mut bench, "x-1", 8);
         bench.heartbeat(&mut a);
         assert_eq!(leads(&a), None);

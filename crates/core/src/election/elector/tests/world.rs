@@ -1,4 +1,4 @@
-//! Many electors at one desk that fails, loses answers and forgets; some of them asleep for too long.
+//! Many electors with one backend that fails, loses replies and loses data; some electors are paused for too long.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many milliseconds pass, in which everybody who is awake does what is due.
+    /// So many milliseconds pass, in which every elector that is not paused runs its due rounds.
     Pass(u64),
     Sleep(usize),
     Wake(usize),
@@ -76,13 +76,13 @@ impl World {
             self.bench.now = at.max(self.bench.now);
             self.bench.converse(&mut self.electors[i], round);
             self.check();
-            // A round that ends as soon as it began must not come at once again.
+            // A round that ends at once must not be repeated at the same time.
             self.bench.now = self.bench.now + Duration::from_millis(1);
         }
         self.bench.now = end.max(self.bench.now);
     }
 
-    /// Who believes to lead at this moment: by its own clock, which also one that slept looks at.
+    /// Checks that at most one elector, paused or not, believes by its own clock that it leads.
     fn check(&mut self) {
         let now = self.bench.now;
         let believers = self.electors.iter().filter_map(|elector| {
@@ -113,7 +113,7 @@ impl World {
             Step::Mute(mute) => self.bench.mute = mute,
             Step::Resign(i) => self.bench.step_down(&mut self.electors[i]),
             Step::Forget => {
-                // Between terms: who leads at that moment cannot know that another may.
+                // Only between terms: a present leader could not know that another may lead.
                 if self.bench.present().is_none() {
                     // Where somebody does not know the last, numbers are repeated for a while.
                     let is_sealed = self.kind == Kind::Coordinators;

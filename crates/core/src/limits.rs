@@ -14,7 +14,7 @@ pub const RUN_LOG_LINES_MAX: u64 = 10_000;
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// Jobs of one enqueue request.
 pub const BATCH_JOBS_MAX: usize = 10_000;
-/// Jobs of one enqueue request, in bytes.
+/// Body of one enqueue or report request.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 /// Arguments that one dispatch reads and publishes, in bytes. One job always fits.
 pub const DISPATCH_BYTES_MAX: usize = 8 << 20;

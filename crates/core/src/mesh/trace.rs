@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::error::Invalid;
 
-/// A W3C `traceparent` of version 00.
+/// A W3C `traceparent`. Written as version 00.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace: u128,

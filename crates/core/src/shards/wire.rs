@@ -87,7 +87,7 @@ pub struct Leave {
     /// The version of its latest assignment. The message is rejected if a later grant is on its way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// The number of its last message. The message is rejected if a later process of the worker has registered.
+    /// The number of this message. It is rejected if a later process of the worker has registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A task that ends with what it serves.
+//! A task that is aborted when its owner is dropped.
 
 use tokio::task::JoinHandle;
 

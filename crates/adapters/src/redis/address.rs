@@ -1,11 +1,11 @@
-//! Where Redis is, as a URL says it.
+//! The address of Redis, parsed from a URL.
 //!
 //! `redis://[user:password@]host[:port][/db]`, `rediss://…` for TLS, and `redis+sentinel://[user:password@]host[:port],
-//! host[:port],…/master[/db]` (`rediss+sentinel://…`) to ask Sentinels where the master is; a Sentinel that wants credentials
-//! is offered the same. With TLS, `?ca=/path.pem` names the authority to trust instead of the public ones, and
-//! `&cert=/path.pem&key=/path.pem` a certificate to show. User and password may be percent-encoded.
+//! host[:port],…/master[/db]` (`rediss+sentinel://…`) to ask Sentinels for the master's address; a Sentinel that
+//! requires credentials receives the same. With TLS, `?ca=/path.pem` names the authority to trust instead of the public
+//! ones, and `&cert=/path.pem&key=/path.pem` a client certificate. User and password may be percent-encoded.
 //!
-//! What is wrong with a URL is said without repeating it: it may hold a password.
+//! Errors never repeat the URL: it may hold a password.
 
 use convoke_core::error::Invalid;
 
@@ -17,7 +17,7 @@ const HOSTS_MAX: usize = 64;
 pub(super) struct Address {
     /// One server, or the Sentinels.
     pub hosts: Vec<(String, u16)>,
-    /// The name that the Sentinels know the master by.
+    /// The master's name at the Sentinels. `None` without Sentinels.
     pub master: Option<String>,
     pub user: Option<String>,
     pub password: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct Address {
     pub tls: Option<Tls>,
 }
 
-/// Files, all PEM.
+/// Paths of PEM files.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Tls {
     pub authority: Option<String>,
@@ -33,13 +33,13 @@ pub(super) struct Tls {
     pub key: Option<String>,
 }
 
-/// A complaint about the URL that names its field.
+/// Returns an error about the URL that names its field.
 fn wrong(field: &str, message: impl Into<String>) -> Invalid {
     Invalid::new(field, message)
 }
 
 impl Address {
-    /// `field` is the setting that the URL came from, for complaints.
+    /// `field` is the setting that the URL came from, for error messages.
     pub(super) fn parse(field: &str, url: &str) -> Result<Self, Invalid> {
         let expected = "expected redis://, rediss://, redis+sentinel:// or rediss+sentinel://";
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong(field, expected))?;
@@ -52,7 +52,7 @@ impl Address {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // The last one: a password that was not encoded may have another.
+        // Split at the last `@`: an unencoded password may contain another.
         let (credentials, hosts) = match authority.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
@@ -76,13 +76,14 @@ impl Address {
     }
 }
 
-/// Returns what may be shown of an address, if it is one: hosts, ports, the master's name and the database.
+/// Returns the parts of an address that may be shown: hosts, ports, the master's name and the database. `None` if `url`
+/// is not an address.
 pub fn shown(url: &str) -> Option<String> {
     Address::parse("url", url).ok().map(|address| address.to_string())
 }
 
 impl std::fmt::Display for Address {
-    /// Without credentials and without files.
+    /// Omits credentials and files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
         f.write_str(if self.master.is_some() { "+sentinel://" } else { "://" })?;
@@ -105,7 +106,7 @@ fn parse_credentials(field: &str, text: Option<&str>) -> Result<(Option<String>,
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let decode = |text: &str| match text {
         "" => Ok(None),
-        text => decode_percent(text).map(Some).ok_or_else(|| wrong(field, "user or password is not well encoded")),
+        text => decode_percent(text).map(Some).ok_or_else(|| wrong(field, "expected percent-encoded UTF-8 as user and password")),
     };
     Ok((decode(user)?, decode(password)?))
 }
@@ -147,13 +148,13 @@ fn parse_tls(field: &str, wanted: bool, query: &str) -> Result<Option<Tls>, Inva
     let mut tls = Tls::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode_percent(value).ok_or_else(|| wrong(field, format!("{key} is not well encoded")))?;
+        let value = decode_percent(value).ok_or_else(|| wrong(field, format!("expected percent-encoded UTF-8 as {key}")))?;
         let place = match key {
             "ca" => &mut tls.authority,
             "cert" => &mut tls.certificate,
             "key" => &mut tls.key,
-            // Not repeated: it could be the end of a password with a question mark in it.
-            _ => return Err(wrong(field, "expected no parameters but ca, cert and key")),
+            // Not repeated: it could be the end of a password that contains a question mark.
+            _ => return Err(wrong(field, "unknown parameter; expected ca, cert or key")),
         };
         *place = Some(value);
     }

@@ -26,22 +26,24 @@ use super::wait_slot::WaitSlots;
 use super::{push, script, topics};
 
 const WHAT: &str = "bus";
-/// How often an entry is given before it is set aside.
+/// An entry that was delivered more often than this is set aside.
 const DELIVERIES_MAX: u32 = 16;
-/// How far a backlog is counted where it must be counted: where Redis has lost count of what a group was given.
+/// Upper bound of a backlog that is counted entry by entry, because Redis no longer knows how many entries a group has
+/// read.
 const BACKLOG_COUNTED_MAX: &str = "10000";
-/// Bounds one script's time on the server, where everybody waits for it.
+/// Bounds the time of one script on the server: other clients wait for it.
 const TIDY_MAX: usize = 100;
-/// A member of a group that has nothing and did not read for so long is removed from it.
+/// A member of a group that has nothing pending and did not read for this long is removed from it.
 const READER_FORGET_MS: &str = "3600000";
-/// So many empty queues are kept while somebody waits in a blocking read, who may wait at one of them.
+/// So many empty queues are kept while any client waits in a blocking read: it may wait at one of them.
 const SPARED_MAX: usize = 1_000;
 const READERS_MAX: &str = "1000";
 const _: () = assert!(convoke_core::limits::GROUP_READERS_MAX == 1_000);
-/// An id begins with a millisecond: after two of them no new entry can have the id of one that was closed away.
+/// An id begins with a millisecond: after two of them no new entry can have the id of an entry that was removed by a
+/// close.
 const CLOSE_WAIT: Duration = Duration::from_millis(2);
 
-/// A bus on Redis. Clones are the same bus, and share its two connections.
+/// A bus on Redis. Clones are the same bus and share its two connections.
 #[derive(Clone)]
 pub struct RedisBus {
     commands: Commands,
@@ -52,7 +54,7 @@ pub struct RedisBus {
 }
 
 impl RedisBus {
-    /// Connects; complaints about `url` are about `bus.url`. Which channels are jobs' own is by `channels`.
+    /// Connects. Errors about `url` name the setting `bus.url`. `channels` decides which channels belong to jobs.
     pub async fn connect(url: &str, channels: Channels) -> Result<Self> {
         let dialer = Dialer::new("bus.url", url)?;
         let commands = Commands::open(WHAT, dialer.clone()).await?;
@@ -61,14 +63,14 @@ impl RedisBus {
         Ok(RedisBus { commands, subscriptions, channels, wait_slots: Arc::default(), poison: Arc::new(poison) })
     }
 
-    /// Sets entries aside that were given more often than this. For consumers that join afterwards.
+    /// Sets entries aside that were delivered more often than this. Applies to consumers that join afterwards.
     pub fn with_deliveries_max(mut self, deliveries_max: u32) -> Self {
         let queue = self.poison.queue.clone();
         self.poison = Arc::new(PoisonQueue { queue, deliveries_max, count: AtomicU64::new(0) });
         self
     }
 
-    /// How many entries this process has set aside because they were given too often.
+    /// Returns how many entries this process has set aside because they were delivered too often.
     pub fn poisoned(&self) -> u64 {
         self.poison.count.load(Ordering::Relaxed)
     }

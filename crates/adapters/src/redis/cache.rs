@@ -1,8 +1,8 @@
 //! The shared cache in Redis: one string for each key.
 //!
-//! A value is `{"v":1,"value":…}`. A key that was outdated holds a mark for a minute, `{"v":1,"outdated":"…"}` with something random,
-//! which is the ticket of whoever looks it up then. A key that does not exist has the empty ticket. Anything else under the name of a
-//! key belongs to somebody else (leases use the same prefix) and is neither returned nor changed.
+//! A value is `{"v":1,"value":…}`. For a minute, an outdated key holds a mark, `{"v":1,"outdated":"…"}` with a random
+//! text; a lookup then returns the mark as its ticket. A key that does not exist has the empty ticket. Any other
+//! content under the name of a key is foreign (leases use the same prefix) and is neither returned nor changed.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ const WHAT: &str = "cache";
 const OURS: &str = r#"{"v":1,"#;
 const VALUE: &str = r#"{"v":1,"value":"#;
 const OUTDATED: &str = r#"{"v":1,"outdated":"#;
-/// Longer than any ticket lives, on its way included.
+/// Longer than any ticket lives, its time in transit included.
 const OUTDATED_FOR: Duration = Duration::from_secs(60);
 const _: () = assert!(OUTDATED_FOR.as_secs() > 3 * TICKET_LIFETIME.as_secs());
-/// Keys of one script: a long one would keep other clients waiting.
+/// Keys of one script: a long script would keep other clients waiting.
 const KEYS_MAX: usize = 500;
 
 pub struct RedisCache {
@@ -33,7 +33,7 @@ pub struct RedisCache {
 }
 
 impl RedisCache {
-    /// Connects in the background: a cache that is away stops nobody from starting.
+    /// Connects in the background: a process starts even if the cache is unavailable.
     pub fn open(url: &str) -> Result<Self> {
         Ok(RedisCache { commands: Commands::open_later(WHAT, Dialer::new("cache.url", url)?) })
     }
@@ -44,13 +44,13 @@ impl RedisCache {
     }
 }
 
-/// The value of a key that holds a short string.
+/// Returns the value of a key that holds a short string.
 fn lookup(held: String, left: Option<i64>) -> Lookup {
     if held.starts_with(OUTDATED) {
         return Lookup::Missing(Ticket(held));
     }
     let value = held.strip_prefix(VALUE).and_then(|rest| rest.strip_suffix('}'));
-    // Ours always expire.
+    // Values written by the cache always expire.
     match (value, left.and_then(|left| u64::try_from(left).ok())) {
         (Some(value), Some(left)) => Lookup::Found { value: value.to_owned(), left: Duration::from_millis(left) },
         _ => Lookup::Foreign,
@@ -71,7 +71,7 @@ impl SharedCache for RedisCache {
             Value::Array(parts) => {
                 let Ok([held, left]) = <[Value; 2]>::try_from(parts) else { return Ok(Lookup::Foreign) };
                 let left = number(&left);
-                // A value that is not text was not written by us.
+                // A value that is not text was not written by the cache.
                 Ok(text(held).map_or(Lookup::Foreign, |held| lookup(held, left)))
             }
             other => Err(malformed_reply(WHAT, &other)),
@@ -86,7 +86,7 @@ impl SharedCache for RedisCache {
         let stored = self.run(&script::CACHE_PUT, &[key], &[&ticket.0, &value, &lifetime]).await;
         match stored {
             Ok(stored) => Ok(number(&stored) == Some(1)),
-            // Somebody else's key by now.
+            // The key is foreign by now.
             Err(Error::Conflict(_)) => Ok(false),
             Err(error) => Err(error),
         }

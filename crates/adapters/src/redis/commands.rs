@@ -1,8 +1,8 @@
-//! The one connection on which a process gives its commands.
+//! The one connection on which a process sends its commands.
 //!
-//! Requests of all tasks share it, in the order in which they were made; none of them blocks. When it breaks, or falls
-//! silent, or leads to a server that is master no more, it is made anew, for ever, with jitter; meanwhile requests wait a
-//! moment for it and are then told that nothing happened.
+//! Requests of all tasks share it, in the order in which they were made; none of them blocks. A connection that breaks,
+//! falls silent or leads to a server that is no longer master is replaced; attempts never stop and have jitter.
+//! Meanwhile requests wait briefly and then fail as `Unavailable`: nothing was sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::script::Script;
 
 /// How long a request waits for a connection that is being made.
 const CONNECTION_WAIT: Duration = Duration::from_millis(500);
-/// How often a connection that says nothing is asked whether it is there.
+/// How often an idle connection is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Clones are the same line.
+/// Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Commands {
     what: &'static str,
@@ -40,7 +40,7 @@ struct Live {
 }
 
 impl Commands {
-    /// The first connection must succeed; those after it are made without a word.
+    /// Fails if the first connection fails; later ones are made in the background.
     pub(super) async fn open(what: &'static str, dialer: Dialer) -> Result<Self> {
         let (broken, reports) = mpsc::unbounded_channel();
         let address = dialer.address().into();
@@ -51,7 +51,7 @@ impl Commands {
         Ok(Commands { what, address, live, broken, _task: Arc::new(task) })
     }
 
-    /// Connects in the background, from the first connection on.
+    /// Makes every connection in the background, also the first.
     pub(super) fn open_later(what: &'static str, dialer: Dialer) -> Self {
         let (broken, reports) = mpsc::unbounded_channel();
         let address = dialer.address().into();
@@ -72,14 +72,14 @@ impl Commands {
         self.send(command).await?.map_err(|error| failure(self.what, intent, error))
     }
 
-    /// One command, for those who make something of its error. The outer error is that nothing was sent.
+    /// Sends one command and returns the server's error to the caller. The outer error means that nothing was sent.
     pub(super) async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>> {
         let mut live = self.live().await?;
         let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
         Ok(answer.inspect_err(|error| self.report_if_broken(live.number, error)))
     }
 
-    /// Many commands in one go; each has its own answer, which may be an error of the server's.
+    /// Sends many commands in one pipeline. Each has its own reply, which may be an error of the server.
     pub(super) async fn pipe(&self, intent: Intent, commands: &Pipeline) -> Result<Vec<Value>> {
         let count = commands.cmd_iter().count();
         let mut live = self.live().await?;
@@ -94,7 +94,7 @@ impl Commands {
         Ok(answers)
     }
 
-    /// Runs a script by its hash, and sends its text where the server does not know it yet.
+    /// Runs a script by its hash; sends its text if the server does not know it yet.
     pub(super) async fn run(&self, intent: Intent, script: &Script, keys: &[&str], args: &[&[u8]]) -> Result<Value> {
         let answer = match self.send(&script.by_hash(keys, args)).await? {
             Err(error) if error.code() == Some("NOSCRIPT") => self.send(&script.by_text(keys, args)).await?,
@@ -103,7 +103,7 @@ impl Commands {
         answer.map_err(|error| failure(self.what, intent, error))
     }
 
-    /// Where Redis is, without credentials.
+    /// Returns the address of Redis, without credentials.
     pub(super) fn address(&self) -> String {
         self.address.to_string()
     }
@@ -124,10 +124,10 @@ impl Commands {
     }
 
     fn away(&self) -> Error {
-        Error::unavailable(self.what, "there is no connection to Redis at present")
+        Error::unavailable(self.what, "no connection to Redis")
     }
 
-    /// Has the connection replaced where the error says that it is of no more use.
+    /// Replaces the connection if the error shows that it is unusable.
     fn report_if_broken(&self, number: u64, error: &redis::RedisError) {
         if is_fatal(error) {
             debug!(what = self.what, %error, "connection to Redis dropped");
@@ -136,7 +136,7 @@ impl Commands {
     }
 }
 
-/// Hears that connection `number` is lost.
+/// Reports the loss of connection `number`.
 fn on_push(number: u64, broken: mpsc::UnboundedSender<u64>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
     move |push| {
         if push.kind == PushKind::Disconnection {
@@ -166,18 +166,18 @@ async fn keep_open(
     }
 }
 
-/// Until somebody reports connection `number`; reports of earlier ones are old news.
+/// Returns once connection `number` is reported as broken; reports of earlier ones are ignored.
 async fn is_lost(reports: &mut mpsc::UnboundedReceiver<u64>, number: u64) {
     while let Some(lost) = reports.recv().await {
         if lost == number {
             return;
         }
     }
-    // The line itself holds a sender, so this is not reached while anybody could use the connection.
+    // `Commands` holds a sender itself, so this is not reached while the connection can be used.
     std::future::pending().await
 }
 
-/// Until the connection does not answer: one whose other end is unreachable may break without a word.
+/// Returns once a ping is not answered: a connection to an unreachable server may break without an error.
 async fn is_silent(live: Option<Live>) {
     let Some(mut live) = live else { return };
     loop {

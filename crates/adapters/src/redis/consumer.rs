@@ -1,8 +1,8 @@
-//! A member of a group, that waits.
+//! A member of a consumer group, with the waiting.
 //!
-//! It reads without blocking, and only if its [door](super::wait_slot) says that there may be something. A read that was begun
-//! belongs to the consumer, not to the call: if the call is dropped, another waiting call of the process is woken, and the
-//! next call of this consumer finishes the read and gets what it brought.
+//! It reads without blocking, and only if its [wait slot](super::wait_slot) reports that the queue may hold entries. A
+//! read that was begun belongs to the consumer, not to the call: if the call is dropped, another waiting call of the
+//! process is woken, and the next call of this consumer finishes the read and returns its entries.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ pub(super) struct RedisConsumer {
     wait_slot: Arc<WaitSlot>,
     inbox: Mutex<Inbox>,
     left: AtomicBool,
-    /// Redis knows that it left.
+    /// The consumer has left, and Redis has been informed.
     is_released: AtomicBool,
 }
 
-/// What was begun and not returned.
+/// Reads that were begun and entries not returned yet.
 #[derive(Default)]
 struct Inbox {
     read: Option<BoxFuture<'static, Result<Vec<Delivery>>>>,
     arrived: VecDeque<Delivery>,
-    /// Its first read does not wait for a ring.
+    /// The first read does not wait for a bell.
     has_read: bool,
 }
 
 impl Inbox {
-    /// Finishes the read that is under way. Where this is given up, the read stays.
+    /// Finishes the read that is under way. If this future is dropped, the read stays.
     async fn finish(&mut self) -> Result<usize> {
         let Some(read) = &mut self.read else { return Ok(0) };
         let outcome = read.await;
@@ -67,9 +67,9 @@ impl RedisConsumer {
         Ok(())
     }
 
-    /// Reads if nothing has arrived and there may be something. Returns whether the read brought all that it asked for.
+    /// Reads if nothing has arrived and the queue may hold entries. Returns whether the read was full.
     async fn fill(&self, inbox: &mut Inbox, wanted: usize) -> Result<bool> {
-        // An earlier call's read first: it may have what is looked for, and is out of date if not.
+        // Finish an earlier call's read first: it may hold entries, and is out of date if not.
         if inbox.arrived.is_empty() {
             inbox.finish().await?;
         }
@@ -83,7 +83,7 @@ impl RedisConsumer {
     }
 }
 
-/// Wakes another consumer at the door when it is dropped: for a call that ends before it knows whether it leaves something.
+/// Wakes another consumer of the wait slot on drop: for a call that ends before it knows whether entries are left.
 struct WakeNextOnDrop<'a> {
     wait_slot: &'a WaitSlot,
     is_armed: bool,
@@ -109,7 +109,7 @@ impl Consumer for RedisConsumer {
         let is_full = match self.fill(&mut inbox, max.min(READ_MAX)).await {
             Ok(is_full) => is_full,
             Err(error) => {
-                // Nobody is woken: the next would fail as well. The next look reads again.
+                // Wakes no other consumer: it would fail as well. The next poll reads again.
                 wake_next.is_armed = false;
                 self.wait_slot.read_failed();
                 return Err(error);
@@ -118,7 +118,7 @@ impl Consumer for RedisConsumer {
         let count = inbox.arrived.len().min(max);
         let taken: Vec<Delivery> = inbox.arrived.drain(..count).collect();
         self.member.held.lock().extend(taken.iter().map(|delivery| delivery.id.clone()));
-        // A ring wakes one: whoever may have left something behind passes it on.
+        // A bell wakes one consumer: if entries may be left, it wakes the next.
         wake_next.is_armed = is_full || !inbox.arrived.is_empty();
         Ok(taken)
     }
@@ -139,13 +139,13 @@ impl Consumer for RedisConsumer {
 
     async fn leave(&self) -> Result<()> {
         self.left.store(true, Ordering::SeqCst);
-        // A take of this consumer that still waits must hear of it.
+        // Ends a `take` of this consumer that still waits.
         self.wait_slot.wake_all();
         let mut inbox = self.inbox.lock().await;
         if self.is_released.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // What a read under way brings is given back with the rest. If it fails, so will what follows.
+        // Entries of a read under way are released with the rest. If it fails, so does the next request.
         let _ = inbox.finish().await;
         inbox.arrived.clear();
         self.member.leave().await?;
@@ -155,8 +155,8 @@ impl Consumer for RedisConsumer {
 }
 
 impl Drop for RedisConsumer {
-    /// Without `leave` it vanished. Its name is removed if it has nothing, in the background: names of consumers that come and
-    /// go would gather in the group for ever. If that fails, the next takeover does it.
+    /// The consumer vanished without `leave`. If it has nothing pending, its name is removed in the background: names
+    /// of consumers that come and go would accumulate in the group. If that fails, the next takeover removes it.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if *self.is_released.get_mut() {
@@ -168,7 +168,7 @@ impl Drop for RedisConsumer {
             let _ = inbox.finish().await;
             let unreturned: Vec<String> = inbox.arrived.into_iter().map(|delivery| delivery.id).collect();
             if let Err(error) = member.part(&unreturned).await {
-                debug!(%error, queue = member.queue, "removing a consumer failed");
+                debug!(%error, queue = member.queue, "removing a consumer from its group failed");
             }
         });
     }

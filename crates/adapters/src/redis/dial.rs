@@ -1,7 +1,7 @@
-//! Makes connections: by TLS where the URL says so, by way of Sentinels where it names them.
+//! Makes connections: with TLS if the URL demands it, through Sentinels if it names them.
 //!
-//! Sentinels are asked anew for every connection, so that one that is made after a failover leads to the new master; and the
-//! server that they name is asked whether it is the master, since a Sentinel may be behind the times.
+//! Sentinels are asked for every connection, so that a connection after a failover leads to the new master. The server
+//! that they name is asked whether it is the master, since a Sentinel may be out of date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use tracing::debug;
 use super::address::{Address, Tls};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// After this a connection counts as dead, and what was asked as unanswered.
+/// After this a connection counts as dead, and its requests as unanswered.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
-/// How many requests wait to be written before whoever makes another must wait too.
+/// How many requests may wait to be written; a further request waits for room.
 const REQUESTS_MAX: usize = 256;
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -34,31 +34,31 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// Reads the files that the URL names; connects to nothing yet.
+    /// Reads the files that the URL names. Does not connect yet.
     pub(super) fn new(field: &str, url: &str) -> Result<Self> {
         let address = Address::parse(field, url)?;
         let certificates = match &address.tls {
             Some(tls) => {
-                // Whoever comes first chooses for the process; here it is always the same.
+                // The first caller chooses the provider for the process; all callers here choose the same.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 read_certificates(field, tls)?
             }
             None => TlsCertificates { client_tls: None, root_cert: None },
         };
         let dialer = Dialer { address: Arc::new(address), certificates };
-        // So that a certificate that cannot be read is a complaint now, not a reason to try for ever.
+        // Reports an unreadable certificate now; otherwise connecting would be retried without end.
         for (host, port) in &dialer.address.hosts {
             dialer.client(host, *port, true).map_err(|error| Invalid::new(field, error.to_string()))?;
         }
         Ok(dialer)
     }
 
-    /// Where it connects to, without credentials.
+    /// Returns the address to connect to, without credentials.
     pub(super) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// One attempt. `on_push` hears what the server pushes, and when the connection is lost.
+    /// Makes one attempt. `on_push` receives the server's push messages and the loss of the connection.
     pub(super) async fn dial(
         &self,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -78,7 +78,7 @@ impl Dialer {
         Err(last)
     }
 
-    /// Attempts until one succeeds, further and further apart.
+    /// Makes attempts until one succeeds, with growing pauses.
     pub(super) async fn dial_until_connected(
         &self,
         what: &'static str,
@@ -92,17 +92,17 @@ impl Dialer {
                     debug!(what, tries, "connected to Redis again");
                     return connection;
                 }
-                // Whoever uses the connection logs that Redis is away.
+                // The users of the connection log that Redis is unavailable.
                 Err(error) => debug!(what, %error, tries, "connecting to Redis failed"),
             }
             tries = tries.saturating_add(1);
-            // Full jitter: the nodes of a cluster must not come back all at once.
+            // Full jitter: the nodes of a cluster must not reconnect at the same moment.
             tokio::time::sleep(pause.mul_f64(rand::random_range(0.1..1.0))).await;
             pause = (pause * 2).min(BACKOFF_MAX);
         }
     }
 
-    /// Asks one Sentinel where the master is, and connects to that.
+    /// Asks one Sentinel for the master's address and connects to it.
     async fn dial_by(
         &self,
         host: &str,
@@ -119,7 +119,7 @@ impl Dialer {
         match role.first() {
             Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
             _ => {
-                Err((ErrorKind::MasterNameNotFoundBySentinel, "the server that the Sentinel named is no master").into())
+                Err((ErrorKind::MasterNameNotFoundBySentinel, "the server named by the Sentinel is not a master").into())
             }
         }
     }
@@ -129,7 +129,7 @@ impl Dialer {
         let mut question = redis::cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(master);
         let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
-        answer.ok_or_else(|| (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel knows no such master").into())
+        answer.ok_or_else(|| (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know a master of this name").into())
     }
 
     fn sentinel(&self, host: &str, port: u16, login: bool) -> RedisResult<Client> {

@@ -1,17 +1,17 @@
 //! Entries of a stream, as Redis writes them.
 //!
-//! An entry has one field, `data`. One without it was written by somebody else: it is handed on with an empty body, which
-//! nobody can read, and so is set aside as every message that cannot be read.
+//! An entry has one field, `data`. An entry without it is foreign: it is passed on with an empty body, which no reader
+//! can decode, and so is set aside like every unreadable message.
 
 use bytes::Bytes;
 use convoke_core::ports::{Delivery, Entry};
 use redis::{Cmd, Value};
 
 const FIELD: &str = "data";
-/// About so many of what could not be read are kept to be looked at, the last: whoever writes nonsense must not fill the server.
+/// About how many unreadable entries are kept for inspection, the newest: a faulty producer must not fill the server.
 pub(super) const POISON_KEPT: usize = 10_000;
 
-/// Appends an entry to a queue, which keeps about the last so many.
+/// Appends an entry to a queue. `kept` trims the queue to about that many entries.
 pub(super) fn add(queue: &str, body: &[u8], kept: Option<usize>) -> Cmd {
     let mut add = redis::cmd("XADD");
     add.arg(queue);
@@ -30,7 +30,7 @@ pub(super) struct EntryId {
 }
 
 impl EntryId {
-    /// Only the form in which Redis gives them out.
+    /// Accepts only the form in which Redis returns ids.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (ms, seq) = text.split_once('-')?;
         let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -44,12 +44,12 @@ impl std::fmt::Display for EntryId {
     }
 }
 
-/// The ids among `ids` that could be of an entry. Redis refuses a whole command for one that is not.
+/// Returns the `ids` that are well formed. Redis rejects a whole command because of one that is not.
 pub(super) fn valid_ids(ids: &[String]) -> impl Iterator<Item = &str> {
     ids.iter().map(String::as_str).filter(|id| EntryId::parse(id).is_some())
 }
 
-/// `[id, [field, value, …]]`. `None` where it was deleted, or is no entry at all.
+/// Parses `[id, [field, value, …]]`. `None` if the entry was deleted, or the value is not an entry.
 fn entry(value: Value) -> Option<Entry> {
     let Value::Array(parts) = value else { return None };
     let mut parts = parts.into_iter();
@@ -66,7 +66,7 @@ pub(super) fn delivery(value: Value, deliveries: u32) -> Option<Delivery> {
     entry(value).map(|Entry { id, body }| Delivery { id, body, deliveries })
 }
 
-/// All entries of a list.
+/// Parses all entries of a list.
 pub(super) fn entries(value: Value) -> Option<Vec<Entry>> {
     match value {
         Value::Nil => Some(Vec::new()),
@@ -75,13 +75,13 @@ pub(super) fn entries(value: Value) -> Option<Vec<Entry>> {
     }
 }
 
-/// All entries of a list, each given for the first time.
+/// Parses all entries of a list as first deliveries.
 pub(super) fn deliveries(value: Value) -> Option<Vec<Delivery>> {
     let first = |Entry { id, body }| Delivery { id, body, deliveries: 1 };
     Some(entries(value)?.into_iter().map(first).collect())
 }
 
-/// The entries of the only stream in an answer of XREADGROUP.
+/// Parses the entries of the only stream in a reply of XREADGROUP.
 pub(super) fn of_one_stream(value: Value) -> Option<Vec<Delivery>> {
     match value {
         Value::Nil => Some(Vec::new()),

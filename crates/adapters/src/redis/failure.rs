@@ -1,12 +1,12 @@
-//! What a failure means for the caller.
+//! Maps errors of Redis to the errors of the ports.
 //!
-//! Where no connection was there, or the server refused, nothing happened: `Unavailable`. Where the answer to a change was
-//! lost, it may have happened: `Unknown`. A question whose answer was lost can simply be asked again.
+//! Without a connection, or if the server rejected the request, nothing happened: `Unavailable`. If the reply to a
+//! change was lost, the change may have happened: `Unknown`. A query whose reply was lost can be repeated.
 
 use convoke_core::Error;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
-/// Whether a request changes anything, which decides what a lost answer means.
+/// Whether a request changes anything: decides how a lost reply is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Intent {
     Ask,
@@ -15,15 +15,15 @@ pub(super) enum Intent {
 
 pub(super) fn failure(what: &'static str, intent: Intent, error: RedisError) -> Error {
     match error.code() {
-        Some("WRONGTYPE") => Error::Conflict(format!("{what}: a key that it needs holds something else")),
-        // The server said no, to this request at least.
+        Some("WRONGTYPE") => Error::Conflict(format!("{what}: a Redis key that it needs has the wrong type")),
+        // The server rejected this request.
         Some(_) => Error::unavailable(what, error),
         None if intent == Intent::Change && !error.is_connection_refusal() => Error::unknown(what, error),
         None => Error::unavailable(what, error),
     }
 }
 
-/// Whether the connection is of no more use: it broke, or it is silent, or leads to a server that must not be written to.
+/// Returns whether the connection is unusable: broken, silent, or to a server that must not be written to.
 pub(super) fn is_fatal(error: &RedisError) -> bool {
     let demoted = ErrorKind::Server(ServerErrorKind::ReadOnly);
     let headless = ErrorKind::Server(ServerErrorKind::MasterDown);
@@ -34,7 +34,7 @@ pub(super) fn is_no_group(error: &RedisError) -> bool {
     error.code() == Some("NOGROUP")
 }
 
-/// An answer that is not of the form that the command promises.
+/// Returns the error for a reply whose form differs from the command's documentation.
 pub(super) fn malformed_reply(what: &'static str, value: &Value) -> Error {
     let kind = match value {
         Value::Nil => "nothing",
@@ -43,5 +43,5 @@ pub(super) fn malformed_reply(what: &'static str, value: &Value) -> Error {
         Value::Map(_) => "a map",
         _ => "something else",
     };
-    Error::unavailable(what, format!("Redis answered {kind}, which makes no sense"))
+    Error::unavailable(what, format!("unexpected reply from Redis: {kind}"))
 }

@@ -1,13 +1,13 @@
 //! Rosters and terms of leadership in Redis.
 //!
-//! Of a namespace there are three keys: `{prefix}:{namespace}:leader`, a hash that expires with the term;
-//! `{prefix}:{namespace}:epoch`, which outlives the terms, so that epochs rise; and `{prefix}:{namespace}:members`, by the
-//! time until which each is enrolled. Each verb is one script, and all time is the server's.
+//! A namespace has three keys: `{prefix}:{namespace}:leader`, a hash that expires with the term;
+//! `{prefix}:{namespace}:epoch`, which outlives the terms, so that epochs rise; and `{prefix}:{namespace}:members`,
+//! sorted by the time until which each is enrolled. Each verb is one script, and all times are the server's.
 //!
-//! Redis may lose what it last said, or everything, when it fails over or restarts. Then an epoch could come a second time.
-//! So the key of the epoch names the server that gave it (by its `run_id`, of which each start has another), and another
-//! server takes the next number from its clock, in microseconds, which is above all that were given before. Not where the floor
-//! is sealed: there nothing can be lost, and numbers stay small.
+//! Redis may lose its last writes, or everything, in a failover or restart. Then an epoch could be issued twice. So the
+//! key of the epoch names the server that issued it (by its `run_id`, which is new with each start), and another server
+//! takes the next number from its clock, in microseconds, which is above every number issued before. A sealed floor
+//! needs no clock: no epoch can be lost, and the numbers stay small.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use super::failure::{Intent, malformed_reply};
 use super::script;
 
 const WHAT: &str = "leases";
-/// Scripts count in floating point: beyond this one more is not always more.
+/// Scripts count in floating point, which is exact only up to here.
 const FLOOR_MAX: u64 = 1 << 52;
-/// How often an election is asked for whose answer was lost.
+/// How often an election is attempted if its reply is lost.
 const ELECT_TRIES: u32 = 3;
 
 /// How long a leader's report is kept.
@@ -40,7 +40,7 @@ pub struct RedisLeases {
 }
 
 impl RedisLeases {
-    /// Connects; complaints about `url` are about `leases.url`.
+    /// Connects. Errors about `url` name the setting `leases.url`.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
         let commands = Commands::open(WHAT, Dialer::new("leases.url", url)?).await?;
         Ok(RedisLeases { commands, prefix: prefix.to_owned() })
@@ -52,7 +52,7 @@ impl RedisLeases {
 }
 
 fn ms(ttl: Duration) -> String {
-    // Nothing expires at once: that would be no lease at all.
+    // At least 1 ms: Redis deletes a key whose TTL is 0.
     ttl.min(TTL_MAX).as_millis().max(1).to_string()
 }
 
@@ -132,7 +132,7 @@ impl Leases for RedisLeases {
         let mut tries = 1;
         let answer = loop {
             match self.commands.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {
-                // It may have been elected. The same token finds its own term, if so.
+                // The election may have succeeded. If so, the same token finds its own term.
                 Err(Error::Unknown { .. }) if tries < ELECT_TRIES => tries += 1,
                 other => break other?,
             }

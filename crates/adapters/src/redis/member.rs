@@ -1,4 +1,4 @@
-//! What a member of a group says to Redis: the commands, without the waiting.
+//! The requests of a member of a consumer group, without the waiting.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::failure::{Intent, failure, is_no_group, malformed_reply};
 use super::script;
 use super::sizing::EntrySizes;
 
-/// Bounds one script's time on the server, where everybody waits for it.
+/// Bounds the time of one script on the server: other clients wait for it.
 const ACK_IDS_MAX: usize = 1_000;
 const PAGE_MAX: usize = 200;
-/// A consumer that has nothing is forgotten after this, or after the idle time of a takeover where that is longer.
+/// A consumer with nothing pending is removed after this, or after the idle time of a takeover if that is longer.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// One consumer, as Redis knows it.
@@ -31,19 +31,20 @@ pub(super) struct Member {
     pub commands: Commands,
     pub queue: String,
     pub group: String,
-    /// Unlike that of any other consumer that ever was.
+    /// Unique among all consumers, past and present.
     pub name: String,
-    /// Given to the caller and not acknowledged.
+    /// Ids that were returned to the caller and are not acknowledged.
     pub held: Mutex<HashSet<String>>,
-    /// The answer to a read was lost: Redis may count as given what nobody was.
+    /// The reply to a read was lost: Redis may count entries as delivered that never arrived.
     pub has_lost_some: AtomicBool,
     pub poison: Arc<PoisonQueue>,
     pub sizes: EntrySizes,
-    /// The last read ended because its bytes were used up.
+    /// The last read ended at its limit in bytes.
     pub has_left_some: AtomicBool,
 }
 
-/// Where entries go that were given too often, each time to somebody who did not survive it, or could not make anything of it.
+/// Receives entries that were delivered too often: each time the consumer ended before it acknowledged them, or could
+/// not process them.
 pub(super) struct PoisonQueue {
     pub queue: String,
     pub deliveries_max: u32,
@@ -51,18 +52,18 @@ pub(super) struct PoisonQueue {
 }
 
 impl Member {
-    /// Makes the group where there is none, beginning with everything that the queue holds.
+    /// Creates the group if it does not exist, beginning with everything that the queue holds.
     pub(super) async fn join(&self) -> Result<()> {
         let mut create = redis::cmd("XGROUP");
         create.arg("CREATE").arg(&self.queue).arg(&self.group).arg("0").arg("MKSTREAM");
         match self.commands.send(&create).await? {
-            // There is nothing to be known from an answer that was lost: it can be asked again.
+            // A lost reply is harmless: the request can be repeated.
             Err(error) if error.code() != Some("BUSYGROUP") => Err(failure(self.commands.what(), Intent::Ask, error)),
             _ => Ok(()),
         }
     }
 
-    /// Entries that nobody was given, at most `max`; none where there are none now.
+    /// Returns entries that were not delivered yet, at most `max`; an empty list if there are none now.
     pub(super) async fn read(self: Arc<Self>, max: usize) -> Result<Vec<Delivery>> {
         let (mut came, mut bytes, mut is_short) = (Vec::new(), 0, false);
         while came.len() < max && bytes < TAKE_BYTES_MAX && !is_short {
@@ -75,7 +76,7 @@ impl Member {
             bytes += more.iter().map(|delivery| delivery.body.len()).sum::<usize>();
             is_short = more.len() < most;
             came.extend(more);
-            // What was found again is not noted as held yet, and would be found once more.
+            // Recovered entries are not in `held` yet, and would be recovered again.
             if self.has_lost_some.load(Ordering::Relaxed) {
                 break;
             }
@@ -122,7 +123,8 @@ impl Member {
         failure(self.commands.what(), Intent::Change, error)
     }
 
-    /// What Redis counts as given to this consumer although it never arrived. It is given as if for the first time.
+    /// Returns entries that Redis counts as delivered to this consumer although they never arrived, as first
+    /// deliveries.
     async fn recover(&self, max: usize) -> Result<Vec<Delivery>> {
         let mut from = "-".to_owned();
         loop {
@@ -173,8 +175,8 @@ impl Member {
         Ok(())
     }
 
-    /// Forgets this consumer, which vanished, unless it has entries that it did not acknowledge. Those of `unreturned` can be
-    /// taken over at once: nobody has seen them.
+    /// Removes this consumer, which vanished, unless it has pending entries. Entries in `unreturned` can be taken over
+    /// at once: no caller has received them.
     pub(super) async fn part(&self, unreturned: &[String]) -> Result<()> {
         let unreturned = unreturned.iter().take(ACK_IDS_MAX).map(|id| id.as_bytes());
         let args: Vec<&[u8]> = [self.group.as_bytes(), self.name.as_bytes()].into_iter().chain(unreturned).collect();
@@ -221,14 +223,14 @@ impl Member {
         Ok((next, entries.into_iter().filter_map(counted).collect()))
     }
 
-    /// Puts entries that were given too often where somebody can look at them, and is done with them.
+    /// Moves entries that were delivered too often to the poison queue, and acknowledges them.
     async fn set_aside(&self, spoilt: Vec<Delivery>) -> Result<()> {
         for delivery in spoilt {
-            let reason = format!("given {} times and never acknowledged", delivery.deliveries);
-            warn!(queue = self.queue, id = delivery.id, reason, "an entry is set aside");
+            let reason = format!("delivered {} times and never acknowledged", delivery.deliveries);
+            warn!(queue = self.queue, id = delivery.id, reason, "entry set aside");
             let poison = Poison::of(self.queue.clone(), reason, &delivery.body);
             let add = entry::add(&self.poison.queue, &wire::encode(&poison), Some(entry::POISON_KEPT));
-            // Should it fail, or the process die in between, the entry is still pending and its turn comes again.
+            // If this fails, or the process dies in between, the entry is still pending and is set aside later.
             self.commands.change(&add).await?;
             self.ack(&[delivery.id]).await?;
             self.poison.count.fetch_add(1, Ordering::Relaxed);
@@ -237,14 +239,14 @@ impl Member {
     }
 }
 
-/// `[id, fields, deliveries]`.
+/// Parses `[id, fields, deliveries]`.
 fn counted(value: Value) -> Option<Delivery> {
     let Value::Array(mut parts) = value else { return None };
     let count = parts.pop().as_ref().and_then(entry::number).and_then(|count| u32::try_from(count).ok())?;
     entry::delivery(Value::Array(parts), count)
 }
 
-/// The ids in an answer of XPENDING.
+/// Returns the ids in a reply of XPENDING.
 fn ids_of(value: Value) -> Vec<String> {
     let Value::Array(rows) = value else { return Vec::new() };
     let id = |row| match row {

@@ -1,14 +1,13 @@
-//! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, a shared
-//! cache, and the link of a mesh.
+//! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, a shared cache, and the link of a mesh.
 //!
-//! A process has a constant number of connections, whatever it reads: one for the commands of all ([`commands`]), one for all
-//! that it listens to (`subscriptions`), and one more each for leases and a shared cache. None is ever blocked on. Those who wait are woken by bells,
-//! which are pub/sub messages and may be lost; so they also look by themselves now and then, and whenever a connection was
-//! made anew.
+//! A process has a constant number of connections, whatever it reads: one for all commands ([`commands`]), one for all
+//! subscriptions (`subscriptions`), and one more each for leases and a shared cache. No command blocks its connection.
+//! Waiting readers are woken by bells, which are pub/sub messages and may be lost; so they also poll from time to time,
+//! and after every reconnect.
 //!
-//! What Redis loses (all that it holds, when it is started again without data; the last moments, when it fails over) is lost
-//! to the bus: groups are made again, those who wait go on, and the store, which is the truth, is published again by
-//! whoever reconciles. Redis 6.2 or later is needed; one master, with or without Sentinels, not Redis Cluster.
+//! Data that Redis loses (everything, if it restarts without data; the last moments, in a failover) is lost to the bus:
+//! groups are created again, readers continue to wait, and the reconcilers publish again from the store, which is the
+//! truth. Redis 6.2 or later is required; one master, with or without Sentinels, not Redis Cluster.
 
 mod abort_on_drop;
 mod address;

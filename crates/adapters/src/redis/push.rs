@@ -1,8 +1,9 @@
-//! Appends entries and rings for them.
+//! Appends entries and publishes their bells.
 //!
-//! An entry and its bell go in one pipeline, the bell last: who hears it finds the entry. An ordinary queue has a bell of its
-//! own, a topic of the queue's name. Jobs' channels share one, whose message carries the ids of all jobs of the batch: who
-//! owns a job cannot be known here, and a message to each of thousands of channels would cost more than the entries.
+//! An entry and its bell go in one pipeline, the bell last: its receiver finds the entry. An ordinary queue has a bell
+//! of its own, a topic of the queue's name. Jobs' channels share one, whose message carries the ids of all jobs of the
+//! batch: the owner of a job is unknown here, and a message to each of thousands of channels would cost more than the
+//! entries.
 
 use std::collections::HashSet;
 
@@ -16,7 +17,7 @@ use super::commands::Commands;
 use super::entry;
 use super::failure::{Intent, failure};
 
-/// Bounds one pipeline, so that what others ask meanwhile does not wait for all of a large batch.
+/// Bounds one pipeline, so that requests of other tasks do not wait for all of a large batch.
 const ENTRIES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 4 << 20;
 
@@ -32,7 +33,7 @@ pub(super) async fn push(commands: &Commands, channels: &Channels, entries: &[(S
     Ok(())
 }
 
-/// How many of the entries go together: at least one, however large.
+/// Returns how many of the entries go together: at least one, however large.
 fn portion(entries: &[(String, Bytes)]) -> usize {
     let mut bytes = 0;
     let fits = entries.iter().take(ENTRIES_MAX).take_while(|(_, body)| {
@@ -49,7 +50,7 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
     for (queue, body) in entries {
         pipeline.add_command(entry::add(queue, body, (*queue == poison).then_some(entry::POISON_KEPT)));
         match channels.job_of(queue) {
-            // Neighbours of one job are common, and a double costs no more than a look.
+            // Consecutive entries of one job are common; a duplicate costs only one comparison.
             Some((job, JobChannel::Status)) if status.last() != Some(&job) => status.push(job),
             Some((job, JobChannel::Logs)) if logs.last() != Some(&job) => logs.push(job),
             Some(_) => {}
@@ -68,7 +69,7 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
     pipeline
 }
 
-/// The first refusal, if any. Where others of the batch went well, nobody can say that nothing happened.
+/// Returns the first rejection, if any. If other entries of the batch were accepted, the error is `Unknown`.
 pub(super) fn check(commands: &Commands, answers: Vec<Value>, is_part: bool) -> Result<()> {
     let count = answers.len();
     let mut refusals = answers.into_iter().filter_map(|answer| answer.extract_error().err()).peekable();

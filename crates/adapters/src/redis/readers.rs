@@ -1,6 +1,6 @@
 //! Members of consumer groups, as Redis lists them.
 //!
-//! Redis before 7.2 lists a member from the first entry it is given, and its idle time is that since its last entry; later ones
+//! Redis before 7.2 lists a member from its first entry, and its idle time counts from its last entry; later versions
 //! list it from its first read, and count every read.
 
 use std::time::Duration;
@@ -11,20 +11,20 @@ use uuid::{Uuid, Version};
 
 use super::entry::{number, text};
 
-/// Returns a consumer's name in its group. Should somebody use a name again, what the first was given must not seem to be the
-/// second's.
+/// Returns a unique name for a consumer in its group: if a name is used again, the entries of the first consumer must
+/// not seem to be the second's.
 pub(super) fn consumer_name(name: &str) -> String {
     format!("{name}:{}", Uuid::now_v7().simple())
 }
 
-/// Whether [`consumer_name`] made this name.
+/// Returns whether [`consumer_name`] made this name.
 fn is_consumer_name(name: &str) -> bool {
     let is_ours =
         |id: &str| id.len() == 32 && Uuid::try_parse(id).is_ok_and(|id| id.get_version() == Some(Version::SortRand));
     name.rsplit_once(':').is_some_and(|(_, id)| is_ours(id))
 }
 
-/// The result of the script `readers` for one queue.
+/// Parses the result of the script `readers` for one queue.
 pub(super) fn group_readers(answer: Value) -> Option<QueueReaders> {
     let Value::Array(parts) = answer else { return None };
     let mut parts = parts.into_iter();
@@ -37,7 +37,7 @@ fn reader(value: Value) -> Option<GroupReader> {
     let Value::Array(fields) = value else { return None };
     let [name, idle, pending] = <[Value; 3]>::try_from(fields).ok()?;
     let count = |value: &Value| number(value).and_then(|number| u64::try_from(number).ok());
-    // A name that is not text is somebody's who cannot be named.
+    // A name that is not text is foreign and cannot be listed.
     let name = text(name)?;
     let (idle, pending) = (Duration::from_millis(count(&idle)?), count(&pending)?);
     Some(GroupReader { is_consumer: is_consumer_name(&name), name, idle, pending })

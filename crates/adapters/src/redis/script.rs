@@ -1,4 +1,5 @@
-//! Scripts: what must be one step on the server. Their text is in `scripts/`, by the verb that they implement.
+//! Scripts: operations that must be one step on the server. Their text is in `scripts/`, by the verb that they
+//! implement.
 
 use redis::Cmd;
 

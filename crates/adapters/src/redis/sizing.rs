@@ -1,16 +1,16 @@
-//! How many entries to ask Redis for, so that what comes fits a bound in bytes.
+//! Decides how many entries to request from Redis, so that the reply fits a limit in bytes.
 //!
-//! Redis bounds a read by the number of entries only. So the size of the entries that came lately decides how many are asked for
-//! next: few at first, more the smaller they turn out to be. A read is off its bound by as much as sizes change from one read
-//! to the next.
+//! Redis limits a read by the number of entries only. So the size of recent entries decides how many are requested
+//! next: few at first, more if they are small. A read exceeds its limit by as much as sizes change from one read to the
+//! next.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoke_core::limits::TAKE_BYTES_MAX;
 
-/// The size that entries are taken to have until some have come.
+/// The assumed size of an entry until some have arrived.
 const FIRST_BYTES: usize = 512 << 10;
-/// How much smaller than before they may turn out to be at once.
+/// The largest factor by which the estimate shrinks at once.
 const SHRINK_MAX: usize = 8;
 
 pub(super) struct EntrySizes(AtomicUsize);
@@ -32,7 +32,7 @@ impl EntrySizes {
         (bytes / self.0.load(Ordering::Relaxed).max(1)).max(1)
     }
 
-    /// Notes the sizes of entries that came.
+    /// Records the sizes of entries that arrived.
     pub(super) fn observe(&self, sizes: impl Iterator<Item = usize>) {
         let (count, bytes) = sizes.fold((0, 0), |(count, bytes): (usize, usize), size| (count + 1, bytes + size));
         if let Some(mean) = bytes.checked_div(count) {

@@ -1,9 +1,9 @@
-//! The one connection on which a process hears, however much it listens to.
+//! The one connection for all subscriptions of a process.
 //!
-//! Whoever listens is registered here first, and heard of by the server second. One task makes all subscriptions, in order,
-//! so that one that ends cannot undo one that begins; it also asks the connection now and then whether it is there. When
-//! the connection breaks, it is made anew, everything is subscribed again, and then each listener is told that it may have
-//! missed something: it must read the state again.
+//! A listener is registered here first, and subscribed at the server second. One task makes all subscriptions, in
+//! order, so that an ending one cannot undo a new one; it also pings the connection. When the connection breaks, it is
+//! replaced, everything is subscribed again, and then each listener is notified that it may have missed messages: it
+//! must read the state again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Bounds one SUBSCRIBE.
 const TOPICS_MAX: usize = 1_000;
 
-/// Both verbs are called while the switchboard is locked: they must be quick, and not listen to anything themselves.
+/// Both methods are called while the hub is locked: they must be quick, and must not call the hub.
 pub(super) trait Listener: Send + Sync {
     fn on_message(&self, topic: &Arc<str>, body: Bytes);
-    /// The connection was lost for a while.
+    /// Messages may have been lost: the connection was broken for a while.
     fn missed(&self);
 }
 
-/// Clones are the same switchboard.
+/// Clones are the same hub.
 #[derive(Clone)]
 pub(super) struct SubscriptionHub {
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ pub(super) struct SubscriptionHub {
 type Listeners = HashMap<Arc<str>, Vec<Arc<dyn Listener>>>;
 
 struct Shared {
-    /// What is unavailable when this is.
+    /// The name of this service in `Unavailable` errors.
     what: &'static str,
     listeners: Mutex<Listeners>,
     orders: mpsc::UnboundedSender<Order>,
@@ -50,13 +50,13 @@ struct Shared {
 
 enum Order {
     Subscribe(Vec<Arc<str>>, oneshot::Sender<Result<()>>),
-    /// Where nobody listens to it any more by then.
+    /// Unsubscribes, if the topic has no listener by then.
     Unsubscribe(Arc<str>),
-    /// This connection is lost.
+    /// The connection of this number is lost.
     Lost(u64),
 }
 
-/// Listens as long as it lives.
+/// Keeps its subscriptions until it is dropped.
 pub(super) struct Listening {
     shared: Arc<Shared>,
     topics: Vec<Arc<str>>,
@@ -73,7 +73,7 @@ impl SubscriptionHub {
         Ok(SubscriptionHub { shared, _task: Arc::new(task) })
     }
 
-    /// Registers a listener. Only once [`confirm`](Self::confirm) has answered is it sure to hear everything.
+    /// Registers a listener. It receives every message only after [`confirm`](Self::confirm) has returned.
     pub(super) fn listen(&self, topics: &[String], listener: Arc<dyn Listener>) -> Listening {
         let mut topics: Vec<Arc<str>> = topics.iter().map(|topic| topic.as_str().into()).collect();
         topics.sort_unstable();
@@ -86,10 +86,10 @@ impl SubscriptionHub {
         Listening { shared: self.shared.clone(), topics, listener }
     }
 
-    /// Waits until the server has these topics sent to us.
+    /// Waits until the server has confirmed these subscriptions.
     pub(super) async fn confirm(&self, listening: &Listening) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        let away = |_| Error::unavailable(self.shared.what, "there is no connection to Redis at present");
+        let away = |_| Error::unavailable(self.shared.what, "no connection to Redis");
         self.shared.orders.send(Order::Subscribe(listening.topics.clone(), answer)).map_err(|_| away(()))?;
         match tokio::time::timeout(RESPONSE_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
@@ -135,7 +135,7 @@ impl Shared {
     }
 }
 
-/// What connection `number` hears.
+/// Handles the push messages of connection `number`.
 fn on_push(number: u64, shared: Arc<Shared>) -> impl Fn(PushInfo) + Clone + Send + Sync + 'static {
     move |push| match push.kind {
         PushKind::Message => {
@@ -166,17 +166,17 @@ async fn serve_for_ever(
             match subscribe(&mut connection, &shared.topics()).await {
                 Ok(()) => break,
                 Err(error) => {
-                    debug!(%error, "cannot subscribe again yet");
+                    debug!(%error, "renewing the subscriptions failed");
                     tokio::time::sleep(Duration::from_millis(rand::random_range(50..500))).await;
                 }
             }
         }
-        // Subscribed first, told second: what comes from now on is heard.
+        // Subscribe first, notify second: later messages are received.
         shared.notify_missed();
     }
 }
 
-/// Until the connection is lost.
+/// Serves the connection until it is lost.
 async fn serve(
     connection: &mut MultiplexedConnection,
     number: u64,
@@ -193,7 +193,7 @@ async fn serve(
             },
         };
         let (mut wanted, mut waiting, mut next) = (Vec::new(), Vec::new(), Some(first));
-        // Many that subscribe at once share one round trip.
+        // Subscriptions that arrive together share one round trip.
         while let Some(order) = next {
             match order {
                 Order::Subscribe(topics, answer) => {
@@ -203,7 +203,7 @@ async fn serve(
                 Order::Unsubscribe(topic) => {
                     let is_unheard = !shared.listeners.lock().contains_key(&topic);
                     if is_unheard {
-                        // It may have been wanted a moment ago, by one who has given up.
+                        // Its listener may have subscribed and ended a moment ago.
                         wanted.retain(|other| *other != topic);
                         if unsubscribe(connection, &topic).await.is_err() {
                             return;
@@ -235,7 +235,7 @@ async fn subscribe(connection: &mut MultiplexedConnection, topics: &[Arc<str>]) 
     Ok(())
 }
 
-/// An error where the connection is lost.
+/// Fails if the connection is lost.
 async fn unsubscribe(connection: &mut MultiplexedConnection, topic: &Arc<str>) -> redis::RedisResult<()> {
     match connection.unsubscribe(topic.as_ref()).await {
         Err(error) if is_fatal(&error) => Err(error),

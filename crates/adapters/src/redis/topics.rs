@@ -1,7 +1,7 @@
 //! A subscription's mailbox.
 //!
-//! It is of bounded size. One that is full takes no more: a gap is noted in its place, as one is when the connection was
-//! lost for a while, and the subscriber, when it comes to it, is told to read the state again.
+//! Its size is bounded. A full mailbox drops messages and records a gap in their place, as it does after an
+//! interruption of the connection; when the subscriber reaches the gap, it is notified to read the state again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Where the consumers of one group of one queue wait, within this process.
+//! The place at which the consumers of one group of one queue wait, within this process.
 //!
-//! A ring wakes one of them; whoever leaves something behind passes it on. A ring that comes while nobody waits is kept for
-//! the next who does. After the connection was lost all are woken, since rings may have been. A queue is read only after a
-//! ring, or if nobody has read it for about a second: producers that know no bells exist, and a worker of a thousand queues
-//! must not read all of them with every poll.
+//! A bell wakes one of them, which wakes the next if entries are left. A bell that arrives while none waits is kept for
+//! the next one. After the connection was lost all are woken, since bells may have been lost. A queue is read only
+//! after a bell, or if it was not read for about a second: some producers send no bells, and a worker of a thousand
+//! queues must not read all of them with every poll.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +21,14 @@ const LOOK_INTERVAL_MS: std::ops::Range<u64> = 750..1_250;
 
 pub(super) struct WaitSlot {
     bell: Arc<Bell>,
-    /// When the queue is read although nobody rang.
+    /// When the queue is read although no bell arrived.
     next_look: Mutex<Instant>,
     pub(super) listening: Listening,
 }
 
 struct Bell {
     notify: Notify,
-    /// The queue may hold something that nobody was given.
+    /// The queue may hold undelivered entries.
     is_rung: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ fn look_after_now() -> Instant {
 }
 
 impl WaitSlot {
-    /// Waits for a ring, or until it is time to look without one; then one of those who wait does.
+    /// Waits for a bell, or for the next poll without one, which one of the waiting consumers makes.
     pub(super) async fn wait(&self) {
         loop {
             let look = *self.next_look.lock();
@@ -73,7 +73,7 @@ impl WaitSlot {
         }
     }
 
-    /// Whether the queue is to be read: it may hold something. A ring that comes from now on counts for the next read.
+    /// Returns whether to read the queue: it may hold entries. A later bell counts for the next read.
     pub(super) fn begin_read(&self) -> bool {
         let is_rung = self.bell.is_rung.swap(false, Ordering::SeqCst);
         let mut next = self.next_look.lock();
@@ -84,12 +84,12 @@ impl WaitSlot {
         is_due
     }
 
-    /// What the read was to find is still there: the next read need not wait for a ring.
+    /// Lets the next read start without a bell: the entries of the failed read are still there.
     pub(super) fn read_failed(&self) {
         self.bell.is_rung.store(true, Ordering::SeqCst);
     }
 
-    /// Something may be left for another.
+    /// Wakes another consumer: entries may be left.
     pub(super) fn wake_next(&self) {
         self.bell.is_rung.store(true, Ordering::SeqCst);
         self.bell.notify.notify_one();
@@ -100,7 +100,7 @@ impl WaitSlot {
     }
 }
 
-/// The doors of a process: one for each queue and group that it consumes.
+/// The wait slots of a process: one for each queue and group that it consumes.
 #[derive(Default)]
 pub(super) struct WaitSlots {
     by_place: Mutex<HashMap<(String, String), Weak<WaitSlot>>>,
@@ -113,7 +113,7 @@ impl WaitSlots {
         if let Some(wait_slot) = wait_slots.get(&place).and_then(Weak::upgrade) {
             return wait_slot;
         }
-        // Those that nobody waits at any more are let go of here: there are never more than twice as many as are in use.
+        // Drops slots without users: there are never more than twice as many as are in use.
         if wait_slots.len() >= 64
             && wait_slots.len() >= 2 * wait_slots.values().filter(|wait_slot| wait_slot.strong_count() > 0).count()
         {

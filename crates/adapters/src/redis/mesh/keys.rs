@@ -1,10 +1,10 @@
-//! The names that a mesh has in Redis: those of the existing system, whose instances may be in the same mesh.
+//! The keys and channels of a mesh in Redis: those of the existing system, whose instances may be in the same mesh.
 
 use std::fmt::Write;
 
 use convoke_core::mesh::InstanceId;
 
-/// As many digits as a number may have.
+/// Digits of the largest number.
 const NUMBER_BYTES_MAX: usize = 20;
 
 #[derive(Debug, Clone)]
@@ -16,9 +16,9 @@ pub(super) struct Keys {
     pub hostnames: String,
     pub lock: String,
     pub broadcast: String,
-    /// What an instance's channel begins with.
+    /// Prefix of an instance's channel.
     pub channel_prefix: String,
-    /// What the key of a number's bearer begins with. It is ours alone.
+    /// Prefix of the key that holds the token of a number's owner. The existing system has no such key.
     pub bearer_prefix: String,
 }
 
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(keys.heartbeats, "app:mesh:my-app:heartbeats");
         assert_eq!(keys.hostnames, "app:mesh:my-app:nodes");
         assert_eq!(keys.channel(InstanceId(7)), "app:mesh:my-app:node:7");
-        assert_eq!(keys.bearer(InstanceId(7)), "app:mesh:my-app:bearer:7", "ours alone");
+        assert_eq!(keys.bearer(InstanceId(7)), "app:mesh:my-app:bearer:7", "unknown to the existing system");
         assert_eq!(keys.broadcast, "app:mesh:my-app:broadcast");
         assert_eq!(keys.lock, "locks:leader:mesh:my-app");
     }

@@ -1,13 +1,14 @@
-//! A mesh in Redis, on speaking terms with the instances of the existing system.
+//! A mesh in Redis, compatible with the instances of the existing system.
 //!
-//! Numbers come from a counter. A sorted set has when each instance was last heard of, in the server's own time, and a hash
-//! its host name. A key of each number says by a token whose it is, in case Redis loses its data. Each instance listens to
-//! a channel of its own and to one of all; a publish says how many listen. The leader's lock is a key that expires.
+//! Numbers come from a counter. A sorted set holds the time of each instance's last heartbeat, by the server's clock,
+//! and a hash its host name. A key of each number holds its owner's token, in case Redis loses its data. Each instance
+//! subscribes to a channel of its own and to one of all; the reply to a publish is the number of subscribers. The
+//! leader's lock is a key that expires.
 //!
-//! A link has two connections, however many calls are under way: one to publish by, on which requests do not wait for each
-//! other's answers, and one to listen by. When one breaks it is made anew. What may have been published is never published
-//! again: that would run a handler twice. What was published meanwhile is lost, as pub/sub has it, and its caller's deadline
-//! ends the call.
+//! A link has two connections, however many calls are under way: one to publish, on which requests do not wait for each
+//! other's replies, and one to subscribe. A broken connection is replaced. A message that may have been published is
+//! never published again: that would run a handler twice. Messages published during the outage are lost, as usual with
+//! pub/sub, and the caller's deadline ends the call.
 
 mod keys;
 
@@ -32,9 +33,10 @@ use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
 const WHAT: &str = "mesh";
 const PUBLISH: &str = "PUBLISH";
-/// How long a number's bearer is remembered after its last beat: longer than any outage after which it should keep it.
+/// How long a number's token is kept after its last heartbeat: longer than any outage after which the instance should
+/// keep its number.
 const TOKEN_MS: &str = "3600000";
-/// Longer than any time that is meant, short enough to be counted with in a script.
+/// Upper bound of a TTL (one year), small enough for the arithmetic of a script.
 const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 
 /// Clones are the same link.
@@ -46,7 +48,7 @@ pub struct RedisMesh {
 }
 
 impl RedisMesh {
-    /// Connects to the mesh `key`. `lock_prefix` is what the lock's name begins with, `prefix` every other name.
+    /// Connects to the mesh `key`. `lock_prefix` is the prefix of the lock's name, `prefix` that of every other name.
     pub async fn connect(url: &str, prefix: &str, lock_prefix: &str, key: &str) -> Result<Self> {
         let dialer = Dialer::new("mesh.url", url)?;
         let commands = Commands::open(WHAT, dialer.clone()).await?;
@@ -54,7 +56,7 @@ impl RedisMesh {
         Ok(RedisMesh { commands, subscriptions, keys: Arc::new(Keys::new(prefix, lock_prefix, key)) })
     }
 
-    /// Runs a script that answers 1 for yes.
+    /// Runs a script that returns 1 for yes.
     async fn is_granted(&self, script: &script::Script, holder: &str, ttl: Duration) -> Result<bool> {
         let args = [holder.as_bytes(), &ms(ttl).into_bytes()];
         let answer = self.commands.run(Intent::Change, script, &[&self.keys.lock], &args).await?;
@@ -63,13 +65,13 @@ impl RedisMesh {
 }
 
 fn publish(channel: &str, message: &[u8]) -> redis::Cmd {
-    // Sized beforehand: this is what every call does twice.
+    // Sized beforehand: every call does this twice.
     let mut command = redis::Cmd::with_capacity(3, PUBLISH.len() + channel.len() + message.len());
     command.arg(PUBLISH).arg(channel).arg(message);
     command
 }
 
-/// How many listen, as a publish was answered.
+/// Returns the number of subscribers from the reply to a publish.
 fn listeners(answer: Value) -> Result<u64> {
     let answer = answer.extract_error().map_err(|error| failure(WHAT, Intent::Change, error))?;
     number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer))
@@ -83,7 +85,7 @@ fn instance(value: Value) -> Option<InstanceId> {
     text(value)?.parse().ok()
 }
 
-/// A host name is for people: whatever bytes it has, it is no reason to leave the instance out.
+/// A host name is only displayed: whatever bytes it has, the instance is listed.
 fn shown(hostname: &Value) -> Option<String> {
     match hostname {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -109,14 +111,14 @@ impl MeshLink for RedisMesh {
         let answer = self.commands.run(Intent::Change, &script::MESH_NUMBER, &counted, &args).await?;
         let complaint = malformed_reply(WHAT, &answer);
         let id = instance(answer).ok_or(complaint)?;
-        // Heard first, seen second: whoever finds us in the registry can call us.
+        // Subscribes before it registers: an instance in the registry can be called.
         let topics = [keys.channel(id), keys.broadcast.clone()];
         let listening = self.subscriptions.listen(&topics, Arc::new(InboxListener(inbox)));
         self.subscriptions.confirm(&listening).await?;
         let membership =
             RedisMembership { id, hostname: hostname.to_owned(), token, link: self.clone(), _listening: listening };
         if let Err(error) = membership.heartbeat(TTL_MAX).await {
-            // It may have been heard of all the same, and whoever sees it would call it.
+            // The heartbeat may have been recorded all the same; other instances would call this one.
             let _ = membership.leave().await;
             return Err(error);
         }
@@ -132,7 +134,7 @@ impl MeshLink for RedisMesh {
         let mut nodes = Vec::with_capacity(parts.len() / 3);
         while let (Some(id), Some(idle), Some(hostname)) = (parts.next(), parts.next(), parts.next()) {
             let idle = text(idle).and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-            // Whatever else somebody put there is no instance.
+            // Other content of the set is not an instance.
             if let (Some(instance_id), Some(idle), Some(hostname)) = (instance(id), idle, shown(&hostname)) {
                 nodes.push(MeshNode { instance_id, hostname, idle, is_self: false });
             }
@@ -185,7 +187,7 @@ impl MeshLink for RedisMesh {
 struct RedisMembership {
     id: InstanceId,
     hostname: String,
-    /// Whose the number is: a Redis that has lost its data may give it to another.
+    /// Shows whose the number is: a Redis that has lost its data may assign it to another.
     token: String,
     link: RedisMesh,
     _listening: Listening,

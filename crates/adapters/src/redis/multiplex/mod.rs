@@ -1,8 +1,9 @@
 //! One reader for all channels of the jobs that a node owns.
 //!
-//! It hears one bell, whose messages carry ids; looks them up among what it reads; and reads those channels, many in one
-//! pipeline. So a message costs the same with ten channels as with ten thousand, and there is one subscription and no blocking
-//! read, whatever the number. While Redis is away it goes on waiting; once it is back, everything is read again.
+//! It subscribes to one bell, whose messages carry ids; selects the channels that it reads; and reads those, many in
+//! one pipeline. So a message costs the same with ten channels as with ten thousand, and there is one subscription and
+//! no blocking read, whatever the number. During an outage of Redis it continues to wait; afterwards it reads
+//! everything again.
 
 mod parked;
 mod readings;
@@ -30,16 +31,16 @@ use super::failure::{Intent, failure, malformed_reply};
 use super::script;
 use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
-/// A bell that is larger is not read: then everything is.
+/// A larger bell is not decoded; everything is read instead.
 const BELL_BYTES_MAX: usize = 1 << 20;
-/// So many of those that make no sense are kept until somebody asks; who sends more is known by then.
+/// How many unreadable bells are kept until the caller asks for them; more are dropped.
 const SPOILT_MAX: usize = 16;
-/// Bounds one script's time on the server, where everybody waits for it.
+/// Bounds the time of one script on the server: other clients wait for it.
 const ACK_QUEUES_MAX: usize = 200;
 const ACK_IDS_MAX: usize = 2_000;
 const RETRY_PAUSE_MS: std::ops::Range<u64> = 100..400;
 
-/// What a round brought: of each of its channels.
+/// The result of a round: the entries of each of its channels.
 type Found = Result<Vec<Vec<Entry>>>;
 
 pub(super) struct RedisMultiplex {
@@ -64,7 +65,7 @@ impl Listener for ReadState {
         let is_ours = match bell {
             Some(bell) => self.readings.lock().ring(&bell, Instant::now()),
             None => {
-                debug!(bytes = body.len(), "a bell could not be read: everything is");
+                debug!(bytes = body.len(), "unreadable bell; reading all channels");
                 self.readings.lock().make_all_ready();
                 let mut spoilt = self.spoilt.lock();
                 if body.len() <= BELL_BYTES_MAX && spoilt.len() < SPOILT_MAX {
@@ -107,13 +108,13 @@ impl RedisMultiplex {
         self.channels.job_of(name).ok_or_else(|| refused().into())
     }
 
-    /// Notes that these entries are being acknowledged, and portions them. Before anything is sent: whatever is read from
-    /// now on is read after it.
+    /// Marks these entries as acknowledged and divides them into parts. Called before anything is sent: every later
+    /// read then happens after it.
     fn mark_acknowledged<'a>(&self, done: &'a [(String, Vec<String>)]) -> Vec<Part<'a>> {
         let (mut parts, mut part) = (Vec::new(), Part::default());
         let mut readings = self.read_state.readings.lock();
         for (queue, ids) in done {
-            // A queue that is no job's is not ours to delete from.
+            // A queue that does not belong to a job is not deleted from.
             let Some(channel) = self.channels.job_of(queue) else { continue };
             let ids: Vec<&str> = entry::valid_ids(ids).collect();
             readings.mark_acknowledged(&channel, &ids);
@@ -130,7 +131,7 @@ impl RedisMultiplex {
         parts
     }
 
-    /// What there is to be read now. `None` where nothing is.
+    /// Returns the entries that can be read now. `None` if there are none.
     async fn next_now(&self) -> Result<Option<Vec<(String, Vec<Entry>)>>> {
         let mut read = self.read.lock().await;
         if read.is_none() {
@@ -173,7 +174,7 @@ fn entries(commands: &Commands, answer: Value) -> Result<Vec<Entry>> {
             entry::entries(value).ok_or(complaint)
         }
         Err(error) => match failure(commands.what(), Intent::Ask, error) {
-            // A key of that name that is no stream has nothing to read; it must not keep the others from being read.
+            // A key of the wrong type has nothing to read; it must not block the other channels.
             Error::Conflict(_) => Ok(Vec::new()),
             error => Err(error),
         },
@@ -188,7 +189,7 @@ impl Multiplex for RedisMultiplex {
         let mut readings = self.read_state.readings.lock();
         wanted.into_iter().zip(queues).for_each(|(channel, name)| readings.add(channel, name, now));
         drop(readings);
-        // Whoever waits must look again at how long it waits.
+        // A waiting call must compute its wait again.
         self.read_state.more.notify_one();
         Ok(())
     }
@@ -214,7 +215,7 @@ impl Multiplex for RedisMultiplex {
                     let _ = tokio::time::timeout_at(until, self.read_state.more.notified()).await;
                 }
                 Err(error) if error.is_transient() => {
-                    debug!(%error, "cannot read jobs' channels at present");
+                    debug!(%error, "reading jobs' channels failed");
                     let pause = rand::random_range(RETRY_PAUSE_MS);
                     tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
                 }
@@ -234,7 +235,7 @@ impl Multiplex for RedisMultiplex {
     }
 }
 
-/// What one script acknowledges.
+/// The entries that one script acknowledges.
 #[derive(Default)]
 struct Part<'a> {
     queues: Vec<&'a str>,

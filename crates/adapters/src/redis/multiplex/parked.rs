@@ -1,8 +1,8 @@
 //! Bells for jobs that are not read here (yet).
 //!
-//! A job's first events often come before its claim. Its bell is kept for a while, so that the claim, when it comes, finds
-//! that there is something to read at once. What is forgotten costs a moment and nothing else: a channel that is added is
-//! read soon in any case. Two generations, the older of which is dropped whole, keep this small and cheap.
+//! A job's first events often arrive before its claim. Its bell is kept for a while, so that the claim finds that there
+//! is something to read at once. Dropping a bell costs only a short delay: a channel that is added is read soon in any
+//! case. Two generations, the older of which is dropped whole, keep this small and cheap.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Parked {
     }
 
     pub(super) fn take(&mut self, channel: &Channel) -> bool {
-        // Both: a bell may have rung in either's time.
+        // Removes from both: a bell may have arrived in either generation.
         self.young.remove(channel) | self.old.remove(channel)
     }
 

@@ -1,13 +1,18 @@
-//! What a multiplex reads, and which of it is to be read next. Decides, and does nothing: time is an argument.
+//! Decides which channels of a multiplex are read next. Does no I/O; time is an argument.
 //!
-//! A channel is read when its bell has rung; when it is new and its bell had rung before; a moment after it was added in any
-//! case, since its bell may have been missed; and with all others when bells were lost, and now and then anyway. A channel that
-//! is removed within that moment was never read. Not every worker rings: as long as no bell of a job was heard its channels are
-//! read again, less and less often, so that what is said without one is heard about as long after as the run had taken.
+//! A channel is read:
+//! - after its bell;
+//! - at once if it is added and its bell had arrived before;
+//! - shortly after it is added in any case, since its bell may have been missed;
+//! - with all others after bells were lost, and from time to time.
 //!
-//! A channel is read on from the last entry that was given and not acknowledged, or else from its beginning. Not from the last
-//! that was ever given: a channel that is emptied vanishes with its memory of ids, and an entry that comes within the same
-//! millisecond may have a lower one.
+//! A channel that is removed within that short time was never read. Not every worker sends bells: until a bell of a job
+//! arrives, its channels are read again, less and less often, so that an entry without a bell is read after about as
+//! long as the run had taken.
+//!
+//! A read begins after the last entry that was returned and not acknowledged, or else at the beginning of the channel.
+//! It does not begin after the last entry ever returned: a channel that is emptied vanishes with its last id, and an
+//! entry that is added within the same millisecond may have a lower one.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -22,7 +27,7 @@ use super::parked::Parked;
 use crate::redis::entry::EntryId;
 use crate::redis::sizing::EntrySizes;
 
-/// How long a channel whose bell was not heard waits for its first read, and from each to the next, together with others.
+/// How long a channel without a bell waits for its first read, and from each read to the next, together with others.
 const LOOKS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
@@ -30,7 +35,7 @@ const LOOKS: [Duration; 5] = [
     Duration::from_secs(3),
     Duration::from_secs(10),
 ];
-/// How often everything is read although no bell rang.
+/// How often everything is read although no bell arrived.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Bounds one round of reads: channels, and entries in all of them.
 const CHANNELS_MAX: usize = 1_024;
@@ -43,33 +48,33 @@ pub(super) type Channel = (JobId, JobChannel);
 pub(super) struct Readings {
     by_channel: HashMap<Channel, Reading>,
     ready: VecDeque<Ticket>,
-    /// When a channel is to be looked at although no bell rang, by how often it was before.
+    /// When a channel is polled although no bell arrived, by the number of polls before.
     looks: [VecDeque<(Instant, Ticket)>; LOOKS.len()],
     parked: Parked,
     sweep_at: Instant,
     last_number: u64,
-    /// Of what one channel brings.
+    /// Sizes of the entries that one channel returns.
     sizes: EntrySizes,
 }
 
-/// A channel that was added once. One that is removed and added again has another number: what is left of the first
-/// time means nothing to the second.
+/// One addition of a channel. A channel that is removed and added again has another number, so that leftovers of the
+/// first addition do not affect the second.
 type Ticket = (Channel, u64);
 
 struct Reading {
     number: u64,
     name: String,
-    /// Among those that are ready.
+    /// The channel is in `ready`.
     is_ready: bool,
-    /// It was read, or is to be, since it was added.
+    /// The channel was read, or is ready to be, since it was added.
     is_begun: bool,
-    /// A bell of its job was heard: whoever speaks there rings.
+    /// A bell of its job has arrived: its worker sends bells.
     is_rung: bool,
-    /// Given and not acknowledged, in order.
+    /// Returned and not acknowledged, in order.
     given: Vec<EntryId>,
 }
 
-/// What to read: one channel, from where.
+/// One channel to read, and from where.
 pub(super) struct Order {
     ticket: Ticket,
     pub name: String,
@@ -79,7 +84,7 @@ pub(super) struct Order {
 /// A round of reads.
 pub(super) struct Round {
     pub orders: Vec<Order>,
-    /// At most so many entries of each.
+    /// Limit of entries of each channel.
     pub entries_max: usize,
 }
 
@@ -119,7 +124,7 @@ impl Readings {
         self.by_channel.remove(channel);
     }
 
-    /// A bell rang. True where something is to be read.
+    /// Handles a bell. Returns whether there is something to read.
     pub(super) fn ring(&mut self, bell: &Bell, now: Instant) -> bool {
         let mut is_ours = false;
         for job in &bell.jobs {
@@ -143,7 +148,7 @@ impl Readings {
         is_ours
     }
 
-    /// False where it is not read here.
+    /// Returns false if the channel is not read here.
     fn make_ready(&mut self, channel: Channel) -> bool {
         let Some(reading) = self.by_channel.get_mut(&channel) else { return false };
         reading.is_begun = true;
@@ -153,7 +158,7 @@ impl Readings {
         true
     }
 
-    /// Bells may have been lost: everything is to be read.
+    /// Makes all channels ready: bells may have been lost.
     pub(super) fn make_all_ready(&mut self) {
         let all: Vec<Channel> = self.by_channel.keys().copied().collect();
         all.into_iter().for_each(|channel| {
@@ -161,13 +166,13 @@ impl Readings {
         });
     }
 
-    /// When something is to be read although no bell rings.
+    /// Returns when something must be read although no bell arrives.
     pub(super) fn next_at(&self) -> Instant {
         let looks = self.looks.iter().filter_map(|looks| looks.front()).map(|(at, _)| *at);
         looks.fold(self.sweep_at, Instant::min)
     }
 
-    /// What is to be read now, if anything.
+    /// Returns the channels to read now, if any.
     pub(super) fn next_round(&mut self, now: Instant) -> Option<Round> {
         self.mark_due(now);
         if self.sweep_at <= now {
@@ -192,7 +197,7 @@ impl Readings {
         Some(Round { orders, entries_max })
     }
 
-    /// Makes those ready whose bell was not heard for so long, and says when they are to be looked at next.
+    /// Makes the channels ready whose poll is due, and sets the time of their next poll.
     fn mark_due(&mut self, now: Instant) {
         for look in 0..LOOKS.len() {
             while let Some((_, ticket)) = self.looks[look].front().copied().filter(|(at, _)| *at <= now) {
@@ -213,7 +218,7 @@ impl Readings {
         self.by_channel.get_mut(&channel).filter(|reading| reading.number == number)
     }
 
-    /// A round could not be read: it is to be read again.
+    /// Makes the channels of a failed round ready again.
     pub(super) fn put_back(&mut self, round: Round) {
         for order in round.orders {
             if self.of(order.ticket).is_some() {
@@ -222,7 +227,7 @@ impl Readings {
         }
     }
 
-    /// What a round brought, in the order of its orders. Leaves out what is not read any more.
+    /// Takes the entries of a round, in the order of its orders. Omits channels that are no longer read.
     pub(super) fn give(&mut self, round: Round, found: Vec<Vec<Entry>>) -> Vec<(String, Vec<Entry>)> {
         self.sizes.observe(found.iter().map(|entries| entries.iter().map(|entry| entry.body.len()).sum()));
         let mut given = Vec::with_capacity(found.len());
@@ -249,7 +254,7 @@ impl Readings {
         given
     }
 
-    /// These entries are being acknowledged: whatever is read after that has to be read from where it begins.
+    /// Marks entries as acknowledged: a later read begins at the start of the channel if no entry is left.
     pub(super) fn mark_acknowledged(&mut self, channel: &Channel, ids: &[&str]) {
         let Some(reading) = self.by_channel.get_mut(channel) else { return };
         let done: HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();

@@ -3,7 +3,7 @@
 local queue, group = KEYS[1], ARGV[1]
 local infos = redis.pcall('XINFO', 'GROUPS', queue)
 if infos['err'] then
-  -- No such queue: nothing is pending.
+  -- The queue does not exist: nothing is pending.
   return 0
 end
 
@@ -22,7 +22,7 @@ end
 
 local count = redis.call('XACK', queue, group, unpack(ARGV, 2))
 if #others == 0 and count == #ARGV - 1 then
-  -- The common case: one group, which had them all.
+  -- The common case: one group, to which all were delivered.
   redis.call('XDEL', queue, unpack(ARGV, 2))
   return count
 end
@@ -51,7 +51,7 @@ local function is_needed(id)
 end
 
 for i = 2, #ARGV do
-  -- What this group was never given is not its to delete, whatever the caller says.
+  -- An entry that was not delivered to this group is not deleted, whatever the caller requests.
   if was_given(ARGV[i], own) and not is_needed(ARGV[i]) then
     redis.call('XDEL', queue, ARGV[i])
   end

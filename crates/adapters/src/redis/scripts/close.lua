@@ -1,5 +1,5 @@
--- Drops the entries of queues up to an end that was read before. A queue to which nothing was added since is removed with
--- its groups. As one step, so that an entry that comes meanwhile is never removed with its queue.
+-- Deletes the entries of queues up to an end that was read before. A queue to which nothing was added since is removed
+-- with its groups. One step, so that an entry that arrives meanwhile is never removed with its queue.
 -- KEYS: the queues. ARGV: the end of each.
 for i, queue in ipairs(KEYS) do
   local later = redis.pcall('XRANGE', queue, '(' .. ARGV[i], '+', 'COUNT', 1)

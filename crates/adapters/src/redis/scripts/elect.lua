@@ -1,6 +1,7 @@
--- Takes the leadership where nobody has it. The same token again finds its own term: so a lost answer can be asked for.
--- KEYS: the leader's key, the epoch's. ARGV: the candidate, its time in ms, the floor, 1 where that is sealed, a token.
--- Answers whether it was elected, then holder, epoch and what is left of the term in ms.
+-- Takes the leadership if it is free. The same token finds its own term again, so that a request whose reply was lost
+-- can be repeated.
+-- KEYS: the leader's key, the epoch's. ARGV: the candidate, the TTL in ms, the floor, 1 if that is sealed, a token.
+-- Returns whether it was elected, then holder, epoch and the rest of the term in ms.
 local leader, counter = KEYS[1], KEYS[2]
 local held = redis.call('HMGET', leader, 'holder', 'epoch', 'token')
 if held[1] then
@@ -10,13 +11,13 @@ if held[1] then
   end
   return { mine, held[1], held[2], redis.call('PTTL', leader) }
 end
--- The counter outlives the terms: the last number, and which server gave it.
+-- The counter outlives the terms: the last number, and the server that issued it.
 local last, giver = string.match(redis.call('GET', counter) or '', '^(%d+) ?(%x*)$')
 local number = math.max(tonumber(last or '0'), tonumber(ARGV[3])) + 1
 local info = redis.pcall('INFO', 'server')
 local me = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
--- Later ones than that may be lost, where it is not this server that gave the last. None of them was above the microseconds
--- of its clock: elections do not come faster.
+-- If another server issued the last number, later ones may be lost. None of them was above the microseconds of its
+-- clock: elections are not more frequent than that.
 if ARGV[4] ~= '1' and (me == '' or giver ~= me) then
   local time = redis.call('TIME')
   number = math.max(number, time[1] * 1000000 + time[2])

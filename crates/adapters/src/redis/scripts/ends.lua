@@ -1,8 +1,8 @@
--- Where queues end: the id of the last entry that each was ever given, or '' if there is no such queue.
+-- Returns the ends of queues: the id of the last entry ever added to each, or '' if the queue does not exist.
 -- KEYS: the queues.
 local ends = {}
 for i, queue in ipairs(KEYS) do
-  -- Not an error if the key is something else: there is nothing of ours in it.
+  -- No error if the key has another type: it holds no entries.
   local info = redis.pcall('XINFO', 'STREAM', queue)
   ends[i] = info['err'] and '' or named(info)['last-generated-id']
 end

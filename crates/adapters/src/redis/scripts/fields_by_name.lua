@@ -1,4 +1,4 @@
--- Before scripts that ask for information: what Redis answers as names and values in turn, by name.
+-- Prepended to scripts that read XINFO: turns a list of names and values into a table.
 local function named(list)
   local fields = {}
   for i = 1, #list, 2 do

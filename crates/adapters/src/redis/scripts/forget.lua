@@ -1,7 +1,7 @@
--- Forgets queues that hold nothing, of which nothing is pending in any group, and that no consumer has been heard at for
--- long. As one step, so that nothing that comes meanwhile goes with its queue.
--- KEYS: the queues. ARGV: after how long (ms) a consumer counts as gone, and whether all are kept while somebody waits in a
--- blocking call: nobody who uses this bus blocks, and Redis does not say at which key somebody else waits.
+-- Deletes queues that are empty, have nothing pending in any group, and were not read for long. One step, so that an
+-- entry that arrives meanwhile is not deleted with its queue.
+-- KEYS: the queues. ARGV: the idle time in ms after which a consumer counts as gone, and 1 if all are kept while any
+-- client waits in a blocking call: this bus never blocks, and Redis does not report at which key another client waits.
 local gone_after = tonumber(ARGV[1])
 if ARGV[2] == '1' then
   local info = redis.pcall('INFO', 'clients')
@@ -29,7 +29,7 @@ end
 
 local forgotten = 0
 for _, queue in ipairs(KEYS) do
-  -- Not an error where there is no such queue, or the key is something else: there is nothing of ours in it.
+  -- No error if the queue does not exist or the key has another type: it holds no entries.
   local groups = redis.pcall('XINFO', 'GROUPS', queue)
   if not groups['err'] and redis.call('XLEN', queue) == 0 and not is_read(queue, groups) then
     forgotten = forgotten + redis.call('UNLINK', queue)

@@ -1,5 +1,5 @@
--- Forgets a consumer that vanished. One that has pending entries stays: they would be lost with it. Entries that it never
--- returned to anybody count as given at the beginning of time, so that they can be taken over at once.
+-- Removes a consumer that vanished. A consumer with pending entries stays: they would be lost with it. Entries that it
+-- never returned to a caller count as delivered at the beginning of time, so that they can be taken over at once.
 -- KEYS: the queue. ARGV: the group, the consumer, the entries that were not returned.
 local queue, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 if #ARGV > 2 then

@@ -1,5 +1,5 @@
--- Lets go of what a consumer was given: it counts as given at the beginning of time, so that anybody can take it over at
--- once. A consumer that has nothing is forgotten.
+-- Releases the entries of a consumer: they count as delivered at the beginning of time, so that any other consumer can
+-- take them over at once. A consumer with nothing pending is removed.
 -- KEYS: the queue. ARGV: the group, the consumer.
 local queue, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 local from, size, had = '-', 500, false

@@ -1,12 +1,12 @@
--- Lists the members of a group that read queues. Members that have nothing pending and did not read for long are left out; those
--- that did not for longer still are removed from the group.
--- KEYS: the queues. ARGV: the group, after how long (ms) a member is left out and after how long it is removed, and how many
--- are returned of a queue.
--- Answers of each queue: whether it has the group, whether somebody waits in a blocking call anywhere on the server, and of
--- each member: name, idle time (ms), pending entries.
+-- Lists the members of a group that read queues. Members that have nothing pending and did not read for long are left
+-- out; those idle for longer still are removed from the group.
+-- KEYS: the queues. ARGV: the group, the idle times in ms after which a member is left out and removed, and the limit
+-- of members per queue.
+-- Returns for each queue: whether it has the group, whether any client waits in a blocking call on the server, and for
+-- each member: name, idle time in ms, pending entries.
 local group, left_out, removed, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Nobody who uses this bus blocks, so that whoever does is somebody else. Redis does not say at which key.
+-- This bus never blocks, so a blocked client is a foreign one. Redis does not report at which key.
 local awaited
 local function is_awaited()
   if awaited == nil then
@@ -18,7 +18,7 @@ end
 
 local answers = {}
 for i, queue in ipairs(KEYS) do
-  -- An error where there is no such queue or group, or the key is something else: nobody reads it.
+  -- An error if the queue or group does not exist, or the key has another type: it has no readers.
   local consumers = redis.pcall('XINFO', 'CONSUMERS', queue, group)
   if consumers['err'] then
     answers[i] = { 0, 0 }

@@ -1,5 +1,6 @@
--- Prolongs a term that is not over.
--- KEYS: the leader's key. ARGV: the holder, the epoch, its time in ms. Answers what is left in ms, or -1 where it is over.
+-- Renews a term that is not over.
+-- KEYS: the leader's key. ARGV: the holder, the epoch, the TTL in ms. Returns the rest in ms, or -1 if the term is
+-- over.
 local held = redis.call('HMGET', KEYS[1], 'holder', 'epoch')
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
   return -1

@@ -1,4 +1,4 @@
--- Ends a term, where that holder has it under that epoch: whoever asks, also in its name. The epoch's key stays.
+-- Ends a term if this holder has it under this epoch. Another process may ask in its name. The epoch's key stays.
 -- KEYS: the leader's key. ARGV: the holder, the epoch.
 local held = redis.call('HMGET', KEYS[1], 'holder', 'epoch')
 if held[1] == ARGV[1] and held[2] == ARGV[2] then

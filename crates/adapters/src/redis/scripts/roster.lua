@@ -1,4 +1,4 @@
--- The members whose time is not up, by this server's clock.
+-- Returns the members whose TTL has not ended, by this server's clock.
 -- KEYS: the roster.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,15 +1,15 @@
--- Claims entries that another consumer of the group was given long enough ago, from one page of what is pending. After the
--- last page, consumers that have nothing and have not been heard of for long are forgotten.
--- KEYS: the queue. ARGV: the group, the taker, the idle time, how many at most, where the page begins, its size, and after
--- how long a consumer is forgotten (all times in ms).
--- Answers where the next page begins ('' after the last), and of each claimed entry: id, fields, deliveries.
+-- Claims entries that were delivered to another consumer of the group long enough ago, from one page of the pending
+-- entries. After the last page, idle consumers with nothing pending are removed.
+-- KEYS: the queue. ARGV: the group, the new consumer, the idle time, the limit of entries, the start of the page, its
+-- size, and the idle time after which a consumer is removed (all times in ms).
+-- Returns the start of the next page ('' after the last), and for each claimed entry: id, fields, deliveries.
 local queue, group, taker = KEYS[1], ARGV[1], ARGV[2]
 local idle, max, from, size = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local forget_after = tonumber(ARGV[7])
 
 local page = redis.pcall('XPENDING', queue, group, 'IDLE', idle, from, '+', size)
 if page['err'] then
-  -- No such queue or group: nothing is pending.
+  -- The queue or group does not exist: nothing is pending.
   return { '', {} }
 end
 
@@ -30,7 +30,7 @@ if #wanted > 0 then
       deliveries[entry[1]] = nil
     end
   end
-  -- What is left was deleted meanwhile: nobody can be given it any more.
+  -- The rest was deleted meanwhile and can no longer be delivered.
   for id in pairs(deliveries) do
     redis.call('XACK', queue, group, id)
   end

@@ -1,8 +1,8 @@
--- Drops what every group of a queue was given and has acknowledged, up to the first entry of which that is not so. Whoever
--- acknowledges through us deletes as well; others may know XACK only.
+-- Deletes entries that were delivered to and acknowledged by every group of a queue, up to the first that was not.
+-- Consumers of this bus delete on acknowledgement; foreign ones may only send XACK.
 -- KEYS: the queues.
 
--- Ids are two numbers of up to 64 bits, which Lua cannot hold: as text the longer is the larger.
+-- Ids are two numbers of up to 64 bits, which Lua cannot hold: compared as text, the longer is the larger.
 local function is_less(a, b)
   if #a ~= #b then
     return #a < #b
@@ -21,7 +21,7 @@ end
 
 local dropped = 0
 for _, queue in ipairs(KEYS) do
-  -- Not an error where there is no such queue, or the key is something else: there is nothing of ours in it.
+  -- No error if the queue does not exist or the key has another type: it holds no entries.
   local groups = redis.pcall('XINFO', 'GROUPS', queue)
   local needed, done
   for _, info in ipairs(groups['err'] and {} or groups) do
@@ -32,7 +32,7 @@ for _, queue in ipairs(KEYS) do
         needed = first
       end
     elseif not done or is_before(fields['last-delivered-id'], done) then
-      -- It is done with this one, too.
+      -- The group has acknowledged this entry, too.
       done = fields['last-delivered-id']
     end
   end

@@ -148,7 +148,7 @@ fn what_was_removed_meanwhile_is_not_given_and_comes_again_when_it_is_added_agai
 fn a_round_is_bounded_and_what_is_left_is_read_next() {
     let now = Instant::now();
     let mut readings = Readings::new(now);
-    // What came lately was small.
+    // Recent entries were small.
     (0..4).for_each(|_| readings.sizes.observe(std::iter::once(0)));
     let count = CHANNELS_MAX as u128 + 1;
     (0..count).for_each(|n| readings.add(channel(n), &n.to_string(), now));

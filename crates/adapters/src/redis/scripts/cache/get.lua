@@ -1,5 +1,6 @@
--- Returns the value of a key and how long it lives, in milliseconds; nothing if there is none; 0 if it is not a string or too long.
--- KEYS: the key. ARGV: the most bytes it may have.
+-- Returns the value of a key and its remaining TTL in ms; nothing if there is none; 0 if it is not a string or too
+-- long.
+-- KEYS: the key. ARGV: the limit of its size in bytes.
 local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind == 'none' then
     return false

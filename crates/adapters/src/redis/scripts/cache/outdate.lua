@@ -1,5 +1,5 @@
--- Replaces the values of keys by a mark that no ticket of before names. Leaves alone what the cache did not write.
--- KEYS: the keys. ARGV: the mark, its lifetime in milliseconds, how everything begins that the cache writes.
+-- Replaces the values of keys with a mark that matches no earlier ticket. Leaves foreign content unchanged.
+-- KEYS: the keys. ARGV: the mark, its TTL in ms, the prefix of everything that the cache writes.
 for _, key in ipairs(KEYS) do
     local kind = redis.call('TYPE', key)['ok']
     local is_ours = kind == 'string' and redis.call('GETRANGE', key, 0, #ARGV[3] - 1) == ARGV[3]

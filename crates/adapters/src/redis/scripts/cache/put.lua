@@ -1,5 +1,5 @@
--- Stores a value if the key holds what it held when it was looked up. Returns 1 if so.
--- KEYS: the key. ARGV: what it held, the value, its lifetime in milliseconds.
+-- Stores a value if the key still holds what the lookup found. Returns 1 if it was stored.
+-- KEYS: the key. ARGV: what the lookup found, the value, its TTL in ms.
 if redis.call('TYPE', KEYS[1])['ok'] == 'none' then
     if ARGV[1] ~= '' then
         return 0

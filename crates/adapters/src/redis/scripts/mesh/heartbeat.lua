@@ -1,9 +1,10 @@
--- An instance is alive, and is called so. The counter never falls behind a number that is in use.
--- Where Redis has lost its data, the number may have been given to another: then it is the other's. Its bearer says so, or,
--- where there is none, that somebody else listens on its channel.
--- KEYS: the heartbeats, the host names, the counter, the number's bearer.
--- ARGV: the instance, its host name, its token, how long the token is kept in ms, its channel, how lately is alive in ms.
--- Answers how many are alive, or -1 where the number is another's.
+-- Records an instance's heartbeat and host name. The counter never falls behind a number that is in use.
+-- If Redis has lost its data, the number may have been assigned to another instance, which then keeps it: the token
+-- shows it, or, without a token, a second subscriber on its channel.
+-- KEYS: the heartbeats, the host names, the counter, the number's token.
+-- ARGV: the instance, its host name, its token, the TTL of the token in ms, its channel, the age in ms up to which an
+-- instance is alive.
+-- Returns how many are alive, or -1 if the number belongs to another instance.
 local bearer = redis.call('GET', KEYS[4])
 if bearer and bearer ~= ARGV[3] then
   return -1

@@ -1,5 +1,6 @@
--- Takes the lock where nobody has it. The same holder again finds its own: so a lost answer can be asked for.
--- KEYS: the lock. ARGV: the holder, its time in ms. Answers 1 where it has the lock.
+-- Takes the lock if it is free. The same holder finds its own lock again, so that a request whose reply was lost can be
+-- repeated.
+-- KEYS: the lock. ARGV: the holder, the TTL in ms. Returns 1 if it holds the lock.
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return 1
 end

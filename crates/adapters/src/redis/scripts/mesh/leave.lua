@@ -1,5 +1,5 @@
--- Takes an instance off the registry, where its number is not another's by now.
--- KEYS: the heartbeats, the host names, the number's bearer. ARGV: the instance, its token.
+-- Removes an instance from the registry, unless its number belongs to another by now.
+-- KEYS: the heartbeats, the host names, the number's token. ARGV: the instance, its token.
 local bearer = redis.call('GET', KEYS[3])
 if bearer and bearer ~= ARGV[2] then
   return

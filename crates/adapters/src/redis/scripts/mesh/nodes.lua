@@ -1,5 +1,6 @@
--- Who was heard of lately.
--- KEYS: the heartbeats, the host names. ARGV: how lately, in ms. Answers instance, ms since its last beat, host name, and so on.
+-- Returns the instances with a recent heartbeat: for each its number, the ms since its last heartbeat, and its host
+-- name.
+-- KEYS: the heartbeats, the host names. ARGV: the largest age of a heartbeat in ms.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local oldest = string.format('(%.0f', now - tonumber(ARGV[1]))

@@ -1,8 +1,8 @@
--- A number that no instance has, for the one who bears the token. Counts on where Redis has lost the counter and instances
--- of before are still there: their heartbeats say so, or their token, or that somebody listens on the channel of that number.
+-- Returns a number that no instance has, and stores the token of its owner. Skips numbers in use if Redis has lost the
+-- counter while instances are alive: their heartbeats show it, or their token, or a subscriber on the channel of the
+-- number.
 -- KEYS: the counter, the heartbeats.
--- ARGV: what the name of a channel begins with, what that of a bearer does, the token, how long it is kept in ms.
--- Answers the number.
+-- ARGV: the prefix of channels, the prefix of token keys, the token, its TTL in ms.
 while true do
   local id = string.format('%.0f', redis.call('INCR', KEYS[1]))
   local taken = redis.call('ZSCORE', KEYS[2], id) or redis.call('EXISTS', ARGV[2] .. id) == 1

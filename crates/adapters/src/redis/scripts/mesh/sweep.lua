@@ -1,6 +1,6 @@
--- Removes who was not heard of for too long, on behalf of the one who holds the lock.
--- KEYS: the lock, the heartbeats, the host names. ARGV: the holder, how long is too long in ms.
--- Answers who was removed, or -1 where the lock is not the holder's.
+-- Removes instances without a recent heartbeat, if the caller holds the lock.
+-- KEYS: the lock, the heartbeats, the host names. ARGV: the holder, the age in ms from which a heartbeat is too old.
+-- Returns the removed instances, or -1 if the caller does not hold the lock.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return -1
 end

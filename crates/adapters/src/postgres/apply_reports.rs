@@ -1,8 +1,8 @@
-//! Reports that are more than a completion, or that are late.
+//! Applies reports that are more than a completion, or that are late.
 //!
-//! The runs that the reports name are read and locked, the reports are applied to them in order by [`RunState`], and each
-//! run is written once: one statement for each kind of write, all sent together with the commit. A transaction must be open;
-//! it is committed here.
+//! The runs that the reports name are read and locked, the reports are applied to them in order by [`RunState`], and
+//! each run is written once: one statement for each kind of write, all sent together with the commit. The caller has
+//! opened the transaction; it is committed here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +25,7 @@ use super::server::Hot;
 use super::sql::{column, params};
 use crate::statement::sql;
 
-/// A run that is reported on.
+/// A run with reports.
 pub(super) struct Run<'r> {
     pub(super) id: Uuid,
     pub(super) execution: ExecutionId,
@@ -35,7 +35,7 @@ pub(super) struct Run<'r> {
     pub(super) was: Status,
     pub(super) state: RunState,
     pub(super) logs: Vec<AppendedLog<'r>>,
-    /// The write of the last report that was applied. None if none was.
+    /// The write of the last applied report. `None` if none was applied.
     pub(super) write: Option<Write<'r>>,
     /// The run as it moves to the job's history, if another follows it.
     pub(super) history: Option<Box<Execution>>,
@@ -82,7 +82,7 @@ fn read_run<'r>(row: &Row, documents: &mut Documents) -> failure::Result<Run<'r>
     })
 }
 
-/// Answers all of `reports` and commits.
+/// Applies all of `reports`, commits, and sets their results.
 pub(super) async fn apply_reports<'r>(
     hot: &mut Hot,
     source: Source,
@@ -109,7 +109,7 @@ pub(super) async fn apply_reports<'r>(
         };
         answers[*at] = Some(effect.into_recorded());
     }
-    // In the order of their ids, as everybody writes them.
+    // In the order of their ids, as every writer does: prevents deadlocks.
     outcome::write(hot, &runs.into_values().filter(|run| run.write.is_some()).collect::<Vec<_>>()).await
 }
 

@@ -1,4 +1,4 @@
-//! What people do to jobs by hand: look, cancel, redrive, purge.
+//! Operations on single jobs by request: read, cancel, redrive, purge.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,9 +16,9 @@ use super::retention::{delete_slice, read_ended};
 use super::rows::{code, get, job, job_id, micros, readable};
 use crate::statement::sql;
 
-/// How often a job that is on the move is followed.
+/// How often a cancel is retried for a job that changes state meanwhile.
 const CHASES_MAX: usize = 20;
-/// Jobs that one transaction of a purge locks, and rows that it deletes, so that it never takes long.
+/// Limits of one transaction of a purge, jobs that it locks and rows that it deletes, so that it never takes long.
 const PURGED_JOBS_MAX: i64 = 100;
 const PURGED_ROWS_MAX: usize = 1_000;
 
@@ -38,7 +38,7 @@ pub(super) async fn get_jobs(db: &Client, ids: &[JobId]) -> Result<Vec<Option<Jo
     Ok(ids.iter().map(|id| if twice { found.get(id).cloned() } else { found.remove(id) }).collect())
 }
 
-/// The ids among `ids`, once each, in one order for everybody.
+/// Returns the distinct `ids` in one order, the same for every writer.
 fn distinct(ids: &[JobId]) -> Vec<Uuid> {
     let mut ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     ids.sort_unstable();
@@ -67,7 +67,7 @@ pub(super) async fn cancel(
     Ok(ids.iter().map(answer).collect())
 }
 
-/// Ends those of the jobs that are live. Returns them with their runs. A job that moves on meanwhile is followed.
+/// Ends the live ones of the jobs and returns them with their runs. Retries for a job that changes state meanwhile.
 async fn end_live(
     transaction: &Transaction<'_>,
     ids: Vec<Uuid>,
@@ -94,7 +94,7 @@ async fn end_live(
             return Ok(runs);
         }
     }
-    Err(Error::unavailable("store", "a job moved on faster than it could be cancelled").into())
+    Err(Error::unavailable("store", "a job changed its state during every attempt to cancel it; try again").into())
 }
 
 pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>> {
@@ -126,7 +126,7 @@ pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> R
     Ok(ids.iter().map(answer).collect())
 }
 
-/// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more may be left.
+/// Deletes one slice of the dead letters among `ids`. Returns how many were deleted, and whether more may be left.
 pub(super) async fn purge(db: &mut Client, ids: &[JobId]) -> Result<(u64, bool)> {
     let transaction = db.transaction().await?;
     let statement = transaction.prepare_cached(sql!(include_str!("sql/dead_letters.sql"))).await?;

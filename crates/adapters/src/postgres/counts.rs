@@ -1,4 +1,4 @@
-//! How many jobs of each queue are in each state: changes gather here and are written once for a whole transaction.
+//! Counts of jobs by queue and state. Changes are collected here and written once per transaction.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::failure::Result;
 use super::sql::{Column, column, params};
 use crate::statement::sql;
 
-/// By queue, so that all who write several take them in one order.
+/// Ordered by queue, so that all transactions lock rows in one order.
 #[derive(Debug, Default)]
 pub(super) struct Moves(BTreeMap<i32, [i64; Status::ALL.len()]>);
 
 impl Moves {
-    /// Jobs of `queue` went from one state to another; `None` is outside of the store.
+    /// Moves jobs of `queue` from one state to another; `None` means outside of the store.
     pub(super) fn moved(&mut self, queue: i32, from: Option<Status>, to: Option<Status>, count: i64) {
         let states = self.0.entry(queue).or_default();
         if let Some(from) = from {
@@ -25,7 +25,7 @@ impl Moves {
         }
     }
 
-    /// The columns of `sql/count.sql`. `None` if nothing changes.
+    /// Returns the columns of `sql/count.sql`. `None` if nothing changes.
     pub(super) fn columns(&self, slot: i16) -> Option<Vec<Column<'static>>> {
         let changed: Vec<_> = self.0.iter().filter(|(_, counts)| counts.iter().any(|count| *count != 0)).collect();
         let mut columns: Vec<Column<'static>> = vec![Box::new(slot), column(&changed, |(queue, _)| **queue)];
@@ -39,7 +39,7 @@ pub(super) fn count_sql() -> &'static str {
     sql!(include_str!("sql/count.sql"))
 }
 
-/// Where connections of the pools count.
+/// The slot in which connections of the pools count.
 pub(super) const SHARED_SLOT: i16 = 0;
 
 /// Writes the changes within a transaction of a pool's connection.

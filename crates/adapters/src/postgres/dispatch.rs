@@ -1,10 +1,10 @@
 //! From pending to dispatched: one statement for all windows.
 //!
-//! The statement compares the fence, takes the heads of each queue's range within what the queue has room for, deletes them
-//! from those that wait and makes runs of them. It touches no job's own row.
+//! The statement compares the fence, takes the first jobs of each queue's range within the room of the queue, deletes
+//! them from the waiting jobs and makes runs of them. It does not touch the rows of the jobs.
 //!
-//! One connection serves it, one order after the other: a queue's concurrency is read and used up in one statement, and no
-//! other order can come between.
+//! One connection serves the orders one after the other: a queue's concurrency is read and used up in one statement,
+//! and no other order can come between.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -43,7 +43,7 @@ impl Work for DispatchWork {
     type Item = Order;
     type Output = Dispatched;
 
-    /// An order is a transaction of its own.
+    /// Each order is a transaction of its own.
     fn weight(_: &Order) -> usize {
         usize::MAX / 2
     }
@@ -67,7 +67,7 @@ impl DispatchWork {
     async fn dispatch(&self, hot: &mut Hot, fence: Fence, order: &DispatchOrder) -> failure::Result<Dispatched> {
         let mut answer = Dispatched::default();
         let rounds = rounds(&order.windows);
-        // One round, which is nearly always all there is, commits by itself.
+        // A single round, the usual case, commits by itself.
         let is_one = rounds.len() == 1;
         if !is_one {
             hot.client.batch_execute("begin").await?;
@@ -81,7 +81,7 @@ impl DispatchWork {
         Ok(answer)
     }
 
-    /// Serves windows of different queues by one statement.
+    /// Serves windows of different queues with one statement.
     async fn serve(
         &self,
         hot: &mut Hot,
@@ -103,7 +103,7 @@ impl DispatchWork {
         let mut ranked = Vec::with_capacity(rows.len());
         let mut documents = Documents::default();
         for row in &rows {
-            // A window of a queue that nobody has heard of has no row.
+            // A window of an unknown queue has no row.
             let Some(place) = get::<Option<i64>>(row, column.ord)? else { continue };
             let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
             let Some(reported) = queues.get_mut(place) else { continue };
@@ -130,7 +130,7 @@ impl DispatchWork {
             reported.pending = reported.pending.saturating_sub(reported.taken as u64);
             self.floors.lock().served(&reported.queue, floor, highest, ranked.len(), elapsed, now);
         }
-        // Whom to serve first, and among equals who came first.
+        // By the order of dispatch, then by the order of arrival.
         ranked.sort_by_key(|(place, _)| *place);
         answer.runs.extend(ranked.into_iter().map(|(_, run)| run));
         answer.queues.extend(queues);
@@ -138,7 +138,7 @@ impl DispatchWork {
     }
 }
 
-/// Takes jobs within what is left of the order's executions and bytes after `answer`.
+/// Takes jobs within the executions and bytes that are left of the order after `answer`.
 async fn take(
     hot: &mut Hot,
     fence: Fence,
@@ -168,13 +168,13 @@ async fn take(
     if rows.is_empty() { Err(fenced()) } else { Ok((Taken::of(&statement)?, rows)) }
 }
 
-/// Windows in order, a queue at most once in each round. At least one round, which compares the fence.
+/// Divides windows into rounds, in order, a queue at most once in each. At least one round, which compares the fence.
 fn rounds(windows: &[Window]) -> Vec<&[Window]> {
     let mut rounds = Vec::new();
     let mut left = windows;
     loop {
         let mut seen = HashSet::new();
-        // From the first queue that comes again on, everything waits: windows are served in order.
+        // From the first repeated queue on, all windows wait for the next round: windows are served in order.
         let until = left.iter().position(|window| !seen.insert(&window.queue)).unwrap_or(left.len());
         let (round, rest) = left.split_at(until);
         rounds.push(round);

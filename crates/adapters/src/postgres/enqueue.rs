@@ -1,7 +1,7 @@
 //! Enqueueing inside an application's own transaction.
 //!
-//! What the application writes and the jobs it enqueues are committed together, or not at all. A coordinator finds such
-//! jobs when it next looks, within a second.
+//! The application's writes and the jobs that it enqueues are committed together, or not at all. A coordinator finds
+//! such jobs with its next poll, within a second.
 
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::{JobSpec, NewJob, RetrySettings};
@@ -15,10 +15,11 @@ use super::failure::{self, Failure};
 use super::insert::{careful_columns, check, enqueued, store_jobs_sql};
 use super::sql::params;
 
-/// Enqueues jobs on the caller's connection: in its transaction, where it has one. All or nothing.
+/// Enqueues jobs on the caller's connection: in its transaction, if it has one. All or nothing.
 ///
-/// The schema that the coordinators use must be on the connection's `search_path`. Retries are as by default unless a job says
-/// otherwise; what is configured of a coordinator is not known here. After an error the transaction can only be rolled back.
+/// The schema that the coordinators use must be on the connection's `search_path`. Jobs without retry options have the
+/// built-in defaults; a coordinator's configuration is not known here. After an error the transaction can only be
+/// rolled back.
 pub async fn enqueue_in(client: &impl GenericClient, specs: &[JobSpec]) -> Result<Vec<Enqueued>> {
     if specs.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The sealed epoch, and the fence that leaders' writes are held against.
+//! The sealed epoch, and the fence that leaders' writes are compared with.
 
 use convoke_core::election::Fence;
 use convoke_core::{Epoch, Error};
@@ -21,11 +21,11 @@ pub(super) async fn sealed(db: &Client) -> Result<Epoch> {
     Ok(Epoch(number(&db.query_one(&statement, &[]).await?, "sealed")?))
 }
 
-/// Finds a row if the epoch is the sealed one.
+/// Returns a row if the epoch is the sealed one.
 pub(super) const FENCE: &str = "select 1 from convoke_cluster where id = 1 and sealed = $1 for share";
 
-/// Refuses the write of a former leader. Inside the transaction of the write that follows, and held until its end, so that no
-/// seal can come between.
+/// Rejects the write of a former leader. Runs inside the transaction of the write that follows and locks the row until
+/// its end, so that no seal can come between.
 pub(super) async fn hold(transaction: &Transaction<'_>, fence: Fence, what: &'static str) -> Result<()> {
     let fenced = || Failure::from(Error::Fenced { what });
     let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
@@ -33,7 +33,7 @@ pub(super) async fn hold(transaction: &Transaction<'_>, fence: Fence, what: &'st
     transaction.query_opt(&statement, &[&number]).await?.map(drop).ok_or_else(fenced)
 }
 
-/// Writes: the only way to know that a write would be taken.
+/// Writes: the only way to know that writes are accepted.
 pub(super) async fn ping(db: &Client) -> Result<()> {
     let statement = db.prepare_cached("update convoke_probe set at = clock_timestamp() where id = 1").await?;
     db.execute(&statement, &[]).await?;

@@ -1,8 +1,8 @@
-//! What can go wrong inside a verb, and what a caller is told of it.
+//! Errors inside a verb, and the errors that its caller receives.
 //!
-//! A statement that the server refuses has changed nothing. A connection that breaks before the commit was asked for has
-//! changed nothing either: the server rolls back. Only where a commit, or a statement that commits by itself, was sent and
-//! its answer never came may it have happened: that is `Unknown`.
+//! A statement that the server rejects has changed nothing. A connection that breaks before the commit was sent has
+//! changed nothing either: the server rolls back. Only if a commit, or a statement that commits by itself, was sent and
+//! its reply never arrived, it may have happened: that is `Unknown`.
 
 use convoke_core::{Error, Invalid};
 use tokio_postgres::error::SqlState;
@@ -11,12 +11,12 @@ use super::server::{Kind, PATIENCE};
 
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// What a queue too many is refused with, by `convoke_open_queue`.
+/// The error code with which `convoke_open_queue` rejects a queue above the limit.
 const QUEUES_LIMIT: &str = "CV001";
 
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// An answer: the verb changed nothing.
+    /// The verb's own result: it changed nothing.
     Refused(Error),
     /// The statement failed, or the connection before the end of the transaction.
     Database(tokio_postgres::Error),
@@ -24,25 +24,25 @@ pub(super) enum Failure {
     Doubtful(tokio_postgres::Error),
     /// The statement succeeded, except for a part that was undone: the error of that part, by code and message.
     Undone(String, String),
-    /// A row that nobody could have written.
+    /// A row that this program could not have written.
     Unreadable(String),
-    /// No answer for longer than anybody waits.
+    /// No reply within the time limit.
     Late(Kind),
 }
 
 impl Failure {
-    /// For the answer to a statement that commits by itself, or to a commit.
+    /// For the reply to a statement that commits by itself, or to a commit.
     pub(super) fn of_commit(error: tokio_postgres::Error) -> Self {
         Failure::Doubtful(error)
     }
 
-    /// The same transaction may well succeed at once: it only met another.
+    /// The transaction collided with another and may succeed at once if repeated.
     pub(super) fn is_collision(&self) -> bool {
         let (Failure::Database(error) | Failure::Doubtful(error)) = self else { return false };
         matches!(error.code(), Some(code) if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code))
     }
 
-    /// Another transaction keeps a lock that is needed.
+    /// Another transaction holds a lock that is needed.
     pub(super) fn is_locked(&self) -> bool {
         match self {
             Failure::Database(error) | Failure::Doubtful(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// The connection is of no more use.
+    /// The connection is unusable.
     pub(super) fn is_disconnection(&self) -> bool {
         match self {
             Failure::Database(error) | Failure::Doubtful(error) => error.code().is_none_or(is_farewell),
@@ -60,17 +60,17 @@ impl Failure {
         }
     }
 
-    /// What the caller is told; `what` is the port.
+    /// Returns the error for the caller; `what` is the port.
     pub(super) fn into_error(self, what: &'static str) -> Error {
         match self {
             Failure::Refused(error) => error,
             Failure::Unreadable(message) => Error::unavailable(what, message),
-            Failure::Late(Kind::Read) => Error::unavailable(what, format!("no answer within {PATIENCE:?}")),
-            Failure::Late(Kind::Write) => Error::unknown(what, format!("no answer within {PATIENCE:?}")),
+            Failure::Late(Kind::Read) => Error::unavailable(what, format!("no reply from PostgreSQL within {PATIENCE:?}")),
+            Failure::Late(Kind::Write) => Error::unknown(what, format!("no reply from PostgreSQL within {PATIENCE:?}")),
             Failure::Undone(code, message) => describe_code(what, &code, &message),
             Failure::Database(error) => describe(what, &error),
-            // A refusal was said aloud: it is known that nothing happened. Unless it was the server's farewell, which may
-            // come when the commit is done.
+            // An explicit rejection: nothing happened. Except for a shutdown message, which may arrive after the
+            // commit.
             Failure::Doubtful(error) if error.code().is_some_and(|code| !is_farewell(code)) => describe(what, &error),
             Failure::Doubtful(error) => Error::unknown(what, in_words(&error)),
         }
@@ -97,7 +97,7 @@ fn describe_code(what: &'static str, code: &str, message: &str) -> Error {
     }
 }
 
-/// An error of the driver says little by itself: its cause is what a person can use.
+/// Returns the message of the error's cause: the driver's own text says little.
 pub(super) fn in_words(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return format!("{} ({})", refusal.message(), refusal.code().code());

@@ -1,4 +1,4 @@
-//! Workers and nodes that have been heard of.
+//! Workers and nodes, by their heartbeats.
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{NodeRole, NodeState, WorkerState};
@@ -19,7 +19,7 @@ const NODE_STATES: [NodeState; 5] =
     [NodeState::Active, NodeState::Draining, NodeState::Dead, NodeState::Left, NodeState::Suspect];
 const NODE_ROLES: [NodeRole; 2] = [NodeRole::Leader, NodeRole::Follower];
 
-/// The number under which one of `all` is stored.
+/// Returns the number under which one of `all` is stored.
 fn code_of<T: PartialEq>(all: &[T], value: &T) -> i16 {
     all.iter().position(|known| known == value).map_or(-1, |position| position as i16)
 }
@@ -29,7 +29,7 @@ fn coded<T: Copy>(all: &[T]) -> impl Fn(u8) -> Option<T> + '_ {
 }
 
 pub(super) async fn record_worker_heartbeats(db: &Client, workers: &[WorkerRecord]) -> Result<()> {
-    // One that is named twice is as it was named last: a statement may not write a row twice.
+    // Of a repeated worker the last record counts: a statement must not write a row twice.
     let last: std::collections::BTreeMap<&WorkerId, &WorkerRecord> =
         workers.iter().map(|worker| (&worker.worker_id, worker)).collect();
     let workers: Vec<&WorkerRecord> = last.into_values().collect();

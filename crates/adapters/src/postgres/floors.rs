@@ -1,24 +1,24 @@
-//! From where on to look for pending jobs.
+//! Lower bounds of the ranges in which pending jobs are searched.
 //!
-//! While somebody holds an old view of the database (a dump, a transaction that was forgotten), the server cannot forget the
-//! entries of jobs that were dispatched since, and would walk over all of them with each dispatch. Jobs are served in order,
-//! so that what was served last tells where the rest begin. But one may come late: by a slow transaction, by a retry. So the
-//! whole range is looked through again from time to time, and always as long as that is quick: then the order is exact.
+//! While an old snapshot of the database is held (a dump, a forgotten transaction), the server cannot remove the index
+//! entries of dispatched jobs, and would walk over all of them with each dispatch. Jobs are served in order, so the
+//! rest begin after the last served one. But a job may arrive late, through a slow transaction or a retry. So the whole
+//! range is searched again from time to time, and always as long as that is quick: then the order is exact.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use convoke_core::QueueName;
 
-/// A look through the whole range that took longer than this was slow.
+/// A search of the whole range that took longer than this was slow.
 const SLOW: Duration = Duration::from_millis(50);
-/// What each job that was taken may have added to that.
+/// Additional time allowed per job taken.
 const PER_JOB: Duration = Duration::from_micros(100);
-/// How long a job that came late may be overlooked, at least; more where looking takes long itself.
+/// The least time for which a late job may be overlooked; longer if the search itself takes long.
 const OVERLOOKED: Duration = Duration::from_secs(1);
 const LOOKING_SHARE: u32 = 10;
 
-/// The floor of the whole range. A floor is a rank: nothing below was pending.
+/// The floor of the whole range. A floor is a rank: no job below it was pending.
 pub(super) const NONE: i64 = i64::MIN;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Floors(HashMap<QueueName, Place>);
 #[derive(Debug)]
 struct Place {
     floor: i64,
-    /// Until when it may be used.
+    /// The time until which the floor may be used.
     until: Instant,
 }
 
@@ -36,7 +36,7 @@ impl Floors {
         self.0.get(queue).filter(|place| now < place.until).map_or(NONE, |place| place.floor)
     }
 
-    /// From `floor` on, `highest` was the last rank that was served; it took `elapsed` until `now`.
+    /// Records a search: it began at `floor`, `highest` was the last rank served, and it took `elapsed` until `now`.
     pub(super) fn served(
         &mut self,
         queue: &QueueName,

@@ -1,4 +1,4 @@
-//! What is left of a job's runs: the runs themselves, and their log lines.
+//! The history of a job: its runs and their log lines.
 
 use convoke_core::jobs::{Execution, LogLevel, LogLine};
 use convoke_core::limits::LOG_PAGE_BYTES_MAX;

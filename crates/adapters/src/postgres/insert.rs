@@ -1,8 +1,8 @@
 //! New jobs.
 //!
-//! Those that nothing can be in the way of but their own id, of queues and types that are known, go by the fast lane: one
-//! statement for all that wait. The rest (a unique key, a tick, a new queue) are looked at one by one, inside the database,
-//! by the same function that serves applications' own transactions.
+//! Jobs of known queues and types without a unique key or a tick can conflict only by their id. They take the fast
+//! lane: one statement for all waiting calls. The rest (a unique key, a tick, a new queue) are checked one by one,
+//! inside the database, by the same function that serves applications' own transactions.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) struct Plain {
 
 pub(super) struct PlainInsert;
 
-/// An insert waits for another transaction's commit, but not for one that an application keeps open.
+/// An insert waits for another transaction's commit, but not for a transaction that an application keeps open.
 const LOCK_TIMEOUT: &str = "lock_timeout=250";
 
 macro_rules! insert_sql {
@@ -63,7 +63,7 @@ impl Work for PlainInsert {
             Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {}
             Err(error) => return Err(Failure::of_commit(error)),
         }
-        // One of them is known, which is rare: to look out for it costs a third more.
+        // One of them exists already, which is rare: checking for it every time costs a third more.
         let known = hot.prepared(insert_sql!("on conflict do nothing", "true")).await?;
         let rows = hot.client.query(&known, &params(&columns)).await.map_err(Failure::of_commit)?;
         // An id twice in one group: the first made the job.
@@ -108,7 +108,7 @@ impl Work for CarefulInsert {
     }
 }
 
-/// Stores the jobs of several calls in one statement, which commits those that nothing is in the way of.
+/// Stores the jobs of several calls in one statement, which commits the calls without conflicts.
 async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) -> Apart<Enqueued> {
     let statement = hot.prepared(sql!("select * from convoke_store_calls($13, {jobs})", jobs = NEW_JOBS)).await?;
     let mut columns = careful_columns(jobs);
@@ -119,7 +119,7 @@ async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) ->
     for row in &rows {
         let number: i32 = get(row, "call")?;
         let answer = usize::try_from(number).ok().and_then(|number| answers.get_mut(number));
-        let answer = answer.ok_or_else(|| unreadable("call", format!("{number} is unknown")))?;
+        let answer = answer.ok_or_else(|| unreadable("call", format!("unknown call {number}")))?;
         if let Some(code) = get::<Option<String>>(row, "error_code")? {
             *answer = Err(Failure::Undone(code, get(row, "error_message")?));
         } else if let Ok(stored) = answer {
@@ -131,7 +131,8 @@ async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) ->
 
 const NEW_JOBS: &str = include_str!("sql/new_jobs.sql");
 
-/// Stores jobs with care. Takes [`careful_columns`] and returns a row for each job, for [`enqueued`].
+/// Returns the statement that stores jobs with all checks. Takes [`careful_columns`] and returns a row for each job,
+/// for [`enqueued`].
 pub(super) fn store_jobs_sql() -> &'static str {
     sql!("select * from convoke_store_jobs({jobs})", jobs = NEW_JOBS)
 }
@@ -140,7 +141,7 @@ pub(super) fn enqueued(row: &Row) -> failure::Result<Enqueued> {
     Ok(Enqueued { id: job_id(row)?, created: get(row, "created")? })
 }
 
-/// The columns that both ways of storing jobs begin with.
+/// Returns the columns that both ways of storing jobs begin with.
 fn columns<'j>(jobs: &[&'j NewJob]) -> Vec<Column<'j>> {
     vec![
         column(jobs, |job| job.id.0),
@@ -153,7 +154,7 @@ fn columns<'j>(jobs: &[&'j NewJob]) -> Vec<Column<'j>> {
     ]
 }
 
-/// The columns of `sql/new_jobs.sql`.
+/// Returns the columns of `sql/new_jobs.sql`.
 pub(super) fn careful_columns<'j>(jobs: &[&'j NewJob]) -> Vec<Column<'j>> {
     let mut columns = columns(jobs);
     columns.extend([
@@ -166,13 +167,14 @@ pub(super) fn careful_columns<'j>(jobs: &[&'j NewJob]) -> Vec<Column<'j>> {
     columns
 }
 
-/// Texts as PostgreSQL writes an array of them: an array of arrays would have to be of one length. None if there are none.
+/// Returns texts as a PostgreSQL array literal: arrays inside an array would have to be of one length. `None` if there
+/// are none.
 fn array_text(texts: &[String]) -> Option<String> {
     let quoted = texts.iter().map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
     (!texts.is_empty()).then(|| format!("{{{}}}", quoted.collect::<Vec<_>>().join(",")))
 }
 
-/// Rejects what cannot be kept, before anything is sent: it would fail its neighbours.
+/// Rejects jobs that cannot be stored, before anything is sent: they would fail the other jobs of the statement.
 pub(super) fn check(jobs: &[NewJob]) -> Result<(), Invalid> {
     for job in jobs {
         check_exact("uniqueKey", job.definition.unique_key.as_deref())?;
@@ -183,7 +185,7 @@ pub(super) fn check(jobs: &[NewJob]) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Which way a batch goes.
+/// The way that a batch takes.
 pub(super) enum Way {
     Fast(Vec<Plain>),
     Careful(Vec<NewJob>),

@@ -1,13 +1,13 @@
-//! A lane: a few connections that serve one busy verb, and take all calls that wait into one statement.
+//! A lane: a few connections that serve one busy verb, with all waiting calls in one statement.
 //!
-//! While one statement is under way the next calls gather, so that a thousand callers who wait cost one commit, not a
-//! thousand. A call is answered when its transaction is committed. Calls of one statement stand or fall together only as long
-//! as nobody notices: if the server rejects it, the calls are tried again apart from each other, so that one bad call cannot
-//! fail another. Inserts do that in one statement too ([`Work::run_apart`]): a call that waits for a lock which an
-//! application's transaction keeps must not delay those behind it.
+//! While a statement is under way the next calls are collected, so that a thousand waiting callers cost one commit, not
+//! a thousand. A call returns after its transaction is committed. Calls of one statement do not affect each other: if
+//! the server rejects the statement, the calls are repeated separately, so that a bad call cannot fail another. Inserts
+//! do that in one statement too ([`Work::run_apart`]): a call that waits for a lock which an application's transaction
+//! holds must not delay the others.
 //!
-//! A connection that broke is made anew for the next group. What was under way then is answered with `Unknown`: nobody can
-//! tell whether it happened. A server that cannot be reached is answered with `Unavailable` for as long as it lasts.
+//! A broken connection is replaced for the next group. Calls that were under way return `Unknown`: it is not known
+//! whether they happened. As long as the server cannot be reached, calls return `Unavailable`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,41 +19,42 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::failure::{self, Failure};
 use super::server::{COLLISIONS_MAX, Flush, Hot, Kind, Server, patiently};
 
-/// Calls that wait: beyond this many, callers wait to be let in.
+/// Limit of waiting calls: beyond it, callers wait for room.
 const WAITING_MAX: usize = 8_192;
 
-/// A statement takes no further call once it weighs this much, so that nobody waits long for the commit.
+/// A statement takes no further call from this weight on, so that no call waits long for the commit.
 const GROUP_WEIGHT_MAX: usize = 2_000;
 
 /// Bytes that weigh as much as a row.
 pub(super) const BYTES_PER_WEIGHT: usize = 4 << 10;
 
-/// What a lane does.
+/// The work of a lane.
 #[async_trait]
 pub(super) trait Work: Send + Sync + 'static {
     type Item: Send + Sync + 'static;
     type Output: Send + 'static;
 
-    /// About how many rows an item is worth.
+    /// Returns the approximate number of rows that an item costs.
     fn weight(item: &Self::Item) -> usize;
 
     /// How long a statement waits for a lock.
     const LOCK_TIMEOUT: &'static str = "lock_timeout=2000";
 
-    /// In one transaction, perhaps more than once, never committed more than once. One answer for each item, in order.
+    /// Runs in one transaction, perhaps more than once, never committed more than once. Returns one result for each
+    /// item, in order.
     async fn run(&self, hot: &mut Hot, items: &[Self::Item]) -> failure::Result<Vec<Self::Output>>;
 
-    /// Runs the calls of a rejected group, each of which succeeds or fails by itself, in one transaction. `None` if this work
+    /// Runs the calls of a rejected group in one transaction; each succeeds or fails by itself. `None` if this work
     /// cannot do that: then each call gets a transaction of its own.
     async fn run_apart(&self, _: &mut Hot, _: &[Self::Item], _: &[Range<usize>]) -> Option<Apart<Self::Output>> {
         None
     }
 
-    /// Learns that a call failed because another transaction keeps a lock that it needs.
+    /// Called after a call failed because another transaction holds a lock that it needs.
     fn found_locked(&self, _: &[Self::Item]) {}
 }
 
-/// The results of calls that were run apart from each other, in order.
+/// The results of calls that were run separately, in order.
 pub(super) type Apart<A> = failure::Result<Vec<failure::Result<Vec<A>>>>;
 
 struct Call<W: Work> {
@@ -68,7 +69,7 @@ pub(super) struct Lane<W: Work> {
 }
 
 impl<W: Work> Lane<W> {
-    /// Connects. Its tasks end when the lane is dropped, after what was asked for.
+    /// Connects. The tasks end after the lane is dropped and the waiting calls are done.
     pub(super) async fn start(server: &Server, flush: Flush, connections: usize, work: W) -> Result<Self> {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
@@ -86,13 +87,13 @@ impl<W: Work> Lane<W> {
             return Ok(Vec::new());
         }
         let (reply, answer) = oneshot::channel();
-        let stopped = |_| Error::unavailable("store", "its connections are closed");
+        let stopped = |_| Error::unavailable("store", "the store is closed: its connections have ended");
         self.calls.send(Call { items, reply }).await.map_err(stopped)?;
-        answer.await.map_err(|_| Error::unknown("store", "its connection ended before it answered"))?
+        answer.await.map_err(|_| Error::unknown("store", "the connection ended before the reply"))?
     }
 }
 
-/// Where one task works, with one connection.
+/// One task of a lane, with its connection.
 struct LaneWorker<W: Work> {
     server: Server,
     flush: Flush,
@@ -123,13 +124,13 @@ impl<W: Work> LaneWorker<W> {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for (range, reply) in replies {
-                    // Whoever asked may have gone: what was done stands all the same.
+                    // The caller may be gone: the change stays committed.
                     let _ = reply.send(Ok(answers.by_ref().take(range.len()).collect()));
                 }
             }
-            // The server said no: perhaps only to one of them.
+            // The server rejected the group, perhaps because of one call.
             Err(failure) if replies.len() > 1 && !failure.is_disconnection() => {
-                tracing::debug!(calls = replies.len(), "a group of calls was rejected: its calls are run apart");
+                tracing::debug!(calls = replies.len(), "group of calls rejected; running them separately");
                 self.commit_apart(&items, replies).await;
             }
             Err(failure) => {
@@ -191,7 +192,7 @@ impl<W: Work> LaneWorker<W> {
     async fn connected(&mut self) -> failure::Result<&mut Hot> {
         let hot = match self.hot.take().filter(|hot| !hot.client.is_closed()) {
             Some(hot) => hot,
-            // Nothing was sent yet: whatever goes wrong, nothing happened.
+            // Nothing was sent yet: whatever fails, nothing happened.
             None => patiently(Kind::Read, self.server.hot(self.flush, W::LOCK_TIMEOUT)).await.map_err(unsent)?,
         };
         Ok(self.hot.insert(hot))
@@ -216,7 +217,7 @@ impl<W: Work> LaneWorker<W> {
         }
     }
 
-    /// Makes the connection usable after a failure, or gives it up.
+    /// Makes the connection usable after a failure, or drops it.
     async fn repair(&mut self, is_broken: bool) {
         if is_broken {
             self.hot = None;
@@ -225,7 +226,7 @@ impl<W: Work> LaneWorker<W> {
         }
     }
 
-    /// A refusal inside a transaction leaves it open.
+    /// Rolls back: a rejection inside a transaction leaves it open.
     async fn recover(&mut self) {
         if let Some(hot) = &self.hot {
             let rolled_back = async { Ok(hot.client.batch_execute("rollback").await?) };
@@ -243,7 +244,7 @@ fn unsent(failure: Failure) -> Failure {
     }
 }
 
-/// The first call, and all that wait behind it. Empty where there will be none.
+/// Returns the first call and all that wait behind it. Empty if the lane is closed.
 async fn gather<W: Work>(waiting: &mut mpsc::Receiver<Call<W>>) -> Vec<Call<W>> {
     let mut group = Vec::new();
     let mut weight = 0;

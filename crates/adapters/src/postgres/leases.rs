@@ -1,7 +1,7 @@
-//! Leases as rows, judged by the server's own time.
+//! Leases as rows, by the server's clock.
 //!
-//! No locks of a session, which a pooler or a reconnection would drop. Connections of their own, so that a busy store cannot
-//! keep a renewal waiting until the lease is lost.
+//! They use no session locks, which a pooler or a reconnect would drop. They have connections of their own, so that a
+//! busy store cannot delay a renewal until the lease is lost.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct PostgresLeases {
 }
 
 impl PostgresLeases {
-    /// Connects and migrates; errors name `leases.url`.
+    /// Connects and migrates. Errors name the setting `leases.url`.
     pub async fn connect(url: &str) -> Result<Self> {
         let server = Server::new("leases.url", url)?;
         migrate(&server, None).await?;

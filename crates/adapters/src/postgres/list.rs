@@ -1,7 +1,7 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! [`paths`] decides which index is read. No table of counts is read for its conditions: its size grows with the number of
-//! queues. Ranges of ended jobs are kept only of those that did not complete.
+//! [`paths`] decides which index is read. No table of counts is read for its conditions: its size grows with the number
+//! of queues. Ranges of ended jobs exist only for those that did not complete.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::statement::{compose, sql};
 
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
     let before = Cursor::of(query)?.0;
-    // All that a page says is of one moment.
+    // The whole page is of one snapshot.
     let transaction =
         db.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
     let page = page(&transaction, query, before).await;
@@ -38,7 +38,7 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
     seqs.truncate(most);
     let select = sql!(include_str!("sql/jobs_by_seq.sql"), job = include_str!("sql/job.sql"));
     let rows = db.query(&db.prepare_cached(select).await?, &[&seqs, &wide(PAGE_BYTES_MAX)]).await?;
-    // A page that reached its bytes ends early.
+    // A page that reached its limit in bytes ends early.
     let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
     Ok(JobPage {
         jobs: rows.iter().map(job).collect::<Result<_>>()?,
@@ -55,7 +55,7 @@ struct Wanted<'q> {
 }
 
 impl<'q> Wanted<'q> {
-    /// `None` if a name is unknown, or a key is a text that cannot be kept: nothing can match.
+    /// `None` if a name is unknown, or a key is a text that cannot be stored: nothing can match.
     async fn resolve(db: &Transaction<'_>, query: &'q JobQuery) -> Result<Option<Self>> {
         let find = async |sql: &str, name: &str| -> Result<Option<i32>> {
             let statement = db.prepare_cached(sql).await?;
@@ -84,7 +84,7 @@ impl<'q> Wanted<'q> {
         self.statuses.contains(&status)
     }
 
-    /// The requested states of ended jobs, once each.
+    /// Returns the requested states of ended jobs, once each.
     fn ended(&self) -> impl Iterator<Item = Status> {
         Status::ALL.into_iter().filter(|status| !status.is_live() && self.wants(*status))
     }
@@ -96,7 +96,7 @@ impl<'q> Wanted<'q> {
 
 /// How the jobs of a page are read.
 enum Route {
-    /// Down an index of these jobs, from below the first parameter.
+    /// Walks down an index of these jobs, from below the first parameter.
     Walk(&'static str),
     Gather,
     Finished(Vec<(Status, i32)>),
@@ -141,7 +141,7 @@ async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<boo
     Ok(db.query_opt(&statement, &[&job_type, &wide(ROWS_READ_MAX)]).await?.is_none())
 }
 
-/// Whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
+/// Returns whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
 async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
     let statement = db.prepare_cached(&of_waiting(include_str!("sql/list_by_status_has_many.sql"), wanted)).await?;
     let in_flight = wanted.statuses.iter().any(|status| status.is_in_flight());
@@ -152,12 +152,12 @@ async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
     Ok(db.query_opt(&statement, &params).await?.is_none())
 }
 
-/// The statement for jobs that wait, in one queue if the query names one.
+/// Returns the statement for waiting jobs, in one queue if the query names one.
 fn of_waiting(sql: &str, wanted: &Wanted<'_>) -> String {
     compose(sql, &[("waiting", if wanted.queue.is_some() { "w.queue_id = $1" } else { "$1::int is null" })])
 }
 
-/// The ranges of `convoke_ended_list` to read: those of the queue, or all that exist, but no more than one over
+/// Returns the ranges of `convoke_ended_list` to read: those of the queue, or all that exist, but at most one more than
 /// [`RANGES_MAX`].
 async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Vec<(Status, i32)>> {
     if let Some(queue) = wanted.queue {
@@ -173,7 +173,7 @@ pub(super) fn walk_sql(jobs: &str) -> String {
     compose(include_str!("sql/scan_jobs.sql"), &[("jobs", jobs), ("seq", seq)])
 }
 
-/// What was found, and where the next page begins.
+/// The jobs found, and where the next page begins.
 type Found = (Vec<i64>, Option<i64>);
 
 async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64, most: usize) -> Result<Found> {
@@ -215,7 +215,8 @@ async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: us
     Ok((seqs, next))
 }
 
-/// Each range is looked at as far as its share goes. Below the highest place where one stopped, nothing can be said yet.
+/// Reads each range as far as its share goes. Below the highest place at which one stopped, the result is not known
+/// yet.
 async fn finished(
     db: &Transaction<'_>,
     wanted: &Wanted<'_>,

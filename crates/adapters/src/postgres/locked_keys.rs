@@ -1,5 +1,5 @@
-//! Unique keys that were found locked a moment ago. A call for one of them is rejected at once, so that retries of many clients
-//! do not make the calls beside them wait again and again.
+//! Unique keys that were found locked a moment ago. A call for one of them is rejected at once, so that retries of many
+//! clients do not delay other calls again and again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(super) struct LockedKeys(Mutex<HashMap<String, Instant>>);
 
-/// No longer than clients are told to wait before they retry.
+/// Not longer than the time after which clients are asked to retry.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 const REMEMBERED_MAX: usize = 10_000;
 
 impl LockedKeys {
-    /// Remembers the key of a call that has only one: of several it is not known which is locked.
+    /// Remembers the key of a call that has only one: of several keys, it is not known which is locked.
     pub(super) fn remember(&self, jobs: &[NewJob]) {
         let mut keys = jobs.iter().filter_map(|job| job.definition.unique_key.as_ref());
         let (Some(key), None) = (keys.next(), keys.next()) else { return };
@@ -29,7 +29,7 @@ impl LockedKeys {
         }
     }
 
-    /// `Unavailable` if one of the keys was found locked lately.
+    /// Returns `Unavailable` if one of the keys was found locked recently.
     pub(super) fn check(&self, jobs: &[NewJob]) -> Result<()> {
         let mut locked = self.0.lock();
         if locked.is_empty() {

@@ -1,9 +1,9 @@
-//! Brings a database up to date: its tables by migrations, which are applied once each, and its functions, which are replaced
-//! if their text differs from what is installed.
+//! Brings a database up to date: its tables by migrations, which are applied once each, and its functions, which are
+//! replaced if their text differs from the installed one.
 //!
-//! All in one transaction, which first takes a lock: of nodes that start at the same time one migrates, the others wait and
-//! find it done. A start that finds nothing to do writes nothing. Fails if a newer version has migrated the database, or if it
-//! could not keep every text.
+//! All in one transaction, which first takes a lock: of nodes that start at the same time one migrates, the others wait
+//! and find it done. A start that finds nothing to do writes nothing. Fails if a newer version has migrated the
+//! database, or if its encoding cannot store every text.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ pub(super) async fn migrate(server: &Server, defaults: Option<&RetrySettings>) -
             .map_err(unavailable)?
             .is_none()
     {
-        // Two that make it at once: one of them is refused, and finds it there.
+        // Of two nodes that create it at once, one is rejected, and finds it there.
         let made = client.batch_execute(&format!("create schema if not exists {}", quote(schema))).await;
         if let Err(error) = made
             && error.code().is_none_or(|code| !["23505", "42P06"].contains(&code.code()))
@@ -54,7 +54,7 @@ pub(super) async fn migrate(server: &Server, defaults: Option<&RetrySettings>) -
     Ok(())
 }
 
-/// The text of the functions, with the limits and the defaults in it.
+/// Returns the text of the functions, with the limits and the defaults in it.
 fn functions(defaults: &RetrySettings) -> String {
     let policy = |policy: &RetryPolicy| serde_json::to_string(policy).unwrap_or_default();
     build_with(
@@ -69,7 +69,7 @@ fn functions(defaults: &RetrySettings) -> String {
     )
 }
 
-/// The statement that drops functions of ours with the signature of another version.
+/// Returns the statement that drops Convoke functions with the signature of another version.
 fn drop_others() -> String {
     let names =
         FUNCTIONS.lines().filter_map(|line| line.strip_prefix("create or replace function ")?.split('(').next());
@@ -82,7 +82,7 @@ fn unavailable(error: tokio_postgres::Error) -> Error {
 }
 
 fn refused(server: &Server, error: &tokio_postgres::Error) -> Error {
-    Error::unavailable("store", format!("{} cannot be migrated: {}", server.address.shown(), in_words(error)))
+    Error::unavailable("store", format!("migrating {} failed: {}", server.address.shown(), in_words(error)))
 }
 
 async fn check_encoding(client: &Client) -> Result<()> {
@@ -96,7 +96,7 @@ async fn check_encoding(client: &Client) -> Result<()> {
 
 type Asked<T> = Result<T, tokio_postgres::Error>;
 
-/// Whether there is nothing to apply. A newer version's functions are its own.
+/// Returns whether there is nothing to apply. Functions of a newer version are left as they are.
 async fn is_done(client: &Client, functions: Option<&str>) -> Asked<bool> {
     let found = version(client).await?;
     let is_done = found > MIGRATIONS.len()
@@ -108,7 +108,7 @@ async fn is_done(client: &Client, functions: Option<&str>) -> Asked<bool> {
     Ok(is_done)
 }
 
-/// How many migrations the database has.
+/// Returns how many migrations the database has.
 async fn version(client: &impl GenericClient) -> Asked<usize> {
     let known = "select to_regclass('convoke_migrations') is not null as known";
     if !client.query_one(known, &[]).await?.try_get::<_, bool>("known")? {
@@ -128,7 +128,7 @@ async fn apply(client: &mut Client, functions: Option<&str>) -> Asked<()> {
     transaction
         .batch_execute("select pg_advisory_xact_lock(hashtext('convoke migrations ' || current_schema()))")
         .await?;
-    // Functions remember the path: exactly the schema they are made in.
+    // Functions store the path: exactly the schema in which they are created.
     transaction.batch_execute("select set_config('search_path', quote_ident(current_schema()), true)").await?;
     transaction
         .batch_execute(

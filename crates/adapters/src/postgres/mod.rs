@@ -1,20 +1,23 @@
 //! PostgreSQL: the store and the leases of a cluster.
 //!
-//! What is acknowledged is committed and flushed. What is only bookkeeping (dispatches, promotions, heartbeats, cleaning up) is
-//! committed without waiting for the disk: the log is written in order, so that whatever is acknowledged later implies it.
+//! Acknowledged writes are committed and flushed. Bookkeeping (dispatches, promotions, heartbeats, cleaning up) is
+//! committed without waiting for the disk: the log is written in order, so a later acknowledged write implies it.
 //!
-//! Several nodes write to one database, none of them alone. What must not be done twice is compared in the statement that
-//! does it: a leader's epoch, a run's execution, a run's owner. Busy verbs have connections of their own and take all calls
-//! that wait into one statement (`lane`). The rest use pools: clients' lists, clients' other reads, clients' writes and the
-//! duties of the node each have their own, so that a flood of requests of one kind delays only requests of that kind.
+//! Several nodes write to one database. A change that must not happen twice is fenced in the statement that makes it:
+//! by a leader's epoch, a run's execution, a run's owner. Busy verbs have connections of their own and combine all
+//! waiting calls into one statement (`lane`). The rest use pools: clients' lists, clients' other reads, clients' writes
+//! and the duties of the node each have their own, so that a flood of requests of one kind delays only requests of that
+//! kind.
 //!
-//! Where a job is says what it does: in `convoke_waiting` it waits, in `convoke_runs` it is in flight, in `convoke_ended`
-//! it has ended. Its own row is written when it comes and when it ends, and nothing that then changes is indexed.
+//! The table that holds a job shows its phase: `convoke_waiting` if it waits, `convoke_runs` if it is in flight,
+//! `convoke_ended` if it has ended. Its own row is written at its insertion and at its end, and the columns that change
+//! then are not indexed.
 //!
-//! All connections are opened at the start, and there are never more. They are prepared once and keep settings of their session: a pooler in between must keep a session to a client.
+//! All connections are opened at the start, and there are never more. They prepare their statements once and keep
+//! settings of their session: a pooler in between must bind a session to a client.
 //!
-//! A server that is away is answered with `Unavailable`, one that went away in the middle of a commit with `Unknown`;
-//! everything connects again by itself.
+//! If the server cannot be reached, verbs return `Unavailable`; if the connection breaks during a commit, `Unknown`.
+//! All connections reconnect by themselves.
 
 mod apply_reports;
 mod cancel;
@@ -70,7 +73,7 @@ pub use url::shown;
 const DUTIES: usize = 3;
 /// Connections for clients' reads of single jobs, queues, workers and so on.
 const CLIENT_READS: usize = 3;
-/// Connections for clients' lists of jobs, the most expensive requests there are.
+/// Connections for clients' lists of jobs, the most expensive requests.
 const CLIENT_LISTS: usize = 2;
 /// Connections for clients' rare writes: cancel, retry, purge, settings.
 const CLIENT_WRITES: usize = 2;
@@ -78,10 +81,11 @@ const CLIENT_WRITES: usize = 2;
 const BOOKKEEPERS: usize = 3;
 /// Connections for each kind of insert, and for records: while one waits for the disk or for a lock, the other works.
 const BUSY: usize = 2;
-/// A client's write does not wait for long for a lock that an application's transaction keeps.
+/// A client's write does not wait long for a lock that an application's transaction holds.
 const CLIENT_LOCK_TIMEOUT: &str = "lock_timeout=500";
 
-/// A store in a PostgreSQL database. Clones are the same store; its connections are closed when the last is dropped.
+/// A store in a PostgreSQL database. Clones are the same store; its connections are closed when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct PostgresStore {
     engine: Arc<Engine>,
@@ -90,13 +94,14 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects and migrates. `Invalid` where the URL, the user or the database is wrong, by the field `store.url`;
-    /// `Unavailable` where the server cannot be reached; `Conflict` where a newer version has migrated the database.
+    /// Connects and migrates. Returns `Invalid` for the field `store.url` if the URL, the user or the database is
+    /// wrong; `Unavailable` if the server cannot be reached; `Conflict` if a newer version has migrated the database.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, &RetrySettings::default()).await
     }
 
-    /// The same; `defaults` are the options of jobs that applications enqueue by `convoke_enqueue` and leave them out.
+    /// Like [`connect`](Self::connect); `defaults` are the options that `convoke_enqueue` gives jobs that leave them
+    /// out.
     pub async fn connect_with(url: &str, defaults: &RetrySettings) -> Result<Self> {
         let server = Server::new("store.url", url)?;
         migrate::migrate(&server, Some(defaults)).await?;
@@ -120,7 +125,7 @@ impl PostgresStore {
         Ok(PostgresStore { engine: Arc::new(engine), for_clients: false })
     }
 
-    /// Leases in the same database, by connections of their own.
+    /// Returns leases in the same database, with connections of their own.
     pub fn leases(&self) -> PostgresLeases {
         self.engine.leases.clone()
     }
@@ -132,7 +137,7 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// For a verb of one item: its answer.
+/// Returns the only result of a verb with one item.
 fn only<T>(answers: Vec<T>) -> Result<T> {
-    answers.into_iter().next().ok_or_else(|| Error::unknown("store", "no answer"))
+    answers.into_iter().next().ok_or_else(|| Error::unknown("store", "no reply"))
 }

@@ -1,7 +1,7 @@
 //! The ids of queues and of types of jobs, by name, for inserts.
 //!
-//! No row of either is ever deleted (that of a deleted queue is only marked), and an id is only remembered once its
-//! transaction is committed: what is remembered stays true, whoever else writes.
+//! No row of either is ever deleted (that of a deleted queue is only marked), and an id is remembered only after its
+//! transaction is committed: a remembered id stays valid, whichever node writes.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use super::failure::Result;
 use super::rows::get;
 
-/// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
+/// Types come from clients: beyond this many, all remembered ones are dropped and looked up again.
 const REMEMBERED_MAX: usize = 20_000;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Writes runs that were reported on: those still in flight, ends, retries, log lines, counts.
+//! Writes runs after their reports: those still in flight, ends, retries, log lines, counts.
 
 use convoke_core::jobs::run_state::{Write, present_status};
 use convoke_core::{Json, NodeId, WorkerId};
@@ -12,7 +12,7 @@ use super::server::Hot;
 use super::sql::{Column, column, params};
 use crate::statement::{self, compose, sql};
 
-/// The way from reports to their runs, which end.
+/// Returns the part of a statement that ends the runs of reports.
 pub(super) fn over_sql(claim: &str, returned: &str) -> String {
     compose(include_str!("sql/end_run.sql"), &[("claim", claim), ("returned", returned)])
 }
@@ -50,7 +50,7 @@ pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()
     noted.and(appended).and(finished).and(retried).and(counted).and(committed)
 }
 
-/// A statement with its columns. None if there is nothing to write.
+/// A statement with its columns. `None` if there is nothing to write.
 struct Prepared<'r>(Option<(Statement, Vec<Column<'r>>)>);
 
 impl<'r> Prepared<'r> {
@@ -69,7 +69,7 @@ impl<'r> Prepared<'r> {
     }
 }
 
-/// The columns that all kinds of write begin with, and those of one kind. `kind` is the run with what its write says.
+/// Returns the columns that all kinds of write begin with, and those of one kind. `kind` pairs each run with its write.
 fn columns<'r, K>(
     kind: &[(&'r Run<'r>, K)],
     further: impl FnOnce(&[(&'r Run<'r>, K)]) -> Vec<Column<'r>>,

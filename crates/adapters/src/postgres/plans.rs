@@ -1,4 +1,4 @@
-//! The statements that must go by their indexes, for the tests of their plans.
+//! The statements that must use their indexes, for the tests of their plans.
 
 use convoke_core::ports::store::InFlightFilter;
 

@@ -1,8 +1,8 @@
 //! Reports of runs: claims, starts, progress, logs and ends.
 //!
-//! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. Runs that simply
-//! complete are one statement for all that wait. For everything else the runs are read and locked first, and the core
-//! decides ([`apply_reports`](super::apply_reports)).
+//! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. Plain
+//! completions are recorded by one statement for all waiting calls. For all other reports the runs are read and locked
+//! first, and the core decides ([`apply_reports`](super::apply_reports)).
 
 use std::collections::{HashMap, HashSet};
 
@@ -68,7 +68,7 @@ impl Work for EndAsLeaderWork {
     }
 }
 
-/// Texts as they can be kept, so that what is said again is known again.
+/// Returns the reports with storable texts, so that a repeated report equals the recorded one.
 pub(super) fn readable_reports(mut reports: Vec<RunReport>) -> Vec<RunReport> {
     let mend = |text: &mut String| {
         if text.contains('\0') {
@@ -117,7 +117,7 @@ async fn record(hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Rec
     }
     if !rest.is_empty() {
         if alone {
-            // The others are recorded already: whatever goes wrong from here on, something has happened.
+            // The others are recorded already: whatever fails from here on, something has happened.
             hot.client.batch_execute("begin").await.map_err(Failure::of_commit)?;
         }
         let applied = apply_reports(hot, Source::Run, &rest, &mut answers).await;
@@ -133,10 +133,10 @@ fn doubtful(failure: Failure) -> Failure {
     }
 }
 
-/// Reports with their places among the answers.
+/// Reports with their places among the results.
 pub(super) type Numbered<'r> = Vec<(usize, &'r RunReport)>;
 
-/// Those that are the first of their job and say no more than that it completed; and the rest.
+/// Splits reports into plain completions that are the first of their job, and the rest.
 fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
     let mut seen: HashSet<JobId> = HashSet::with_capacity(reports.len());
     reports.iter().enumerate().partition(|(_, report)| {
@@ -164,11 +164,11 @@ pub(super) fn complete_sql() -> &'static str {
 
 places!(Completed { id, document, attempt, due_at, started_at });
 
-/// Records completions by one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply) would. Runs
-/// that are not in flight, or not the claimant's, have no answer yet.
+/// Records completions with one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply)
+/// would. Runs that are not in flight, or are not the claimant's, have no result yet.
 async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
     let statement = hot.prepared(complete_sql()).await?;
-    // In one order, so that two that end the same runs cannot wait for each other.
+    // In one order, so that two calls that end the same runs cannot deadlock.
     let mut said = reports.clone();
     said.sort_unstable_by_key(|(_, report)| report.job);
     let columns = [

@@ -1,4 +1,4 @@
-//! The end of ended jobs: their channels are closed, then they are deleted.
+//! Retention of ended jobs: their channels are closed, then they are deleted.
 
 use convoke_core::JobId;
 use convoke_core::election::Fence;
@@ -51,7 +51,7 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
     let statement = transaction.prepare_cached(sql!(include_str!("sql/expired.sql"))).await?;
     let mut ended: Vec<Ended> = Vec::new();
     for (kind, cutoff) in kinds {
-        // One more than can be deleted tells whether there are more.
+        // One more than can be deleted shows whether there are more.
         let left = wide(rows_max.saturating_add(1).saturating_sub(ended.len()));
         for row in transaction.query(&statement, &[&i16::from(kind.code()), &micros(cutoff), &left]).await? {
             ended.push(read_ended(&row)?);
@@ -66,7 +66,7 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
     Ok(Expired { jobs: deleted.jobs, more: (deleted.rows > 0 && deleted.is_cut) || !all_keys })
 }
 
-/// An ended job that is to be deleted.
+/// An ended job to be deleted.
 pub(super) struct Ended {
     seq: i64,
     rows: Rows,
@@ -82,14 +82,14 @@ pub(super) fn read_ended(row: &Row) -> Result<Ended> {
 
 pub(super) struct Deleted {
     pub(super) jobs: u64,
-    /// Jobs and log lines of one that stays.
+    /// Deleted jobs, and log lines of a job that stays.
     pub(super) rows: u64,
     /// Whether some of the jobs were left for another slice.
     pub(super) is_cut: bool,
 }
 
-/// Deletes one slice of `ended`, of those that are still ended and since before `latest`: a job may have been redriven since
-/// it was read.
+/// Deletes one slice of `ended`: the jobs that are still ended and since before `latest`. A job may have been redriven
+/// after it was read.
 pub(super) async fn delete_slice(
     transaction: &Transaction<'_>,
     ended: &[Ended],

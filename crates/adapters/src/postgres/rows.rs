@@ -1,9 +1,9 @@
-//! How values are written into columns and read back, by the names of columns. Statements that return many rows look up the
+//! How values are written into columns and read, by the names of columns. Statements that return many rows look up the
 //! places of their columns once ([`places`]).
 //!
-//! What cannot be read back (a name no one could have written, a code nobody knows) is an error of the database, never a
-//! panic: the rows may have been edited by hand. PostgreSQL keeps every text but one with a NUL in it; what people say to
-//! people (errors, log lines) loses it, what identifies something is refused.
+//! An unreadable value (a name or code that this program cannot have written) is an error of the database, never a
+//! panic: the rows may have been edited by hand. PostgreSQL stores every text but one with a NUL in it; texts for
+//! people (errors, log lines) lose it, texts that identify something are rejected.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -27,7 +27,7 @@ pub(super) fn duration_micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A number as a column of eight bytes has it.
+/// Converts a number to a column of eight bytes.
 pub(super) fn wide<N>(number: N) -> i64
 where
     i64: TryFrom<N>,
@@ -35,12 +35,12 @@ where
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Text that somebody reads.
+/// Returns a text for people without NUL.
 pub(super) fn readable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// Text that identifies something.
+/// Rejects an identifying text that has a NUL in it.
 pub(super) fn check_exact(field: &str, text: Option<&str>) -> Result<(), Invalid> {
     match text {
         Some(text) if text.contains('\0') => Err(Invalid::new(field, "expected no NUL character, got one in it")),
@@ -62,7 +62,7 @@ macro_rules! places {
             fn of(statement: &tokio_postgres::Statement) -> $crate::postgres::failure::Result<Self> {
                 let place = |name: &str| {
                     let place = statement.columns().iter().position(|column| column.name() == name);
-                    place.ok_or_else(|| $crate::postgres::rows::unreadable(name, "the statement has no such column"))
+                    place.ok_or_else(|| $crate::postgres::rows::unreadable(name, "the statement does not return this column"))
                 };
                 Ok($name { $($column: place(stringify!($column))?),* })
             }
@@ -81,26 +81,26 @@ pub(super) fn unreadable(what: impl Display, message: impl Display) -> Failure {
 
 pub(super) fn instant_option(row: &Row, column: impl Column) -> Result<Option<Timestamp>> {
     let Some(at) = get::<Option<i64>>(row, column)? else { return Ok(None) };
-    // Not `from_microsecond`, which knows of nothing within the last second of time: a worker's word may be from there.
+    // Not `from_microsecond`, which rejects the last second of time: a worker's timestamp may be there.
     let (second, micros) = (at.div_euclid(1_000_000), at.rem_euclid(1_000_000));
     Timestamp::new(second, micros as i32 * 1_000).map(Some).map_err(|error| unreadable(column, error))
 }
 
 pub(super) fn instant(row: &Row, column: impl Column) -> Result<Timestamp> {
-    instant_option(row, column)?.ok_or_else(|| unreadable(column, "it is null"))
+    instant_option(row, column)?.ok_or_else(|| unreadable(column, "expected a value, got null"))
 }
 
 pub(super) fn duration_option(row: &Row, column: &str) -> Result<Option<Duration>> {
     Ok(get::<Option<i64>>(row, column)?.map(|micros| Duration::from_micros(micros.max(0) as u64)))
 }
 
-/// A number of a column of eight bytes.
+/// Reads a number from a column of eight bytes.
 pub(super) fn number<T: TryFrom<i64>>(row: &Row, column: impl Column) -> Result<T> {
     let value: i64 = get(row, column)?;
     T::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
 }
 
-/// A number of a column of four bytes.
+/// Reads a number from a column of four bytes.
 pub(super) fn small(row: &Row, column: impl Column) -> Result<u32> {
     let value: i32 = get(row, column)?;
     u32::try_from(value).map_err(|_| unreadable(column, format!("{value} is out of range")))
@@ -114,7 +114,7 @@ pub(super) fn execution_id(row: &Row, column: impl Column) -> Result<ExecutionId
     get::<Uuid>(row, column).map(ExecutionId)
 }
 
-/// A name of one of the core's types, by its `new`.
+/// Reads a name of one of the core's types, by its `new`.
 pub(super) fn name<'r, N>(row: &'r Row, column: &str, new: impl Fn(&'r str) -> Result<N, Invalid>) -> Result<N> {
     new(get(row, column)?).map_err(|invalid| unreadable(column, invalid))
 }
@@ -136,11 +136,11 @@ pub(super) fn json(row: &Row, column: impl Column) -> Result<Json> {
     Json::parse(get(row, column)?).map_err(|error| unreadable(column, error))
 }
 
-/// A code of one of the core's enums.
+/// Reads a code of one of the core's enums.
 pub(super) fn code<T>(row: &Row, column: &str, from_code: impl Fn(u8) -> Option<T>) -> Result<T> {
     let value: i16 = get(row, column)?;
     let known = u8::try_from(value).ok().and_then(from_code);
-    known.ok_or_else(|| unreadable(column, format!("the code {value} is unknown")))
+    known.ok_or_else(|| unreadable(column, format!("unknown code {value}")))
 }
 
 pub(super) fn execution_status(row: &Row) -> Result<ExecutionStatus> {
@@ -162,7 +162,7 @@ pub(super) fn definition<'d>(
     documents.read(get(row, column)?).map_err(|error| unreadable(column, error))
 }
 
-/// A job as `sql/job.sql` selects it.
+/// Reads a job as `sql/job.sql` selects it.
 pub(super) fn job(row: &Row) -> Result<Job> {
     let definition = JobDefinition::from_document(get(row, "document")?, json(row, "args")?);
     let definition = definition.map_err(|error| unreadable("document", error))?;

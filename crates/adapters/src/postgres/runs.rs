@@ -1,4 +1,4 @@
-//! Runs as the leader watches them: which are due, in flight, overdue; and who owns them.
+//! The leader's view of runs: due, in flight, overdue; and their owners.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use super::rows::{
 use super::sql::{column, params};
 use crate::statement::{compose, sql};
 
-/// Counts of others' transactions that one promotion folds into ours.
+/// Limit of count changes of applications' transactions that one promotion merges into the slots.
 const FOLDED_MAX: i64 = 10_000;
 
 pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most: usize) -> Result<Promoted> {
@@ -100,7 +100,7 @@ fn ownership(to: &Handover) -> Ownership {
     }
 }
 
-/// Places of changes, a job at most once in each round, by job: for everybody in the same order.
+/// Returns places of changes, a job at most once in each round, ordered by job: the same for every writer.
 fn rounds(changes: &[Reassign]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     let mut seen: HashMap<JobId, usize> = HashMap::new();
@@ -148,8 +148,8 @@ pub(super) async fn in_flight(
     db.query(&statement, &params).await?.iter().map(|row| read_run(row, &mut documents)).collect()
 }
 
-/// The statement for a filter, by the index that serves it. The order is written so that no other index has it: else the server
-/// might walk all runs in flight in the order of their ids, hoping to meet enough soon.
+/// Returns the statement for a filter, by the index that serves it. The order is written so that no other index has it:
+/// else the server might walk through all runs in flight by id, on the estimate that it finds enough soon.
 pub(super) fn in_flight_sql(filter: &InFlightFilter) -> String {
     let (range, order) = match filter {
         InFlightFilter { worker: Some(_), .. } => ("(r.worker, r.id) >= ($2, $1) and r.worker <= $2", "r.worker, r.id"),
@@ -219,7 +219,7 @@ pub(super) async fn overdue(db: &Client, now: Timestamp, most: usize) -> Result<
 mod tests {
     use super::*;
 
-    /// `postgres_plans::duties_find_…` has the plans of these.
+    /// `postgres_plans::duties_find_…` tests the plans of these.
     #[test]
     fn every_filter_of_a_duty_is_served_by_an_index() {
         let none = InFlightFilter::default;

@@ -87,10 +87,11 @@ pub(super) async fn tick(db: &mut Client, fence: Fence, ticks: &[Tick]) -> Resul
     for tick in ticks {
         let savepoint = transaction.savepoint("tick").await?;
         match tick_one(&savepoint, tick).await {
-            // An application's open transaction has just created its queue or its type. It stays due, and the others fire.
+            // An application's open transaction has just created its queue or its type. This tick stays due, and the
+            // others fire.
             Err(failure) if failure.is_locked() => {
                 savepoint.rollback().await?;
-                tracing::warn!(schedule = %tick.schedule, "its new queue or type is locked by another transaction: its tick waits");
+                tracing::warn!(schedule = %tick.schedule, "tick postponed: another transaction holds the lock of its new queue or type");
                 ticked.push(Ticked::default());
             }
             done => {

@@ -1,9 +1,10 @@
-//! One PostgreSQL server and the ways to it.
+//! One PostgreSQL server and the connections to it.
 //!
-//! Pools are for what is read and for what is written now and then. Busy verbs have connections of their own ([`Hot`]), whose
-//! plans are made once and cannot turn into scans of the whole table because it was small when they were made.
+//! Pools serve reads and occasional writes. Busy verbs have connections of their own ([`Hot`]), whose plans are made
+//! once and cannot become scans of the whole table because it was small at the time.
 //!
-//! A connection that was left in the middle of something, by an error or because nobody waited any longer, is not used again.
+//! A connection that was left in the middle of a request, by an error or because its caller stopped waiting, is not
+//! used again.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,25 +20,25 @@ use super::failure::{self, Failure, in_words};
 use super::tls;
 use super::url::Address;
 
-/// How long a statement may take, by the server's own watch.
+/// Time limit of a statement, enforced by the server.
 const STATEMENT_TIMEOUT: &str = "statement_timeout=10000";
 const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout=2000";
-/// How long the answer to anything is waited for: longer than the server takes to say that it was too slow.
+/// Time limit of every reply: longer than the server's own limit, so that its error arrives.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 /// How long a server may take to accept a connection and a login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a free connection of a pool is waited for.
+/// How long a caller waits for a free connection of a pool.
 const POOL_PATIENCE: Duration = Duration::from_secs(5);
 /// Busy connections that count in slots of their own; all others share slot 0.
 const SLOTS: i32 = 63;
-/// How often a transaction that met another is tried again.
+/// How often a transaction that collided with another is retried.
 pub(super) const COLLISIONS_MAX: u32 = 5;
 
-/// Estimates go wrong when a table grows after its plan was made, and a compiler of expressions only costs.
+/// Estimates are wrong if a table grows after its plan was made, and JIT compilation only costs time here.
 const STEADY: [&str; 3] = ["jit=off", "enable_seqscan=off", "enable_bitmapscan=off"];
 const BUSY: [&str; 3] = ["plan_cache_mode=force_generic_plan", "enable_hashjoin=off", "enable_mergejoin=off"];
 
-/// Whether a commit is on the disk before it is answered.
+/// Whether a commit is on the disk before the server replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Now,
@@ -67,7 +68,7 @@ impl Server {
         Ok(Server { address, tls, field })
     }
 
-    /// A pool of open connections: what a node needs of the server does not depend on what it does.
+    /// Opens a pool of connections: how many a node needs does not depend on its load.
     pub(super) async fn pool(&self, size: usize, flush: Flush) -> Result<Ways> {
         self.pool_with(size, flush, &[]).await
     }
@@ -91,7 +92,7 @@ impl Server {
         Ok(ways)
     }
 
-    /// The first connection: says of an error what a person can do about it.
+    /// Opens the first connection. Its errors describe what a person can do.
     pub(super) async fn greet(&self) -> Result<Client> {
         let settings = ["jit=off", "statement_timeout=60000"];
         match self.connect(&settings).await {
@@ -118,13 +119,13 @@ impl Server {
 
     async fn connect(&self, settings: &[&str]) -> failure::Result<Client> {
         let config = self.address.session("convoke", settings);
-        // The driver bounds the TCP connection alone: a port that is not PostgreSQL's may never answer.
+        // The driver's limit covers only the TCP connection: a port of another service may never reply.
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, config.connect(self.tls.clone()));
         let (client, connection) = connecting.await.map_err(|_| {
             let message = format!("no reply within {CONNECT_TIMEOUT:?}: does PostgreSQL listen there?");
             Error::unavailable("store", message)
         })??;
-        // Ends with the client. What it could say of an error, the verb that meets it says.
+        // Ends with the client. An error is reported by the verb that meets it.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = in_words(&error), "connection to PostgreSQL ended");
@@ -133,7 +134,7 @@ impl Server {
         Ok(client)
     }
 
-    /// A connection for one busy verb.
+    /// Opens a connection for one busy verb.
     pub(super) async fn hot(&self, flush: Flush, lock_timeout: &str) -> failure::Result<Hot> {
         let settings = [&STEADY[..], &BUSY, &[STATEMENT_TIMEOUT, IDLE_TIMEOUT, lock_timeout, flush.setting()]].concat();
         let client = self.connect(&settings).await?;
@@ -148,13 +149,13 @@ impl Server {
 /// A connection whose statements are prepared once.
 pub(super) struct Hot {
     pub(super) client: Client,
-    /// Where it counts.
+    /// The slot in which it counts.
     pub(super) slot: i16,
     statements: HashMap<usize, Statement>,
 }
 
 impl Hot {
-    /// `sql` is one of our own texts: its place in memory stands for it.
+    /// `sql` is a static text: its address in memory is its key.
     pub(super) async fn prepared(&mut self, sql: &'static str) -> failure::Result<Statement> {
         let place = sql.as_ptr() as usize;
         if let Some(statement) = self.statements.get(&place) {
@@ -175,7 +176,7 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// Where the server is, without credentials.
+    /// Returns the address of the server, without credentials.
     pub(super) fn address(&self) -> String {
         self.address.clone()
     }
@@ -190,7 +191,7 @@ impl Ways {
     }
 }
 
-/// A connection of a pool. Where it is dropped before it is given back, it is closed.
+/// A connection of a pool. It is closed if it is dropped before its return to the pool.
 pub(super) struct PooledConnection {
     client: Option<Object>,
 }
@@ -216,7 +217,7 @@ impl Drop for PooledConnection {
     }
 }
 
-/// Waits for the answer, but not for ever.
+/// Waits for the reply, with a time limit.
 pub(super) async fn patiently<T>(kind: Kind, verb: impl Future<Output = failure::Result<T>>) -> failure::Result<T> {
     match tokio::time::timeout(PATIENCE, verb).await {
         Ok(answer) => answer,
@@ -230,7 +231,7 @@ pub(super) enum Kind {
     Write,
 }
 
-/// Runs a verb on a connection of a pool, again where it met another transaction.
+/// Runs a verb on a connection of a pool, and again if it collided with another transaction.
 macro_rules! lent {
     ($kind:ident, $ways:expr, |$db:ident| $verb:expr) => {{
         let ways: &$crate::postgres::server::Ways = $ways;

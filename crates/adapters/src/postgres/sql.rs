@@ -15,7 +15,7 @@ pub(super) fn column<'i, 'a, I: 'i, T: ToSql + Sync + Send + 'a>(
     Box::new(items.into_iter().map(value).collect::<Vec<T>>())
 }
 
-/// Returns columns as the driver takes parameters.
+/// Returns columns as parameters of the driver.
 pub(super) fn params<'a>(columns: &'a [Column<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
     columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect()
 }

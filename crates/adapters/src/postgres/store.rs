@@ -1,4 +1,4 @@
-//! The ports' verbs, each handed to a lane or to a connection of a pool.
+//! The ports' verbs, each passed to a lane or to a connection of a pool.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How the server is known to be the one that was meant.
+//! Verification of the server's certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn connector(field: &str, address: &Address) -> Result<MakeRustlsConn
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Whom to trust: the certificates in a file, or the public authorities.
+/// Returns the trusted certificates: those in a file, or the public authorities.
 fn roots(field: &str, file: Option<&Path>) -> Result<RootCertStore, Invalid> {
     let Some(path) = file else {
         return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
@@ -48,12 +48,12 @@ fn roots(field: &str, file: Option<&Path>) -> Result<RootCertStore, Invalid> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
     for certificate in found {
         let certificate = certificate.map_err(|error| refused(format!("has no certificate in PEM: {error}")))?;
-        store.add(certificate).map_err(|error| refused(format!("has a certificate that is none: {error}")))?;
+        store.add(certificate).map_err(|error| refused(format!("has an invalid certificate: {error}")))?;
     }
     if store.is_empty() { Err(refused("has no certificate in PEM".into())) } else { Ok(store) }
 }
 
-/// `require` and `verify-ca`: the name does not matter, and without a chain to check nothing but the handshake does.
+/// For `require` and `verify-ca`: the name is not checked, and without a chain to check only the handshake is.
 #[derive(Debug)]
 struct Nameless {
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -71,7 +71,7 @@ impl ServerCertVerifier for Nameless {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         match chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The name is looked at last: the chain was good.
+            // The name is checked last: the chain was good.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,8 +1,8 @@
-//! What a `postgres://` URL says, beyond what the driver reads: the schema, and how the server is to be trusted.
+//! The parts of a `postgres://` URL that the driver does not read: the schema, and how the server is verified.
 //!
-//! `sslmode` is `disable`, `prefer` (the default), `require` (encrypted, whoever the server is), `verify-ca` or
-//! `verify-full`; `sslrootcert` names a file of certificates to trust instead of the public authorities. `schema` is where
-//! our tables live, made where it is missing; without it they live in the first schema of the `search_path`, which
+//! `sslmode` is `disable`, `prefer` (the default), `require` (encrypted, any server), `verify-ca` or `verify-full`;
+//! `sslrootcert` names a file of certificates to trust instead of the public authorities. `schema` is the schema of the
+//! tables, created if it is missing; without it they are in the first schema of the `search_path`, which
 //! `options=-csearch_path%3D…` can set. A password is never shown.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long what was sent may stay unacknowledged before the connection counts as broken.
+/// How long sent data may stay unacknowledged before the connection counts as broken.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -21,9 +21,9 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// No encryption, or none that is checked.
+    /// No encryption, or no verification.
     Anyone,
-    /// The certificate's chain must be good, whatever its name.
+    /// The certificate's chain must be valid, whatever its name.
     Chain,
     /// Chain and name.
     Full,
@@ -68,7 +68,7 @@ impl Address {
         }
         let plain = if passed.is_empty() { base.to_owned() } else { format!("{base}?{}", passed.join("&")) };
         let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
-            // Its cause names the part that is wrong, never the password.
+            // The cause names the part that is wrong, never the password.
             invalid(super::failure::in_words(&error))
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -76,12 +76,13 @@ impl Address {
         }
         let is_torn = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
         if config.get_hosts().iter().any(is_torn) {
-            // The driver ends the password at its first @. The host that it found is not shown: the rest of it is in there.
+            // The driver ends the password at its first @. The host that it found is not shown: it contains the rest of
+            // the password.
             return Err(invalid("expected one @, before the host: write one in a password as %40".into()));
         }
         let (mode, mut trust) = trust.unwrap_or((SslMode::Prefer, Trust::Anyone));
         if mode == SslMode::Require && trust == Trust::Anyone && root_cert.is_some() {
-            // As with the server's own client: who names whom to trust wants it checked.
+            // As in libpq: a root certificate implies its verification.
             trust = Trust::Chain;
         }
         config.ssl_mode(mode);
@@ -89,7 +90,7 @@ impl Address {
         Ok(Address { config, schema, trust, root_cert })
     }
 
-    /// Where it is, for messages: hosts, ports and the database. No user, no password, no parameters.
+    /// Returns the address for messages: hosts, ports and the database. No user, no password, no parameters.
     pub(super) fn shown(&self) -> String {
         let names = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),
@@ -107,7 +108,7 @@ impl Address {
         format!("{}/{}", places.collect::<Vec<_>>().join(","), self.config.get_dbname().unwrap_or(""))
     }
 
-    /// The same, with settings of the session added: `name=value` each.
+    /// Returns the same configuration with settings of the session added: `name=value` each.
     pub(super) fn session(&self, name: &str, settings: &[&str]) -> Config {
         let mut config = self.config.clone();
         let mut options = config.get_options().unwrap_or("").to_owned();
@@ -125,12 +126,12 @@ impl Address {
     }
 }
 
-/// Returns what may be shown of an address, if it is one: hosts, ports and the database.
+/// Returns the parts of an address that may be shown: hosts, ports and the database. `None` if `url` is not an address.
 pub fn shown(url: &str) -> Option<String> {
     Address::parse("url", url).ok().map(|address| format!("postgres://{}", address.shown()))
 }
 
-/// A partition must be noticed, and nothing may wait for ever.
+/// Sets time limits, so that a partition is noticed and no request waits without end.
 fn harden(config: &mut Config) {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
@@ -159,12 +160,12 @@ fn is_schema_name(name: &str) -> bool {
     (1..=63).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-/// An identifier as SQL writes it.
+/// Quotes an identifier for SQL.
 pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Within `options`, spaces and backslashes are escaped.
+/// Escapes spaces and backslashes within `options`.
 fn escape_option(text: &str) -> String {
     text.replace('\\', "\\\\").replace(' ', "\\ ")
 }

@@ -1,4 +1,4 @@
--- Drops functions with a name of ours that this transaction has not written: their signature is of another version. An
+-- Drops Convoke functions that this transaction has not written: their signature is of another version. An
 -- application's own functions stay, whatever they are called.
 do $$
 declare

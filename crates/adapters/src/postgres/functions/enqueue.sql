@@ -1,10 +1,11 @@
 -- Enqueueing by applications inside their own transactions: the same job, document and search keys as
--- core::jobs::JobSpec::into_job makes, and the same complaints. A new field of a job is added here, and nowhere else in SQL.
+-- core::jobs::JobSpec::into_job makes, and the same errors. A new field of a job is added here, and nowhere else in
+-- SQL.
 --
--- Fields have their names in JSON. `as_json` is false for callers of the function with named parameters: then complaints name
--- the parameter.
+-- Fields have their names in JSON. `as_json` is false for callers of the function with named parameters: then errors
+-- name the parameter.
 
--- An id that sorts by its time.
+-- Returns an id that sorts by its time.
 create or replace function convoke_new_id() returns uuid language sql volatile as $$
     select encode(
         int8send((extract(epoch from clock_timestamp()) * 1000)::bigint << 16 | 28672 | (random() * 4095)::bigint)
@@ -12,7 +13,7 @@ create or replace function convoke_new_id() returns uuid language sql volatile a
         'hex')::uuid
 $$;
 
--- The name of a field for the caller: retryPolicy.maxDelay, or retry_policy.maxDelay.
+-- Returns the name of a field for the caller: retryPolicy.maxDelay, or retry_policy.maxDelay.
 create or replace function convoke_field(as_json boolean, field text) returns text language sql immutable as $$
     select case when as_json then field
                 else lower(regexp_replace(split_part(field, '.', 1), '([A-Z])', '_\1', 'g'))
@@ -51,7 +52,7 @@ begin
 end
 $$;
 
--- Microseconds of an interval: none below zero, a hundred years at most.
+-- Returns the microseconds of an interval: at least zero, at most a hundred years.
 create or replace function convoke_check_interval(field text, value interval) returns bigint language plpgsql as $$
 declare
     us numeric := extract(epoch from value) * 1000000;
@@ -65,7 +66,7 @@ begin
 end
 $$;
 
--- Microseconds of a duration such as "1h30m", as core::duration reads it.
+-- Returns the microseconds of a duration such as "1h30m", as core::duration reads it.
 create or replace function convoke_read_duration(as_json boolean, field text, value jsonb) returns bigint
 language plpgsql as $$
 declare
@@ -95,7 +96,7 @@ begin
 end
 $$;
 
--- The text of a duration, as core::duration writes it.
+-- Returns the text of a duration, as core::duration writes it.
 create or replace function convoke_write_duration(us bigint) returns text language sql immutable as $$
     select case when us < 1000 then '0s' else
            case when us >= 86400000000 then us / 86400000000 || 'd' else '' end
@@ -105,7 +106,7 @@ create or replace function convoke_write_duration(us bigint) returns text langua
         || case when us / 1000 % 1000 > 0 then us / 1000 % 1000 || 'ms' else '' end end
 $$;
 
--- The time of an instant such as "2030-01-31T09:00:00Z".
+-- Returns the time of an instant such as "2030-01-31T09:00:00Z".
 create or replace function convoke_read_instant(field text, value jsonb) returns timestamptz language plpgsql as $$
 declare
     at timestamptz;
@@ -128,7 +129,7 @@ begin
 end
 $$;
 
--- The text of a string. Null if it is left out.
+-- Returns the text of a JSON string. Null if it is left out.
 create or replace function convoke_read_text(field text, value jsonb) returns text language plpgsql as $$
 begin
     if jsonb_typeof(value) not in ('string', 'null') then
@@ -138,7 +139,8 @@ begin
 end
 $$;
 
--- The text of arguments. What a coordinator refuses is refused: too large, nested too deep, a number beyond a double.
+-- Returns the text of arguments. Rejects the same as a coordinator: too large, nested too deep, a number beyond a
+-- double.
 create or replace function convoke_check_args(as_json boolean, value jsonb) returns text language plpgsql as $$
 declare
     shown text := value::text;
@@ -148,7 +150,7 @@ begin
         perform convoke_refuse(as_json, 'args',
             format('expected at most {args_bytes_max} bytes of JSON, got %s', octet_length(shown)));
     end if;
-    -- Only what could offend is walked through.
+    -- Walks through the value only if a limit may be exceeded.
     if length(shown) - length(translate(shown, '{[', '')) > {json_depth_max} or shown ~ '[0-9]{200}[0-9]{109}' then
         with recursive walk (part, depth) as (
             select value, case when jsonb_typeof(value) in ('object', 'array') then 1 else 0 end
@@ -177,7 +179,7 @@ begin
 end
 $$;
 
--- The text of a retry policy, complete. Fields that are left out are as built in.
+-- Returns the text of a complete retry policy. Omitted fields have the built-in defaults.
 create or replace function convoke_check_policy(as_json boolean, value jsonb) returns text
 language plpgsql set extra_float_digits = 1 as $$
 declare
@@ -335,8 +337,8 @@ begin
 end
 $$;
 
--- Enqueues a job inside the caller's transaction: it is there when that commits, and never was when it does not. Returns the
--- job's id, or that of the job which has its unique key or its id already. A coordinator finds it within a second.
+-- Enqueues a job inside the caller's transaction: it exists if and when that commits. Returns the job's id, or that of
+-- the job which has its unique key or its id already. A coordinator finds it within a second.
 --
 --     select convoke_enqueue('email.send', '{"to": "a@b.c"}', queue => 'email', delay => interval '5 minutes');
 create or replace function convoke_enqueue(
@@ -365,7 +367,7 @@ begin
 end
 $$;
 
--- The same for a job as POST /v1/jobs takes it.
+-- The same for a job in the form of POST /v1/jobs.
 --
 --     select convoke_enqueue('{"type": "email.send", "queue": "email", "delay": "5m", "args": {"to": "a@b.c"}}'::jsonb);
 create or replace function convoke_enqueue(job jsonb) returns uuid

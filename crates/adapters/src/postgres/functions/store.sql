@@ -1,8 +1,8 @@
--- Functions that statements call, and by which jobs are stored with care, by us and by applications inside their own
--- transactions: what is in the way of a job (its id, its tick, its unique key) is looked up, new queues and types are opened.
+-- Functions that statements call, and that store jobs with all checks, for coordinators and for applications inside
+-- their own transactions: they look up conflicting jobs (by id, tick, unique key) and open new queues and types.
 --
--- A caller's transaction may stay open for long. It holds the rows of its own jobs, of its unique keys, of queues and types
--- that it opened, and nothing that others need for other jobs.
+-- A caller's transaction may stay open for long. It locks the rows of its own jobs, of its unique keys, of queues and
+-- types that it opened, and nothing that others need for other jobs.
 
 -- Undoes a statement that would end a run without its job.
 create or replace function convoke_whole(runs bigint, jobs bigint) returns boolean language plpgsql stable as $$
@@ -14,7 +14,7 @@ begin
 end
 $$;
 
--- Opens a queue. The limit is a bound on what we keep in memory, not an exact number: transactions that open queues at the
+-- Opens a queue. The limit bounds the memory of coordinators and is not exact: transactions that open queues at the
 -- same time do not wait for each other.
 create or replace function convoke_open_queue(queue text) returns int
 language plpgsql set search_path from current as $$
@@ -46,8 +46,9 @@ begin
 end
 $$;
 
--- Returns the job that has a key at `now`: a live one, or the one that had it last until its time is over. The key stays
--- locked until the transaction ends. Two statements, because the one that waits for the lock does not see what it waited for.
+-- Returns the job that has a key at `now`: a live one, or the last one until the key expires. The key stays locked
+-- until the transaction ends. Two statements, because the one that waits for the lock does not see the change that it
+-- waited for.
 create or replace function convoke_key_holder(wanted text, now_us bigint) returns uuid
 language plpgsql as $$
 declare
@@ -63,7 +64,7 @@ begin
 end
 $$;
 
--- Stores one job. Returns its id, or that of the job which is in its way.
+-- Stores one job. Returns its id, or that of the conflicting job.
 create or replace function convoke_store_job(new convoke_new_job, out id uuid, out created boolean)
 language plpgsql as $$
 declare
@@ -100,7 +101,7 @@ begin
     on conflict do nothing
     returning j.seq into new_seq;
     if not found then
-        -- Another transaction was faster: by the same id, or by the same tick.
+        -- Another transaction was faster: with the same id, or the same tick.
         select j.id into id from convoke_jobs j where j.id = new.id;
         if not found then
             select j.id into id from convoke_jobs j where j.schedule = new.schedule and j.tick = new.run_at;
@@ -144,9 +145,9 @@ begin
 end
 $$;
 
--- Stores the jobs of several calls, each of which is all or nothing by itself; `calls` has the number of each job's call, in
--- order. A call that is rejected, or that needs a lock which another transaction keeps, is undone and reported by its error.
--- The others are stored. Waits are short: a key that another transaction holds may stay locked for long.
+-- Stores the jobs of several calls, each of which is all or nothing by itself; `calls` has the number of each job's
+-- call, in order. A call that is rejected, or that needs a lock which another transaction holds, is undone and reported
+-- with its error. The others are stored. Waits are short: another transaction may hold a key for long.
 create or replace function convoke_store_calls(calls int[], jobs convoke_new_job[])
 returns table (call int, id uuid, created boolean, error_code text, error_message text)
 language plpgsql set search_path from current set lock_timeout = '20ms' as $$

@@ -1,4 +1,4 @@
--- Ends jobs that wait or run. One that moves on meanwhile, from waiting to a run or back, is left to the next attempt.
+-- Ends jobs that wait or run. A job that moves meanwhile, from waiting to a run or back, is left to the next attempt.
 with run as (
     delete from convoke_runs r
     where r.id = any ($1::uuid[])

@@ -1,4 +1,4 @@
--- The fast path of completions: writes what RunState::apply would decide, for runs that report no more than their end.
+-- The fast path of completions: writes the result of RunState::apply for runs that report only their end.
 with given as (
     select *
     from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::bigint[],

@@ -13,7 +13,7 @@ with gone as (
 ), logs as (
     delete from convoke_logs l using gone g where g.log_seq > 0 and l.job = g.seq
 ), found as (
-    -- Whatever the server thinks of the size of the table, it has no other way than by the keys of the job.
+    -- Written so that the server must use the keys of the job, whatever its estimate of the size of the table.
     delete from convoke_job_keys
     where ctid = any (array(
         select k.tid

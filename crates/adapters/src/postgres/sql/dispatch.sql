@@ -38,7 +38,7 @@ with f as materialized (
 ), cut as materialized (
     select distinct ord from chosen where not fits
 ), gone as (
-    -- Nothing beside the place of the row in the `where`: with more, it is looked for.
+    -- Only the ctid in the `where`: with more conditions, the server would search for the row.
     delete from convoke_waiting where ctid = any (array(select tid from chosen where fits))
     returning seq, rank
 ), taken as materialized (
@@ -73,7 +73,7 @@ with f as materialized (
     using windows w
     where w.metered is not null and g.queue_id = w.queue_id and g.at < $6::bigint - w.metered
 )
--- At least one row, unless the fence does not hold.
+-- At least one row, unless the fence is rejected.
 select w.ord, w.pending, k.ord is not null as is_cut, t.id, t.execution, t.rank, t.seq, t.attempt, t.document, t.args
 from f
 left join windows w on true

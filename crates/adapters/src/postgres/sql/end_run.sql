@@ -1,12 +1,12 @@
 said as materialized (
-    -- Each run is looked up by its key, and written where it was found: whatever the server thinks of the sizes of tables,
-    -- it has no other way.
+    -- Each run is looked up by its key and written at its ctid, so that the server has no other plan, whatever its
+    -- estimates of the sizes of tables.
     select s.*, r.tid, j.tid as job
     from given s
     cross join lateral (select r.ctid as tid, r.seq from convoke_runs r where r.id = s.id offset 0) r
     cross join lateral (select j.ctid as tid from convoke_jobs j where j.seq = r.seq offset 0) j
 ), over as (
-    -- The fences of a run: its execution, and its owner for those who came by its channels.
+    -- The fences of a run: its execution, and its owner for reports that came through its channels.
     delete from convoke_runs r
     using said s
     where r.ctid = s.tid and r.execution_id = s.execution_id and {claim}

@@ -7,7 +7,7 @@ cross join lateral (
     select j.run_end as status, j.error, j.result
     where j.state >= {first_ended} and j.execution_id = s.execution_id
     union all
-    -- What completed is not run again: no run in the history has a result.
+    -- A completed job does not run again: no run in the history has a result.
     select e.status, e.error, null
     from convoke_executions e
     where e.job = j.seq and e.execution_id = s.execution_id

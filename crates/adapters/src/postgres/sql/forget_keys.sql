@@ -1,4 +1,4 @@
--- The row is compared again where it is deleted: a transaction that had it locked may have given the key to another job.
+-- The row is compared again for the delete: a transaction that had it locked may have assigned the key to another job.
 delete from convoke_unique_keys u
 using (
     select k.key, k.job_id, k.until

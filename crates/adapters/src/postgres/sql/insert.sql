@@ -1,4 +1,4 @@
--- Returns the ids of the jobs that are new, if the statement is for jobs of which some may be stored already.
+-- Returns the ids of the new jobs, if the statement is for jobs of which some may be stored already.
 with stored as (
     insert into convoke_jobs (id, priority, document, args, keys, created_at, scheduled_at, queue_id, type_id, due_at, state)
     select s.id, s.priority, s.document, s.args, s.keys::text[], s.created_at, s.run_at, s.queue_id, s.type_id,

@@ -1,6 +1,6 @@
 {job}
 join (
-    -- As many as fit the bytes, but at least one. A length is known without reading what is long.
+    -- As many as fit the bytes, but at least one. The length of a long value is known without reading it.
     select s.seq,
            sum(octet_length(s.args) + coalesce(octet_length(s.result), 0) + coalesce(octet_length(s.error), 0))
                over (order by s.seq desc) as bytes,

@@ -1,4 +1,4 @@
--- Returns a row if gather.sql would read more than $6 rows. Only pending jobs have an index by queue.
+-- Returns a row if list_by_status.sql would read more than $6 rows. Only pending jobs have an index by queue.
 select 1
 from (
     select 1 from convoke_waiting w where $2::boolean and not w.scheduled and {waiting}

@@ -2,5 +2,5 @@ insert into convoke_schedules (name, next_run_at, last_run_at, paused, document)
 on conflict (name) do update
 set next_run_at = excluded.next_run_at, last_run_at = excluded.last_run_at, paused = excluded.paused,
     document = excluded.document
--- A row that was not updated has never been locked.
+-- xmax is 0 in a row that was inserted, not updated.
 returning xmax = 0 as is_new

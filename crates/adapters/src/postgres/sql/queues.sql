@@ -1,5 +1,5 @@
 select q.id, q.name, q.paused, q.rate_limit, q.rate_per, q.concurrency, n.*,
-       -- The longest waiting of those that are served next: core::jobs::dispatch::oldest_due.
+       -- The oldest due time among the jobs that are served next: core::jobs::dispatch::oldest_due.
        (select min(h.due_at)
         from (
             select w.due_at

@@ -7,7 +7,7 @@ with given as (
 ), {over}, job as (
     update convoke_jobs j
     set state = o.state, due_at = o.due_at, attempt = o.counted, error = coalesce(o.error, j.error),
-        -- Of a schedule's job it stays the tick.
+        -- For a job of a schedule it stays the tick.
         scheduled_at = case when j.schedule is not null then j.scheduled_at when o.state = {scheduled} then o.due_at end,
         superseded = j.superseded + 1, log_seq = o.log_seq
     from over o

@@ -1,4 +1,4 @@
--- Reads at most $2 jobs. Returns those that match, and the last one that was read if there were $2 of them.
+-- Reads at most $2 jobs. Returns those that match, and the last one read if there were $2 of them.
 select l.seq, l.matches, l.n = $2 as is_last
 from (
     select l.seq, l.n,
@@ -7,7 +7,7 @@ from (
            and (cardinality($5::text[]) = 0 or l.keys @> $5)
            and ($6::smallint[] is null
                 or case when l.state >= {first_ended} then l.state = any ($6)
-                        -- Only a run in flight says whether a job is dispatched or running.
+                        -- A job is dispatched or running only if it has a run in flight.
                         else $6 && array[{live}]::smallint[]
                              and coalesce((select case when r.started_at is null then {dispatched} else {running} end
                                            from convoke_runs r

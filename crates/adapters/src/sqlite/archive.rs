@@ -10,7 +10,7 @@ use super::failure::Result;
 use super::rows::{count, get};
 use crate::statement::sql;
 
-/// Copies the present run of the job at `seq` to the history, as it stands in the job's row.
+/// Copies the present run of the job at `seq` from the job's row to the history.
 pub(super) fn archive(
     db: &Connection,
     seq: i64,

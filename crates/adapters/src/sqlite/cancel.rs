@@ -1,4 +1,4 @@
-//! What people do to jobs by hand: cancel, redrive, purge.
+//! Operations on single jobs by request: cancel, redrive, purge.
 
 use convoke_core::JobId;
 use convoke_core::jobs::run_state::present_status;
@@ -65,7 +65,7 @@ fn redrive_one(tx: &mut WriteTx<'_>, id: JobId, now: Timestamp) -> Result<Redriv
     if let Some(key) = &before.definition.unique_key {
         match key_holder(db, key, now)? {
             Some(holder) if holder != id => return Ok(Redriven::Refused(before)),
-            // It still has it, with its time.
+            // It still has the key, with its expiry.
             Some(_) => {}
             None => take_key(db, key, id, None)?,
         }
@@ -81,7 +81,7 @@ fn redrive_one(tx: &mut WriteTx<'_>, id: JobId, now: Timestamp) -> Result<Redriv
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }
 
-/// Deletes one slice of the dead letters among `ids`. Returns how many are gone, and whether more are left.
+/// Deletes one slice of the dead letters among `ids`. Returns how many were deleted, and whether more are left.
 pub(super) fn purge(tx: &mut WriteTx<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
     let mut dead = Vec::new();
     for id in distinct(ids) {

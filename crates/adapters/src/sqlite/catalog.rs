@@ -1,7 +1,7 @@
-//! What the writer remembers between transactions: the ids of queues and types, and each queue's settings and counts.
+//! The writer's memory between transactions: the ids of queues and types, and each queue's settings and counts.
 //!
-//! It is the only one that writes, so that what it remembers is what the file says. Counts change here at once and go to the
-//! file once for a whole transaction, in that transaction. After a rollback everything is forgotten and read again.
+//! The writer is the only one that writes, so its memory equals the file. Counts change here at once and are written
+//! once per transaction, in that transaction. After a rollback everything is dropped and read again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use super::queues::{COUNTS, QUEUE, read_queue};
 use super::rows::{count, duration_micros, get};
 use crate::statement::sql;
 
-/// Types come from clients: beyond this many, those remembered are forgotten and looked up again.
+/// Types come from clients: beyond this many, all remembered ones are dropped and looked up again.
 const TYPES_REMEMBERED_MAX: usize = 20_000;
 
 pub(super) struct WriteTx<'a> {
@@ -65,7 +65,7 @@ impl Catalog {
         &self.queues[&id].queue
     }
 
-    /// Returns what limits the jobs that the queue may be given.
+    /// Returns the limits of the next dispatch from the queue.
     pub(super) fn room(&self, id: QueueId) -> Room {
         let queue = self.queue(id);
         let (paused, concurrency) = (queue.paused, queue.concurrency.map(u64::from));
@@ -76,7 +76,7 @@ impl Catalog {
         self.queues_by_name.get(name).copied()
     }
 
-    /// Refuses queues beyond the limit, before any is made.
+    /// Rejects queues beyond the limit, before any is created.
     pub(super) fn admit<'n>(&self, names: impl Iterator<Item = &'n QueueName>) -> Result<()> {
         let mut fresh: HashSet<&QueueName> = HashSet::new();
         for name in names.filter(|name| !self.queues_by_name.contains_key(*name)) {
@@ -127,7 +127,7 @@ impl Catalog {
         if let Some(id) = self.types_by_name.get(name) {
             return Ok(*id);
         }
-        // The update changes nothing: it makes the statement return the id of a type that is there as well.
+        // The update changes nothing: it makes the statement return the id of an existing type as well.
         let open =
             "insert into types (name) values (?1) on conflict (name) do update set name = excluded.name returning id";
         let id = db.prepare_cached(open)?.query_row([name.as_str()], |row| row.get(0))?;
@@ -154,7 +154,7 @@ impl Catalog {
         self.types_by_name.insert(name, id);
     }
 
-    /// A job of `queue` went from one state to another; `None` is outside of the store.
+    /// Moves a job of `queue` from one state to another; `None` means outside of the store.
     pub(super) fn moved(&mut self, queue: QueueId, from: Option<Status>, to: Option<Status>) {
         let Some(entry) = self.queues.get_mut(&queue) else { return };
         let counts = &mut entry.queue.counts;

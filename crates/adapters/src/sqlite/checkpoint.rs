@@ -1,8 +1,8 @@
-//! Moving what was committed from the log to the database file, off the writer's path.
+//! Copies committed pages from the log to the database file, off the writer's path.
 //!
-//! A thread with a connection of its own copies while the writer goes on. The log starts over once everything in it is
-//! copied, which never happens while the writer is always a little ahead; so when the log has grown large the writer itself
-//! copies the little that is left. Nothing here can lose anything: what is not copied is in the log.
+//! A thread with a connection of its own copies while the writer continues. The log starts over once everything in it
+//! is copied, which never happens while the writer is always a little ahead; so when the log has grown large, the
+//! writer itself copies the rest. Nothing can be lost here: pages that are not copied are in the log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use rusqlite::Connection;
 
 use super::schema;
 
-/// Copy when the log has grown by this many pages of 4 KiB.
+/// Copies when the log has grown by this many pages of 4 KiB.
 const COPY_EVERY_PAGES: u64 = 4_000;
 
-/// The writer makes the log start over when it has this many.
+/// The writer makes the log start over at this many pages.
 const RESTART_PAGES: u64 = 32_000;
 
 const CACHE_KIB: u32 = 64;
@@ -32,7 +32,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `writer` is asked to keep count of the log's pages.
+    /// Registers a hook on `writer` that counts the pages of the log.
     pub(super) fn start(path: &Path, writer: &mut Connection) -> Result<Self> {
         let pages = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&pages);
@@ -47,7 +47,7 @@ impl Checkpoints {
         let thread = std::thread::Builder::new()
             .name("sqlite-checkpoint".into())
             .spawn(move || copy_when_asked(&copier, &asked))
-            .map_err(|error| Error::unavailable("store", format!("cannot start the checkpoint's thread: {error}")))?;
+            .map_err(|error| Error::unavailable("store", format!("cannot start the checkpoint thread: {error}")))?;
         Ok(Checkpoints { pages, copied_at: 0, restarted_at: 0, wake: Some(wake), thread: Some(thread) })
     }
 
@@ -61,11 +61,11 @@ impl Checkpoints {
         if pages >= self.copied_at + COPY_EVERY_PAGES {
             self.copied_at = pages;
             if let Some(wake) = &self.wake {
-                // Full means that the thread is busy and will look again.
+                // A full channel means that the thread is busy and checks again.
                 let _ = wake.try_send(());
             }
         } else if pages >= RESTART_PAGES && pages >= self.restarted_at + COPY_EVERY_PAGES / 2 {
-            // Not as often as possible: while a reader holds on to the log, trying is in vain.
+            // Not as often as possible: while a reader uses the log, the attempt fails.
             self.restarted_at = pages;
             copy(writer);
         }
@@ -89,7 +89,7 @@ fn copy_when_asked(copier: &Connection, asked: &Receiver<()>) {
     }
 }
 
-/// Copies what no reader is in the way of. A failure is no loss: the log keeps it, and the next time may do better.
+/// Copies the pages that no reader uses. A failure loses nothing: the log keeps them, and the next attempt may succeed.
 fn copy(connection: &Connection) {
     let passive = connection.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()));
     if let Err(error) = passive {

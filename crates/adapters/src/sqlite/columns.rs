@@ -1,7 +1,7 @@
 //! Select lists.
 //!
-//! The names of a select list are written once: the macro makes of them the text for the statement and the position of each
-//! column. So rows are read by name, at the cost of reading by number.
+//! The names of a select list are written once: the macro derives from them the text for the statement and the position
+//! of each column. So rows are read by name, at the cost of reading by number.
 
 /// A select list: `NAME.list` is its text, `NAME.column` the position of a column.
 macro_rules! columns {

@@ -1,7 +1,7 @@
 //! From pending to dispatched.
 //!
-//! The pending jobs of a queue are one range of an index, in the order in which they are served. A batch reads as many entries
-//! as it takes, however many wait.
+//! The pending jobs of a queue are one range of an index, in the order of dispatch. A batch reads as many entries as it
+//! takes, however many wait.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn take(
     let mut taken = Vec::with_capacity(most);
     let (mut is_cut, mut documents) = (false, Documents::default());
     runs.reserve(most);
-    // All are read before the first is written: a write takes its job out of the range.
+    // All are read before the first is written: a write removes its job from the range.
     for execution in executions {
         let Some(row) = rows.next()? else { break };
         let args: Json = get(row, PENDING.args)?;
@@ -97,7 +97,7 @@ fn take(
     Ok(is_cut)
 }
 
-/// Records what was granted, and forgets what is older than `kept`.
+/// Records a grant, and deletes grants older than `kept`.
 fn record_grant(tx: &WriteTx<'_>, queue: QueueId, now: Timestamp, count: usize, kept: Duration) -> Result<()> {
     let insert = "insert into grants (queue_id, at, count) values (?1, ?2, ?3)";
     tx.db.prepare_cached(insert)?.execute(params![queue.0, micros(now), count as i64])?;

@@ -1,4 +1,4 @@
-//! The sealed epoch, and the fence that leaders' writes are held against.
+//! The sealed epoch, and the fence that leaders' writes are compared with.
 
 use convoke_core::election::Fence;
 use convoke_core::{Epoch, Error};
@@ -19,7 +19,8 @@ pub(super) fn sealed(db: &Connection) -> Result<Epoch> {
     Ok(Epoch(epoch.max(0) as u64))
 }
 
-/// Refuses the write of a former leader. Inside the transaction of the write that follows, so that no seal can come between.
+/// Rejects the write of a former leader. Runs inside the transaction of the write that follows, so that no seal can
+/// come between.
 pub(super) fn hold(tx: &WriteTx<'_>, fence: Fence, what: &'static str) -> Result<()> {
     let fenced = || Error::Fenced { what };
     let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
@@ -27,7 +28,7 @@ pub(super) fn hold(tx: &WriteTx<'_>, fence: Fence, what: &'static str) -> Result
     if holds { Ok(()) } else { Err(fenced().into()) }
 }
 
-/// Writes, and changes nothing: the only way to know that a write would be accepted.
+/// Writes, and changes nothing: the only way to know that writes are accepted.
 pub(super) fn ping(db: &Connection) -> Result<()> {
     db.prepare_cached("update cluster set sealed = sealed where id = 1")?.execute([])?;
     Ok(())

@@ -1,7 +1,7 @@
-//! What can go wrong inside a verb: it refuses, or the database fails it.
+//! Failures inside a verb: it rejects its input, or the database fails.
 //!
-//! The difference decides what the writer does next. A refusal is an answer: the verb changed nothing and its neighbours
-//! in the transaction stand. A failure of the database ends the whole transaction.
+//! The difference decides what the writer does next. A rejection is a result: the verb changed nothing, and the other
+//! verbs of the transaction stay. A failure of the database ends the whole transaction.
 
 use convoke_core::{Error, Invalid};
 use rusqlite::ErrorCode;
@@ -41,13 +41,14 @@ impl From<Failure> for Error {
     }
 }
 
-/// Nothing of it happened, or it was rolled back.
+/// Nothing happened, or it was rolled back.
 pub(super) fn unavailable(error: rusqlite::Error) -> Error {
     Error::unavailable("store", error)
 }
 
-/// Whether a commit that failed with this was certainly undone. A full disk and a lock are met before the commit record is
-/// written; an I/O error may come after, when the record is in the file and only its flush failed.
+/// Returns whether a commit that failed with this error was certainly undone. A full disk or a lock is detected before
+/// the commit record is written; an I/O error may occur after it, if the record is in the file and only its flush
+/// failed.
 pub(super) fn is_undone(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }

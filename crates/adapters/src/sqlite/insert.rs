@@ -1,4 +1,4 @@
-//! New jobs. The hottest of the verbs: one row and its indexes, nothing read back unless a key asks for it.
+//! New jobs. The hottest of the verbs: one row and its indexes, nothing is read unless the job has a unique key.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::rows::{get, micros};
 use super::writer::BYTES_PER_ROW;
 use crate::statement::sql;
 
-/// What these jobs count as in a group of writes.
+/// Returns how many rows these jobs count as in a group of writes.
 pub(super) fn rows(jobs: &[NewJob]) -> usize {
     jobs.iter().map(|job| 1 + job.definition.args.as_str().len() / BYTES_PER_ROW).sum()
 }
@@ -26,7 +26,7 @@ pub(super) fn insert(tx: &mut WriteTx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueu
     jobs.iter().map(|job| insert_one(tx, &mut statement, job)).collect()
 }
 
-/// The queues that `jobs` would open: those of jobs that are there already would not.
+/// Returns the queues that `jobs` would open: jobs that are stored already open none.
 fn new_queues<'j>(tx: &WriteTx<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueName>> {
     let mut queues = Vec::new();
     for job in jobs.iter().filter(|job| tx.catalog.find_queue(&job.definition.queue).is_none()) {
@@ -39,7 +39,7 @@ fn new_queues<'j>(tx: &WriteTx<'_>, jobs: &'j [NewJob]) -> Result<Vec<&'j QueueN
 
 pub(super) fn insert_one(tx: &mut WriteTx<'_>, statement: &mut CachedStatement<'_>, job: &NewJob) -> Result<Enqueued> {
     let db = tx.db;
-    // Without a key and with a queue that is known, the insert itself finds out.
+    // Without a key and with a known queue, the insert itself detects a conflict.
     if (job.definition.unique_key.is_some() || tx.catalog.find_queue(&job.definition.queue).is_none())
         && let Some(there) = in_the_way(db, job)?
     {
@@ -78,7 +78,7 @@ pub(super) fn insert_one(tx: &mut WriteTx<'_>, statement: &mut CachedStatement<'
     Ok(Enqueued { id: job.id, created: true })
 }
 
-/// Which job is in the way of `job`: itself, its tick's, or the one that has its key.
+/// Returns the job that conflicts with `job`: itself, that of its tick, or the holder of its key.
 fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
     match (already_there(db, job)?, &job.definition.unique_key) {
         (None, Some(key)) => key_holder(db, key, job.created_at),
@@ -86,7 +86,7 @@ fn in_the_way(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
     }
 }
 
-/// Who has a key at `now`: a live job, or whichever had it last until its time is over.
+/// Returns the holder of a key at `now`: a live job, or the last one until the key expires.
 pub(super) fn key_holder(db: &Connection, key: &str, now: Timestamp) -> Result<Option<JobId>> {
     let mut statement = db.prepare_cached(sql!(include_str!("sql/key_holder.sql")))?;
     Ok(statement.query_row(params![key, micros(now)], |row| get(row, "job_id")).optional()?)
@@ -101,7 +101,7 @@ pub(super) fn take_key(db: &Connection, key: &str, job: JobId, until: Option<Tim
     Ok(())
 }
 
-/// The row because of which `job` cannot be inserted: by its id or by its tick.
+/// Returns the job that prevents the insertion of `job`: by its id or by its tick.
 fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
     let mut statement = db.prepare_cached(sql!(include_str!("sql/already_there.sql")))?;
     let schedule = job.schedule.as_ref().map(ScheduleName::as_str);
@@ -109,7 +109,7 @@ fn already_there(db: &Connection, job: &NewJob) -> Result<Option<JobId>> {
     Ok(statement.query_row(key, |row| get(row, "id")).optional()?)
 }
 
-/// The ids among `ids`, once each.
+/// Returns the distinct `ids`.
 pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().filter(|id| seen.insert(*id)).collect()

@@ -1,8 +1,8 @@
 //! Leases in a SQLite file, for the processes of one machine, which share its clock.
 //!
-//! On a file of its own, or of another process, it has a connection of its own and waits its turn to write. On the file of
-//! a [`SqliteStore`](super::SqliteStore) it goes through that store's writer: a busy store would otherwise keep a
-//! renewal waiting until the lease is lost.
+//! On a file of its own, or of another process, it has its own connection and waits for its turn to write. On the file
+//! of a [`SqliteStore`](super::SqliteStore) it uses that store's writer: a busy store would otherwise delay a renewal
+//! until the lease is lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ enum Way {
 }
 
 impl SqliteLeases {
-    /// Opens or creates the file; a store need not be open, and if one is, in whichever process, it is not hindered.
+    /// Opens or creates the file. A store need not be open; an open one, in any process, is not disturbed.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let connection = schema::open_writable(path, CACHE_KIB)?;
-        // Alone with the file, nobody else would shorten its log.
+        // On a file without a store, no checkpoint thread shortens its log.
         connection.pragma_update(None, "wal_autocheckpoint", 1_000).map_err(unavailable)?;
         let address = format!("sqlite:{}", path.display());
         Ok(SqliteLeases { way: Way::Own(Arc::new(Mutex::new(connection))), address })

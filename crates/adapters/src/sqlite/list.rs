@@ -1,6 +1,6 @@
 //! Lists of jobs, newest first, a page at a time.
 //!
-//! [`paths`] decides which index is read; the counters of the queues tell which of its conditions hold.
+//! [`paths`] decides which index is read; its conditions are evaluated from the counters of the queues.
 
 use convoke_core::ByteBudget;
 use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, has_keys, paths};
@@ -62,7 +62,7 @@ impl<'q> Wanted<'q> {
         Ok((self.statuses.is_empty() || self.statuses.contains(&get(row, FILTERED.state)?))
             && self.queue.is_none_or(|queue| row.get(FILTERED.queue_id) == Ok(queue))
             && self.job_type.is_none_or(|job_type| row.get(FILTERED.type_id) == Ok(job_type))
-            // The first key is the one that is walked.
+            // The walk follows the first key.
             && (self.keys.len() < 2 || has_keys(&self.keys, &keys(row)?)))
     }
 }
@@ -80,13 +80,13 @@ struct Walk {
 }
 
 impl Walk {
-    /// Down the entries of `table` whose `column` has the value.
+    /// Walks down the entries of `table` whose `column` has the value.
     fn down(table: &str, column: &str, value: Option<impl Into<Value>>) -> Option<Self> {
         let sql = format!("select seq from {table} where {column} = ?2 and seq < ?1 order by seq desc");
         Some(Walk { sql, key: value.map(Into::into) })
     }
 
-    /// Down several parts of indexes at once. `None` if there are no parts.
+    /// Walks down several parts of indexes at once. `None` if there are no parts.
     fn merged(parts: &[Part], key: Option<Value>) -> Option<Self> {
         let select =
             |(index, part): &Part| format!("select seq from jobs indexed by {index} where {part} and seq < ?1");
@@ -95,7 +95,7 @@ impl Walk {
     }
 }
 
-/// `None` if the counters tell that there is nothing.
+/// Returns `None` if the counters show that there are no such jobs.
 fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Option<Walk>> {
     for (path, condition) in paths(query) {
         match path {
@@ -179,7 +179,7 @@ fn live(db: &Connection, wanted: &Wanted<'_>) -> Result<(Vec<Part>, u64)> {
     Ok((parts, entries))
 }
 
-/// A page as it fills.
+/// A page while it is filled.
 struct Page<'a> {
     read: CachedStatement<'a>,
     wanted: &'a Wanted<'a>,
@@ -211,7 +211,7 @@ impl<'a> Page<'a> {
         Ok(None)
     }
 
-    /// Reads the jobs that were found; a page that reaches its bytes ends early.
+    /// Reads the jobs that were found; a page that reaches its limit in bytes ends early.
     fn fetch(self, db: &Connection, next: Option<Cursor>) -> Result<JobPage> {
         let mut statement = db.prepare_cached(sql!("select {job} from jobs where seq = ?1", job = JOB.list))?;
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);

@@ -1,7 +1,7 @@
 //! One process at a time: a lock on a file beside the database.
 //!
-//! The operating system frees it when its holder dies, however it dies. So a free lock proves that the predecessor is
-//! gone, and a taken one names who is there.
+//! The operating system frees it when its holder dies, however it dies. So a free lock proves that the previous process
+//! is gone, and the file of a taken one names its holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use convoke_core::{Error, Result};
 
-/// Held for as long as it lives.
+/// Held until it is dropped.
 #[derive(Debug)]
 pub(super) struct StoreLock {
     _file: File,
@@ -30,7 +30,7 @@ impl StoreLock {
                 return Err(Error::unavailable("store", message));
             }
         }
-        // Only for people who read the file: that it could not be written is no reason not to serve.
+        // The process id is only for people who read the file: the store opens without it.
         if let Err(error) = write_pid(&mut file) {
             tracing::warn!(path = %path.display(), %error, "could not write the process id into the lock file");
         }
@@ -53,7 +53,7 @@ fn held(database: &Path, lock: &Path, file: &mut File) -> Error {
     Error::Conflict(format!("{} is in use by {holder}, which holds {}", database.display(), lock.display()))
 }
 
-/// The path of a file that accompanies the database, as SQLite names its own.
+/// Returns the path of a file that accompanies the database, named as SQLite names its own.
 pub(super) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);

@@ -1,11 +1,11 @@
 //! One file on disk: the store and the leases of an embedded coordinator.
 //!
-//! What is acknowledged is in the file and flushed. One thread writes, in transactions that hold all that waits; a few
-//! connections read beside it; a third party copies the log into the database. One process at a time has the store open,
-//! which a lock on `<path>.lock` makes sure of.
+//! Acknowledged writes are in the file and flushed. One thread writes, in transactions of all waiting calls; a few
+//! connections read beside it; another thread copies the log into the database. A lock on `<path>.lock` ensures that
+//! one process at a time has the store open.
 //!
-//! A full disk or a failing one is answered with `Unavailable` for as long as it lasts. A crash at any moment loses nothing
-//! that was acknowledged: SQLite's log is replayed when the file is next opened.
+//! While the disk is full or failing, verbs return `Unavailable`. A crash at any moment loses no acknowledged write:
+//! SQLite replays its log when the file is next opened.
 
 mod archive;
 mod cancel;
@@ -51,8 +51,8 @@ const COORDINATOR: &str = "coordinator";
 
 const WRITER_CACHE_KIB: u32 = 16 << 10;
 
-/// A store in a SQLite file. Clones are the same store; the file is closed when the last of them, and of their leases, is
-/// dropped.
+/// A store in a SQLite file. Clones are the same store; the file is closed when the last of them, and of their leases,
+/// is dropped.
 #[derive(Clone)]
 pub struct SqliteStore {
     engine: Arc<Engine>,
@@ -62,13 +62,14 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, creating or migrating it. `Conflict` where another process has it, naming that process; where it is
-    /// not a database of ours; where a newer version has written it. Must not be called where blocking is forbidden.
+    /// Opens the file; creates or migrates it. Returns `Conflict` if another process has it open (the message names
+    /// that process), if it is not a database of Convoke, or if a newer version has written it. Blocks: must not be
+    /// called from async code.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let lock = StoreLock::take(path)?;
         let mut writer = schema::open_writable(path, WRITER_CACHE_KIB)?;
-        // The lock was free: whoever led from this file is dead, and need not be waited for.
+        // The lock was free: the last leader on this file is dead, so its term can end at once.
         terms::end_term(&writer, COORDINATOR).map_err(|error| schema::describe(path, &error))?;
         let checkpoints = Checkpoints::start(path, &mut writer)?;
         let readers = Purposes::open(path)?;
@@ -78,7 +79,7 @@ impl SqliteStore {
         Ok(SqliteStore { engine, path: path.into(), for_clients: false })
     }
 
-    /// Leases in the same file.
+    /// Returns leases in the same file.
     pub fn leases(&self) -> SqliteLeases {
         SqliteLeases::of(Arc::clone(&self.engine))
     }

@@ -1,8 +1,9 @@
-//! Readers: connections that cannot write, apart from the writer's, so that a slow list never delays a commit.
+//! Readers: read-only connections apart from the writer's, so that a slow list never delays a commit.
 //!
-//! Each read runs in one transaction of its own and sees one state of the store, at least as new as the last write that
-//! was answered. There are few of them; a read waits for a free one. Clients' lists, clients' other reads and the duties of
-//! the coordinator each have their own, so that a flood of requests of one kind delays only requests of that kind.
+//! Each read runs in one transaction of its own and sees one state of the store, at least as new as the last
+//! acknowledged write. There are few of them; a read waits for a free one. Clients' lists, clients' other reads and the
+//! duties of the coordinator each have their own, so that a flood of requests of one kind delays only requests of that
+//! kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::schema;
 
 const CACHE_KIB: u32 = 4 << 10;
 
-/// All connections that read, by purpose.
+/// All read-only connections, by purpose.
 pub(super) struct Purposes {
     pub(super) duties: Readers,
     pub(super) client_reads: Readers,
@@ -50,10 +51,10 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> failure::Result<T> + Send + 'static,
     {
-        let gone = || Error::unavailable("store", "its readers are closed");
+        let gone = || Error::unavailable("store", "the store is closed");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| gone())?;
         let free = Arc::clone(&self.free);
-        // The connection goes back from within, also where the caller has stopped waiting.
+        // The connection returns to the pool in here, even if the caller has stopped waiting.
         let read = tokio::task::spawn_blocking(move || {
             let connection = free.lock().pop().ok_or_else(gone)?;
             let lent = PooledConnection { connection: Some(connection), free, _permit: permit };
@@ -70,7 +71,7 @@ fn read_in_transaction<T>(db: &Connection, verb: impl FnOnce(&Connection) -> fai
     Ok(answer)
 }
 
-/// A connection that finds its way back, even from a panic.
+/// A connection that returns to the pool on drop, even after a panic.
 struct PooledConnection {
     connection: Option<Connection>,
     free: Arc<Mutex<Vec<Connection>>>,

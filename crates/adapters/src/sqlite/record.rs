@@ -1,7 +1,7 @@
 //! Reports of runs: claims, starts, progress, logs and ends.
 //!
-//! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. A run that simply
-//! completes is one such statement. For everything else the run is read first, and [`RunState`] decides.
+//! The fence of every write here is the run's `ExecutionId`, in the `where` of the statement that writes. A plain
+//! completion is one such statement. For all other reports the run is read first, and [`RunState`] decides.
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::job::ExecutionStatus;
@@ -37,7 +37,7 @@ pub(super) fn end_as_leader(tx: &mut WriteTx<'_>, fence: Fence, reports: &[RunRe
     record_all(tx, reports, Source::Leader)
 }
 
-/// What these reports count as in a group of writes.
+/// Returns how many rows these reports count as in a group of writes.
 pub(super) fn rows(reports: &[RunReport]) -> usize {
     let of = |report: &RunReport| {
         let lines: usize = report.logs.iter().map(|line| 1 + line.message.len() / BYTES_PER_ROW).sum();
@@ -53,7 +53,7 @@ pub(super) fn record(tx: &mut WriteTx<'_>, reports: &[RunReport]) -> Result<Vec<
 
 fn record_all(tx: &mut WriteTx<'_>, reports: &[RunReport], source: Source) -> Result<Vec<Recorded>> {
     let db = tx.db;
-    // Reading first and writing then costs less than a write that returns what it wrote.
+    // A read before the write costs less than a write that returns the row.
     let mut completion = Completion {
         read: db.prepare_cached(sql!(
             "select {run} from jobs where id = ?1 and execution_id = ?2 and state in ({in_flight})",
@@ -82,8 +82,8 @@ struct Completion<'db> {
     write: CachedStatement<'db>,
 }
 
-/// Records a completion by one statement, as [`RunState::apply`] would. `None` if the run is not in flight, or not the
-/// claimant's.
+/// Records a completion with one statement, as [`RunState::apply`] would. `None` if the run is not in flight, or is not
+/// the claimant's.
 fn record_completed(
     tx: &mut WriteTx<'_>,
     statements: &mut Completion<'_>,
@@ -190,7 +190,7 @@ fn record_one(tx: &mut WriteTx<'_>, report: &RunReport, source: Source) -> Resul
 /// The status, error and result of a run that ended.
 type End = (ExecutionStatus, Option<String>, Option<String>);
 
-/// Returns the recorded end of a run, be it the job's last one or one of its history.
+/// Returns the recorded end of a run, either the job's last one or one of its history.
 fn recorded_end(tx: &WriteTx<'_>, execution: ExecutionId, run: &Run) -> Result<Option<End>> {
     if run.state.execution == Some(execution) {
         let mut statement = tx.db.prepare_cached("select error, result from jobs where seq = ?1")?;
@@ -199,7 +199,7 @@ fn recorded_end(tx: &WriteTx<'_>, execution: ExecutionId, run: &Run) -> Result<O
     }
     let mut statement =
         tx.db.prepare_cached("select status, error from executions where job = ?1 and execution_id = ?2")?;
-    // A job that completed is not run again: no run in the history has a result.
+    // A completed job does not run again: no run in the history has a result.
     let read = |row: &Row<'_>| Ok((get(row, "status")?, get(row, "error")?, None));
     Ok(statement.query_row(params![run.seq, execution.0.as_bytes()], read).optional()?)
 }
@@ -217,7 +217,7 @@ fn append_logs(tx: &WriteTx<'_>, seq: i64, execution: ExecutionId, logs: &[Appen
     Ok(())
 }
 
-/// Writes the state of the run and, if it ended, what follows.
+/// Writes the state of the run and, if it ended, the consequences.
 fn write(tx: &WriteTx<'_>, run: &Run, execution: ExecutionId, applied: &Applied<'_>) -> Result<()> {
     let state = &run.state;
     // The job's status is indexed: it changes once, with all that the index covers.

@@ -1,4 +1,4 @@
-//! The end of ended jobs: their channels are closed, then they are deleted.
+//! Retention of ended jobs: their channels are closed, then they are deleted.
 
 use convoke_core::JobId;
 use convoke_core::election::Fence;
@@ -46,7 +46,7 @@ pub(super) fn expire(tx: &mut WriteTx<'_>, fence: Fence, cutoffs: Cutoffs, rows_
     ];
     let mut ended = Vec::new();
     for (kind, cutoff) in kinds {
-        // One more than can be deleted tells whether there are more.
+        // One more than can be deleted shows whether there are more.
         let left = rows_max.saturating_add(1).saturating_sub(ended.len());
         ended.extend(expired(tx.db, kind, cutoff, left)?);
     }
@@ -63,7 +63,7 @@ fn expired(db: &Connection, kind: Status, cutoff: Timestamp, limit: usize) -> Re
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// An ended job that is to be deleted.
+/// An ended job to be deleted.
 pub(super) struct Ended {
     seq: i64,
     rows: Rows,
@@ -75,7 +75,8 @@ pub(super) fn read_ended(row: &Row<'_>) -> rusqlite::Result<Ended> {
     Ok(Ended { seq: get(row, "seq")?, rows })
 }
 
-/// Deletes one slice of `ended`. Returns how many jobs are gone; something is deleted unless there are none.
+/// Deletes one slice of `ended`. Returns how many jobs were deleted; at least one row is deleted unless `ended` is
+/// empty.
 pub(super) fn delete_slice(tx: &mut WriteTx<'_>, ended: &[Ended], rows_max: usize) -> Result<usize> {
     let slice = slice(ended.iter().map(|ended| ended.rows), rows_max);
     for ended in &ended[..slice.jobs] {

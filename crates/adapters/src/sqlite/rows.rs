@@ -1,7 +1,7 @@
-//! How values are written into columns and read back.
+//! How values are written into columns and read.
 //!
-//! A value that cannot be read back (a name that is not valid, an unknown code, a document that is not one) is an error of the
-//! database, never a panic: the file may have been edited by hand.
+//! An unreadable value (an invalid name, an unknown code, a malformed document) is an error of the database, never a
+//! panic: the file may have been edited by hand.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Runs as the leader watches them: which are due, in flight, overdue.
+//! The leader's view of runs: due, in flight, overdue.
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::{Documents, Ownership, Status};
@@ -94,7 +94,7 @@ pub(super) fn in_flight(
 /// An index, and the part of it to read.
 type By = (&'static str, &'static str);
 
-/// The index that serves a filter. `None`: all runs in flight are read.
+/// Returns the index that serves a filter. `None`: all runs in flight are read.
 fn index_of(filter: &InFlightFilter) -> Option<By> {
     Some(match filter {
         InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "worker = ?2"),
@@ -118,7 +118,7 @@ fn read_in_flight(
     let mut statement = db.prepare_cached(&build_with(include_str!("sql/in_flight.sql"), &names.into()))?;
     let executions: Vec<String> = filter.executions.iter().map(|id| format!("{:X}", id.0.simple())).collect();
     let executions = (!executions.is_empty()).then(|| format!("[\"{}\"]", executions.join("\",\"")));
-    // Nothing sorts before the empty blob.
+    // The empty blob sorts before every id.
     let after = after.map(|id| id.0.into_bytes().to_vec()).unwrap_or_default();
     let runs = statement.query_map(
         params![
@@ -192,7 +192,7 @@ pub(super) fn overdue(db: &Connection, now: Timestamp, limit: usize) -> Result<O
 mod tests {
     use super::*;
 
-    /// `sqlite_file::runs_of_a_worker_or_an_owner_are_found_by_index` has the plans of these.
+    /// `sqlite_file::runs_of_a_worker_or_an_owner_are_found_by_index` tests the plans of these.
     #[test]
     fn every_filter_of_a_duty_is_served_by_an_index() {
         let none = InFlightFilter::default;

@@ -1,7 +1,7 @@
 //! Opening a database file: its settings, and the migrations that bring it up to date.
 //!
-//! Fails with a message that names the file and what is wrong with it: no such directory, not a database, somebody else's
-//! database, or one that a newer version has written.
+//! Errors name the file and the cause: a missing directory, a file that is not a database, a database of another
+//! program, or one that a newer version has written.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::statement::build;
 /// Applied in order; `user_version` counts them.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_jobs.sql")];
 
-/// "CNVK": says that a file is ours.
+/// "CNVK": marks a file as a database of Convoke.
 const APPLICATION_ID: i32 = 0x434e_564b;
 
-/// How long to wait for another process that writes: with leases on a shared file there may be some.
+/// How long to wait for another process that writes: leases may share the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const STATEMENTS_CACHED: usize = 96;
 
-/// A connection that may write, to a file that is up to date. Creates it where it is missing.
+/// Opens a connection that may write, to a file that is up to date. Creates the file if it is missing.
 pub(super) fn open_writable(path: &Path, cache_kib: u32) -> Result<Connection> {
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     let set_up = |connection: &mut Connection| -> rusqlite::Result<()> {
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // What is acknowledged survives a power cut.
+        // Acknowledged writes survive a power cut.
         connection.pragma_update(None, "synchronous", "full")?;
         // Checkpoints have a thread of their own.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -41,7 +41,7 @@ pub(super) fn open_writable(path: &Path, cache_kib: u32) -> Result<Connection> {
     Ok(connection)
 }
 
-/// A connection that cannot write.
+/// Opens a read-only connection.
 pub(super) fn open_read_only(path: &Path, cache_kib: u32) -> Result<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let set_up = || -> rusqlite::Result<()> {
@@ -60,7 +60,7 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Refuses a file before anything in it is changed, where it is not one of ours.
+/// Rejects a file of another program before anything in it is changed.
 fn check_ours(connection: &Connection, path: &Path) -> Result<()> {
     let read = || -> rusqlite::Result<(i32, bool)> {
         let id = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -75,7 +75,7 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<()> {
 }
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
-    // Most openings find nothing to do, and need not wait for anybody who writes.
+    // Usually there is nothing to do, and no need to wait for a writer.
     if version(connection).map_err(|error| describe(path, &error))? == MIGRATIONS.len() {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn version(connection: &Connection) -> rusqlite::Result<usize> {
     connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).map(|found| found.max(0) as usize)
 }
 
-/// Says of an error what a person can do about it.
+/// Describes an error by what a person can do about it.
 pub(super) fn describe(path: &Path, error: &rusqlite::Error) -> Error {
     let shown = path.display();
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -118,7 +118,7 @@ pub(super) fn describe(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::CannotOpen) if directory.is_some_and(|parent| !parent.exists()) => {
             format!("{shown} cannot be opened: its directory does not exist")
         }
-        Some(ErrorCode::CannotOpen) => format!("{shown} cannot be opened: is it readable, and its directory writable?"),
+        Some(ErrorCode::CannotOpen) => format!("{shown} cannot be opened: the file must be readable and its directory writable"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!("{shown} is locked by another program"),
         _ => format!("{shown} cannot be opened: {error}"),
     };

@@ -1,4 +1,4 @@
-//! The ports' verbs, each handed to the writer or to a reader.
+//! The ports' verbs, each passed to the writer or to a reader.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use super::{
 /// Rows that one transaction of a purge deletes, so that no other write waits long for it.
 const PURGED_ROWS_MAX: usize = 1_000;
 
-/// Who writes and who reads.
+/// The writer and the readers.
 pub(super) struct Engine {
-    // Before the writer, so that the last connection to close is the one that can tidy up.
+    // Dropped before the writer, so that the connection that closes last is the one that can remove the log.
     pub(super) readers: Purposes,
     pub(super) writer: Writer,
     /// The file, as a URL.

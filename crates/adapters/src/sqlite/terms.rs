@@ -1,5 +1,6 @@
-//! Rosters and terms of leadership as rows, judged by the machine's wall clock: a file has no time of its own, and whoever
-//! uses it is on one machine. A clock that is set ahead ends terms before their holders believe it; their epochs tell them apart.
+//! Rosters and terms of leadership as rows, by the machine's wall clock: a file has no clock of its own, and all its
+//! users are on one machine. A clock that is set ahead ends terms before their holders notice; their epochs distinguish
+//! them.
 
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ pub(super) fn published(db: &Connection, namespace: &str) -> Result<Option<Strin
     Ok(statement.query_row([namespace], |row| get(row, "report")).optional()?.flatten())
 }
 
-/// Ends whatever term there is: its holder is known to be dead.
+/// Ends the present term, if any: its holder is known to be dead.
 pub(super) fn end_term(db: &Connection, namespace: &str) -> rusqlite::Result<()> {
     db.prepare_cached("update leases set expires_at = 0 where namespace = ?1")?.execute([namespace])?;
     Ok(())

@@ -1,18 +1,18 @@
-//! The one writer: a thread that takes every verb that waits into one transaction.
+//! The one writer: a thread that combines all waiting verbs into one transaction.
 //!
-//! A verb is answered once its transaction is committed and flushed. While one transaction is being flushed the next
-//! verbs gather, so that a thousand callers who wait cost one flush, not a thousand.
+//! A verb returns after its transaction is committed and flushed. While one transaction is being flushed the next verbs
+//! are collected, so that a thousand waiting callers cost one flush, not a thousand.
 //!
-//! What nobody is told of as done need not be flushed by itself ([`Flush::Later`]): the log is written in order, so the next
-//! transaction that is flushed takes it along, and a machine that loses power before that has acknowledged nothing that
-//! came after it.
+//! A write that is not acknowledged need not be flushed by itself ([`Flush::Later`]): the log is written in order, so
+//! the next flushed transaction includes it, and a machine that loses power before that has acknowledged nothing after
+//! it.
 //!
-//! A verb that refuses has changed nothing and leaves its neighbours alone. Where the database fails, the transaction is
-//! rolled back, and each verb of it is tried again in a transaction of its own: one bad verb cannot fail another. One that
-//! cannot even begin is no verb's fault and is answered as a whole, so that nobody waits for a lock once for every verb
-//! before theirs. A full disk, a lock or an I/O error is answered with `Unavailable` and the thread goes on, so that it
-//! recovers by itself. Only when a commit fails in a way that does not tell whether it is in the file is the answer
-//! `Unknown`.
+//! A verb that rejects its input has changed nothing and does not affect the others. If the database fails, the
+//! transaction is rolled back, and each of its verbs is repeated in a transaction of its own: a bad verb cannot fail
+//! another. If the transaction cannot even begin, all its verbs return the error, so that they do not wait for a lock
+//! one after the other. A full disk, a lock or an I/O error is returned as `Unavailable`, and the thread continues, so
+//! that it recovers by itself. The result is `Unknown` only if a commit fails in a way that leaves open whether it is
+//! in the file.
 
 use std::panic::AssertUnwindSafe;
 use std::thread::JoinHandle;
@@ -26,16 +26,16 @@ use super::checkpoint::Checkpoints;
 use super::failure::{self, Failure, is_undone};
 use super::lock::StoreLock;
 
-/// Verbs that wait: beyond this many, callers wait to be let in.
+/// Limit of waiting verbs: beyond it, callers wait for room.
 const WAITING_MAX: usize = 8_192;
 
-/// A transaction takes no further verb once it has this many rows, so that nobody waits long for the commit.
+/// A transaction takes no further verb from this many rows on, so that no verb waits long for the commit.
 const GROUP_ROWS_MAX: usize = 4_000;
 
 /// So many bytes of arguments, results or log lines count as a row of their own.
 pub(super) const BYTES_PER_ROW: usize = 4 << 10;
 
-/// Whether a verb's transaction must be on the disk before the verb is answered.
+/// Whether a verb's transaction must be on the disk before the verb returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Now,
@@ -58,11 +58,12 @@ impl Writer {
                 // Only now may another process open the file.
                 drop(lock);
             })
-            .map_err(|error| Error::unavailable("store", format!("cannot start the writer's thread: {error}")))?;
+            .map_err(|error| Error::unavailable("store", format!("cannot start the writer thread: {error}")))?;
         Ok(Writer { requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Runs `verb`, perhaps more than once, never committed more than once. `rows` is about how many it writes.
+    /// Runs `verb`, perhaps more than once, never committed more than once. `rows` is the approximate number of rows
+    /// that it writes.
     pub(super) async fn call<T, F>(&self, rows: usize, verb: F) -> Result<T>
     where
         T: Send + 'static,
@@ -71,7 +72,7 @@ impl Writer {
         self.request(rows, Flush::Now, verb).await
     }
 
-    /// The same for what survives the process, but perhaps not the machine.
+    /// Like [`call`](Self::call), for writes that survive a crash of the process, but perhaps not of the machine.
     pub(super) async fn call_later<T, F>(&self, rows: usize, verb: F) -> Result<T>
     where
         T: Send + 'static,
@@ -87,14 +88,14 @@ impl Writer {
     {
         let (reply, answer) = oneshot::channel();
         let request = Box::new(Verb { rows, flush, run: verb, outcome: None, reply });
-        let stopped = || Error::unavailable("store", "its writer has stopped");
+        let stopped = || Error::unavailable("store", "the store is closed: its writer has stopped");
         self.requests.as_ref().ok_or_else(stopped)?.send(request).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| Error::unknown("store", "its writer stopped before it answered"))?
+        answer.await.map_err(|_| Error::unknown("store", "the writer stopped before its reply"))?
     }
 }
 
 impl Drop for Writer {
-    /// Waits until what was asked for is committed and the file is closed: whoever opens it next finds it free.
+    /// Waits until the waiting verbs are committed and the file is closed: the next process finds it free.
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take()
@@ -124,22 +125,22 @@ struct Verb<F, T> {
 /// Why a transaction cannot be committed as it is.
 #[derive(Debug)]
 enum Broken {
-    /// It could not even begin: no verb of the group ran, and none would fare better alone.
+    /// It could not begin: no verb of the group ran, and none would succeed alone.
     Unbegun(rusqlite::Error),
     Database(rusqlite::Error),
     /// The commit failed, and may be in the file all the same.
     Doubtful(rusqlite::Error),
-    /// A verb refused although it had written: what it wrote must go.
+    /// A verb rejected its input after it had written: its writes must be rolled back.
     RefusedLate,
     Panicked,
 }
 
 impl Broken {
-    /// Why, for the log.
+    /// Returns the cause, for the log.
     fn reason(&self) -> String {
         match self {
             Broken::Unbegun(error) | Broken::Database(error) | Broken::Doubtful(error) => error.to_string(),
-            Broken::RefusedLate => "a verb was refused after it had written".into(),
+            Broken::RefusedLate => "a verb rejected its input after it had written".into(),
             Broken::Panicked => "a verb panicked".into(),
         }
     }
@@ -182,7 +183,7 @@ where
 
     fn answer(self: Box<Self>) {
         let outcome = self.outcome.unwrap_or_else(|| Err(Error::unknown("store", "a verb was not run")));
-        // Whoever asked may have gone: the verb stands all the same.
+        // The caller may be gone: the verb stays committed.
         let _ = self.reply.send(outcome);
     }
 
@@ -191,12 +192,12 @@ where
     }
 }
 
-/// Where the thread works.
+/// The state of the thread.
 struct WriterThread {
     db: Connection,
-    /// `None` after a rollback, until they are read again.
+    /// `None` after a rollback, until it is read again.
     catalog: Option<Catalog>,
-    /// What the connection does at present.
+    /// The present setting of the connection.
     flush: Flush,
     checkpoints: Checkpoints,
 }
@@ -218,13 +219,13 @@ impl WriterThread {
         }
     }
 
-    /// Commits what is in the group and answers it, leaving it empty.
+    /// Commits the verbs of the group and sends their results. Leaves the group empty.
     fn commit(&mut self, group: &mut Vec<Box<dyn Request>>) {
         match self.attempt(group) {
             Ok(()) => group.drain(..).for_each(|request| request.answer()),
             Err(Broken::Doubtful(error)) => {
-                // Whoever called logs it, as of any store that is away: here it would be a line a call.
-                tracing::debug!(%error, verbs = group.len(), "commit failed, its outcome is unknown");
+                // The caller logs it, as for any unavailable store: a log line here would be one per call.
+                tracing::debug!(%error, verbs = group.len(), "commit failed; its outcome is unknown");
                 let message = error.to_string();
                 group.drain(..).for_each(|request| request.fail(Error::unknown("store", message.as_str())));
             }
@@ -237,7 +238,7 @@ impl WriterThread {
                 tracing::debug!(
                     reason = broken.reason(),
                     verbs = group.len(),
-                    "transaction rolled back: its verbs are run one by one"
+                    "transaction rolled back; running its verbs one by one"
                 );
                 let mut alone = Vec::with_capacity(1);
                 for request in group.drain(..) {
@@ -259,7 +260,7 @@ impl WriterThread {
         let outcome = self.transact(group);
         if outcome.is_err() {
             self.catalog = None;
-            // Some errors have rolled back by themselves.
+            // After some errors SQLite has rolled back by itself.
             if !self.db.is_autocommit()
                 && let Err(error) = self.db.execute_batch("rollback")
             {
@@ -269,7 +270,7 @@ impl WriterThread {
         outcome
     }
 
-    /// Between transactions only: within one SQLite does not heed it.
+    /// Called between transactions only: within one, SQLite ignores the setting.
     fn flush(&mut self, flush: Flush) -> rusqlite::Result<()> {
         if self.flush != flush {
             let synchronous = if flush == Flush::Now { "full" } else { "normal" };

@@ -1,4 +1,4 @@
--- Instants and durations are microseconds, leases' milliseconds. Codes are those of the core's enums.
+-- Instants and durations are microseconds, those of leases milliseconds. Codes are those of the core's enums.
 
 create table cluster (
     id     integer primary key check (id = 1),
@@ -36,8 +36,9 @@ create table types (
     name text not null unique
 );
 
--- A job and its present run: columns for what statements decide by, the rest in `document`. `seq` is the order in which jobs
--- were stored. Columns that a run rewrites come first, so that reading them does not walk over the arguments.
+-- A job and its present run: columns for values by which statements decide, the rest in `document`. `seq` is the order
+-- in which jobs were stored. Columns that a run rewrites come first, so that reading them does not walk over the
+-- arguments.
 create table jobs (
     seq              integer primary key,
     id               blob    not null,
@@ -45,7 +46,7 @@ create table jobs (
     state            integer not null,
     queue_id         integer not null,
     type_id          integer not null,
-    -- Dispatched in this order: the due time less the head start of the priority.
+    -- The order of dispatch: the due time minus the head start of the priority.
     rank             integer not null,
     due_at           integer not null,
     attempt          integer not null default 0,
@@ -67,7 +68,7 @@ create table jobs (
     progress         integer,
     progress_message text,
     log_seq          integer not null default 0,
-    -- Of its present run: lines with a lower number are recorded, and how many are.
+    -- Of its present run: number of the next log line (lower ones are recorded), and how many are.
     run_log_next     integer not null default 0,
     run_log_kept     integer not null default 0,
     created_at       integer not null,
@@ -85,7 +86,7 @@ create unique index jobs_id on jobs (id);
 -- Ends in `seq`, as every index: the order of storing among equals.
 create index jobs_pending on jobs (queue_id, rank) where state = {pending};
 create index jobs_scheduled on jobs (due_at) where state = {scheduled};
--- Runs that lack a holder before those that have a worker and an owner.
+-- Runs that lack a worker or an owner come before those that have both.
 create index jobs_in_flight on jobs (worker is not null and owner is not null, id) where state in ({in_flight});
 -- By the holder of a run.
 create index jobs_of_owner on jobs (owner, id) where state in ({in_flight}) and owner is not null;
@@ -159,20 +160,20 @@ create table nodes (
     document text not null
 ) without rowid;
 
--- Workers that may hold shards: listed before they are granted any, until they left or were declared dead.
+-- Workers that may hold shards: from before their first grant until they left or were declared dead.
 create table shard_roster (
     service text not null,
     worker  text not null,
     primary key (service, worker)
 ) without rowid;
 
--- An expired or resigned lease stays, so that its epoch is never given out again.
+-- An expired or resigned lease stays, so that its epoch is never issued again.
 create table leases (
     namespace  text primary key,
     holder     text    not null,
     epoch      integer not null,
     expires_at integer not null,
-    -- What the leader publishes of itself, as JSON.
+    -- The leader's published report, as JSON.
     report     text
 ) without rowid;
 

@@ -1,4 +1,4 @@
--- The fast path of a run that simply completes: writes what `RunState::apply` decides of it.
+-- The fast path of a plain completion: writes the result of `RunState::apply`.
 update jobs
 set state = {completed}, completed_at = ?3, result = ?4, error = null, deadline = null,
     worker = coalesce(?5, worker),

@@ -1,4 +1,4 @@
-//! The ports of `convoke-core` on real engines: one module and one feature an engine. None names another.
+//! The ports of `convoke-core` on real engines: one module and one feature per engine. No module names another.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 

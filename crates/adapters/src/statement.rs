@@ -1,7 +1,7 @@
 //! SQL whose numbers come from `core`.
 //!
-//! A statement names a code, a limit or another constant in braces: `where state = {pending}`. The names are replaced once, when
-//! the statement is first used, so that a number is defined in one place. A name that is unknown is a fault of the statement.
+//! A statement names a code, a limit or another constant in braces: `where state = {pending}`. The names are replaced
+//! at its first use, so that a number is defined in one place. An unknown name is a bug of the statement and panics.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -58,12 +58,12 @@ pub(crate) fn compose(text: &str, parts: &[(&'static str, &str)]) -> String {
     build_with(text, &parts.iter().map(|(name, part)| (*name, build(part))).collect::<HashMap<_, _>>())
 }
 
-/// Replaces the names in braces by their values. Braces around anything but a name stay as they are.
+/// Replaces the names in braces with their values. Braces around anything but a name stay as they are.
 pub(crate) fn build(text: &str) -> String {
     build_with(text, &HashMap::new())
 }
 
-/// The same, with the values of further names.
+/// Like [`build`], with the values of further names.
 pub(crate) fn build_with(text: &str, more: &HashMap<&str, String>) -> String {
     let mut built = String::with_capacity(text.len());
     let mut rest = text;

@@ -8,7 +8,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 const EXPECTED: &str = "expected an address such as http://127.0.0.1:3000 or https://convoke.example.com";
 
-/// Scheme and authority of every request, and the path that comes before its own.
+/// Scheme and authority of every request, and the prefix of its path.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     scheme: Scheme,
@@ -19,7 +19,7 @@ pub(super) struct Base {
 impl Base {
     pub fn parse(url: &str) -> Result<Self> {
         let refuse = |why: &str| Invalid::new("url", format!("{EXPECTED}, {why}"));
-        // A password must not reach a log by way of the error.
+        // A password must not reach a log through the error.
         if url.contains('@') {
             Err(refuse("got one with a user name in it: give a token instead"))?;
         }
@@ -40,10 +40,10 @@ impl Base {
         Ok(Base { scheme, authority, prefix: path.path().trim_end_matches('/').to_owned() })
     }
 
-    /// The address of `path`, which begins with a slash and is encoded already.
+    /// Returns the address of `path`, which begins with a slash and is encoded already.
     pub fn join(&self, path: &str) -> Result<Uri> {
         let uri = if self.prefix.is_empty() { path.to_owned() } else { format!("{}{path}", self.prefix) };
-        let refuse = |error: &dyn std::fmt::Display| Invalid::new("path", format!("{path:?} is no path: {error}"));
+        let refuse = |error: &dyn std::fmt::Display| Invalid::new("path", format!("expected a path, got {path:?}: {error}"));
         let path_and_query = PathAndQuery::try_from(uri).map_err(|error| refuse(&error))?;
         let built = Uri::builder()
             .scheme(self.scheme.clone())
@@ -54,7 +54,8 @@ impl Base {
     }
 }
 
-/// Nodes of one cluster, any of which will do. All who share it go to the same one, until that one does not answer.
+/// Nodes of one cluster, each of which can serve any request. All users of this list share one node, until it does not
+/// reply.
 #[derive(Debug)]
 pub(super) struct Bases {
     all: Vec<Base>,
@@ -62,7 +63,7 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    /// Addresses with commas between.
+    /// Parses addresses separated by commas.
     pub fn parse(urls: &str) -> Result<Self> {
         let all = urls.split(',').map(Base::parse).collect::<Result<Vec<Base>>>()?;
         Ok(Bases { all, current: AtomicUsize::new(0) })
@@ -72,16 +73,16 @@ impl Bases {
         self.all.len()
     }
 
-    /// The one to go to now, and its place.
+    /// Returns the node to use now, and its place.
     pub fn current(&self) -> (usize, &Base) {
         let place = self.current.load(Ordering::Relaxed) % self.all.len();
         (place, &self.all[place])
     }
 
-    /// The one at `place` does not answer: on to the next, unless somebody went on already.
+    /// Moves from the node at `place`, which does not reply, to the next, unless another caller has already done so.
     pub fn leave(&self, place: usize) {
         let next = (place + 1) % self.all.len();
-        // Fails where somebody did.
+        // Fails if another caller has moved.
         let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

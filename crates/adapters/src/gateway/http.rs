@@ -27,8 +27,8 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 const COORDINATOR: &str = "the coordinator";
 
-/// A coordinator, or several of one cluster: then it goes to the next where one cannot be reached, and stays with the one
-/// that answers. Cheap to clone; clones share their connections.
+/// A client of a coordinator, or of several of one cluster: if one cannot be reached it uses the next, and stays with
+/// the one that replies. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -37,8 +37,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Checks the address, or the addresses with commas between, and the token; a connection is made when the first request
-    /// needs one.
+    /// Checks the address, or the addresses separated by commas, and the token. The first request makes a connection.
     pub fn connect(url: &str, token: Option<String>) -> Result<Http> {
         let bases = Arc::new(Bases::parse(url)?);
         let authorization = token.map(|token| bearer(&token)).transpose()?;
@@ -61,17 +60,19 @@ impl Http {
         Ok(Http { client, bases, authorization })
     }
 
-    /// Where it goes to now, for messages. Has no secret in it.
+    /// Returns the address in use, for messages. It contains no secret.
     pub fn address(&self) -> String {
         self.bases.current().1.to_string()
     }
 
-    /// The status and the body, whatever they are. `path` begins with a slash; names in it are [encoded](super::encode).
+    /// Returns the status and the body, whatever they are. `path` begins with a slash; names in it are
+    /// [encoded](super::encode).
     pub async fn send(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<(StatusCode, Bytes)> {
         self.send_within(REQUEST_TIMEOUT, method, path, body).await
     }
 
-    /// As [`send`](Self::send), with a time limit for the whole of it: a long poll takes longer than other requests.
+    /// Like [`send`](Self::send), with a time limit for the whole request: a long poll takes longer than other
+    /// requests.
     pub async fn send_within(
         &self,
         limit: Duration,
@@ -92,12 +93,12 @@ impl Http {
             Ok(answered) => answered,
             Err(_) => {
                 self.bases.leave(place);
-                Err(lost(safe, format!("no answer from {base} within {limit:?}")))
+                Err(lost(safe, format!("no reply from {base} within {limit:?}")))
             }
         }
     }
 
-    /// A JSON answer, or the error that the server's refusal stands for.
+    /// Returns a JSON reply, or the error that the server's rejection means.
     pub async fn json<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -120,21 +121,22 @@ impl Http {
         if !status.is_success() {
             return Err(refusal::error(status, path, &answer));
         }
-        // An empty answer reads as null, so that `()` can be asked for where a server says nothing.
+        // An empty reply reads as null, so that a caller can ask for `()` if the server returns no body.
         let text: &[u8] = if answer.is_empty() { b"null" } else { &answer };
         match serde_json::from_slice(text) {
             Ok(answer) => Ok((status, answer)),
-            Err(error) => Err(Error::unknown(COORDINATOR, format!("its answer to {path} was not understood: {error}"))),
+            Err(error) => Err(Error::unknown(COORDINATOR, format!("unreadable reply to {path}: {error}"))),
         }
     }
 
-    /// A stream of server-sent events. It has no time limit: it ends when the server ends it or the connection breaks.
+    /// Opens a stream of server-sent events. It has no time limit: it ends when the server ends it or the connection
+    /// breaks.
     pub async fn sse(&self, path: &str) -> Result<EventStream> {
         let request = self.request(Method::GET, path, None, "text/event-stream");
         let (place, base) = self.bases.current();
         let Ok(response) = tokio::time::timeout(REQUEST_TIMEOUT, request).await else {
             self.bases.leave(place);
-            return Err(lost(true, format!("no answer from {base} within {REQUEST_TIMEOUT:?}")));
+            return Err(lost(true, format!("no reply from {base} within {REQUEST_TIMEOUT:?}")));
         };
         let response = response?;
         let status = response.status();
@@ -146,8 +148,8 @@ impl Http {
         Ok(EventStream::new(response.into_body()))
     }
 
-    /// From the node that answered last; from the others in turn where no connection can be made, since then nothing was
-    /// asked of anybody.
+    /// Sends to the node that replied last, and to the others in turn if no connection can be made, since then nothing
+    /// was sent.
     async fn request(
         &self,
         method: Method,
@@ -162,7 +164,7 @@ impl Http {
             tries -= 1;
             match answer {
                 Ok(response) => {
-                    // It is draining, or cannot reach its store: another may.
+                    // It is draining, or cannot reach its store: another node may serve the request.
                     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
                         self.bases.leave(place);
                     }
@@ -223,12 +225,12 @@ fn bearer(token: &str) -> Result<HeaderValue> {
     Ok(value)
 }
 
-/// A request that was perhaps sent and has no answer: a read changed nothing, anything else may have.
+/// Returns the error of a request that may have been sent and has no reply: a read changed nothing, others may have.
 fn lost(safe: bool, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     if safe { Error::unavailable(COORDINATOR, source) } else { Error::unknown(COORDINATOR, source) }
 }
 
-/// An error with its causes in one line: hyper's own text says only that something went wrong.
+/// Returns an error with its causes in one line: hyper's own text does not name the cause.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The worker gateway and the job API, spoken over [`Http`].
+//! The worker gateway and the job API over [`Http`].
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Http;
 
-/// How much longer than the server a caller waits, so that the server's answer to a long poll has time to arrive.
+/// How much longer than the server a caller waits, so that the server's reply to a long poll has time to arrive.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
-/// Beats are short and come often: one that hangs must make room for the next.
+/// Heartbeats are short and frequent: a hanging one must make room for the next.
 const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -71,7 +71,7 @@ impl WorkerLink for GatewayLink {
 
 #[async_trait]
 impl ClientLink for GatewayLink {
-    /// One job is a request of its own, because the server can answer it with less; many are one batch, all or nothing.
+    /// One job is a request of its own, because its reply is shorter; several are one batch, all or nothing.
     async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
         match jobs.as_slice() {
             [] => Ok(Vec::new()),

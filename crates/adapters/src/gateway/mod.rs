@@ -1,10 +1,10 @@
-//! A worker's and a client's way to a coordinator over HTTP.
+//! The HTTP client of workers and clients for a coordinator.
 //!
-//! [`Http`] is a small JSON client with pooled, kept-alive connections; [`GatewayLink`] speaks the worker gateway and the
-//! job API through it. What fails is told apart by what the caller does next: a connection that could not be made is
-//! `Unavailable` (nothing happened), an answer that never came is `Unknown` (it may have), a refusal is what the server
-//! called it. Nothing here retries: the callers know which of their calls may be repeated. Only where no connection could be
-//! made, and more than one node was named, the next is asked.
+//! [`Http`] is a small JSON client with pooled, kept-alive connections; [`GatewayLink`] implements the worker gateway
+//! and the job API on it. Errors differ by what the caller does next: a connection that could not be made is
+//! `Unavailable` (nothing happened), a reply that never arrived is `Unknown` (it may have happened), a rejection has
+//! the server's error code. Nothing here retries: the callers know which of their calls may be repeated. Only if no
+//! connection could be made, and there are several nodes, the next node is used.
 
 mod base;
 mod http;

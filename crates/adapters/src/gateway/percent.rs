@@ -1,6 +1,6 @@
-//! Names in paths and queries.
+//! Percent-encoding of names in paths and queries.
 
-/// A name as one segment of a path or one value of a query: everything but unreserved characters is escaped.
+/// Encodes a name as one segment of a path or one value of a query: everything but unreserved characters is escaped.
 pub fn encode(text: &str) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! What a server's refusal means to the caller.
+//! Maps a server's rejection to an error.
 
 use convoke_core::error::InvalidKind;
 use convoke_core::{Error, Invalid};
@@ -18,7 +18,7 @@ struct Detail {
     field: Option<String>,
 }
 
-/// The error that stands for an answer that is not a success.
+/// Returns the error for a reply that is not a success.
 pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
     let spoken = serde_json::from_slice::<Body>(body).ok().map(|body| body.error);
     let understood = spoken.is_some();
@@ -31,10 +31,10 @@ pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
         Error::Invalid(Invalid { field, message: message.clone(), kind })
     };
     match status {
-        StatusCode::UNAUTHORIZED => Error::denied(format!("the server wants a valid token: {message}")),
-        StatusCode::FORBIDDEN => Error::denied(format!("the token is not of a role that may do this: {message}")),
+        StatusCode::UNAUTHORIZED => Error::denied(format!("the server requires a valid token: {message}")),
+        StatusCode::FORBIDDEN => Error::denied(format!("the role of the token does not permit this: {message}")),
         StatusCode::NOT_FOUND if !understood => {
-            let what = format!("{} is not there: is this the address of a Convoke server?", bare(path));
+            let what = format!("{} does not exist: is this the address of a Convoke server?", bare(path));
             Error::Invalid(Invalid::new("url", what))
         }
         StatusCode::NOT_FOUND => {
@@ -53,12 +53,12 @@ pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
     }
 }
 
-/// The path without its query, which may hold what a log should not.
+/// Returns the path without its query, which may contain secrets.
 fn bare(path: &str) -> &str {
     path.split('?').next().unwrap_or(path)
 }
 
-/// What was looked for, by the path it was looked for under.
+/// Returns the kind and name of the missing object, derived from the path.
 fn subject(path: &str, code: &str) -> (&'static str, String) {
     let mut parts = bare(path).trim_start_matches('/').split('/').skip(1);
     let what = match parts.next().unwrap_or_default() {

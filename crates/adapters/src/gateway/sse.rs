@@ -1,4 +1,4 @@
-//! Server-sent events, read as they come.
+//! Server-sent events, parsed as they arrive.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use hyper::body::Incoming;
 
 const LINE_BYTES_MAX: usize = 8 << 20;
 
-/// One event: its name (`message` where the server gave none) and its data.
+/// One event: its name (`message` if the server set none) and its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEvent {
     pub event: String,
     pub data: String,
-    /// What to send as `Last-Event-ID`, where the server numbers its events.
+    /// The value to send as `Last-Event-ID`, if the server numbers its events.
     pub id: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl EventStream {
         EventStream { body, parser: Parser::default() }
     }
 
-    /// The next event; `None` once the server has ended the stream. Safe to cancel.
+    /// Returns the next event; `None` once the server has ended the stream. Safe to cancel.
     pub async fn next(&mut self) -> Result<Option<ServerEvent>> {
         loop {
             if let Some(event) = self.parser.ready.pop_front() {
@@ -46,7 +46,7 @@ impl EventStream {
     }
 }
 
-/// Turns bytes into events, wherever the frames cut them.
+/// Turns bytes into events, however the frames split them.
 #[derive(Default)]
 struct Parser {
     line: Vec<u8>,
@@ -88,7 +88,7 @@ impl Parser {
                 }
                 none => *none = Some(value.to_owned()),
             },
-            // A comment (the field is empty), a retry hint, or what a later server may add.
+            // A comment (the field is empty), a retry hint, or a field that a later server may add.
             _ => {}
         }
     }

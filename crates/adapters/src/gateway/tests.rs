@@ -1,4 +1,4 @@
-//! The client against a server of one connection at a time that answers what it is told to.
+//! The client against a server of one connection at a time with scripted replies.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::{GatewayLink, Http};
 
-/// Answers each request of one kept-alive connection with the next of `answers` and gives back what it was sent.
+/// Replies to each request of one kept-alive connection with the next of `answers`. Returns the requests.
 async fn server(answers: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -10,7 +10,7 @@ use convoke_core::ports::cache::{Lookup, TICKET_LIFETIME, Ticket, VALUE_BYTES_MA
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// With more than so many, what has expired is looked for.
+/// Beyond this many keys, expired ones are removed.
 const KEYS_MAX: usize = 10_000;
 
 #[derive(Default)]

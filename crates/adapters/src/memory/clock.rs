@@ -18,8 +18,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=clock:-300` the process believes that it is
-/// so many seconds earlier, so that tests can run a cluster whose clocks are apart.
+/// A failpoint, in builds with debug assertions only: `CONVOKE_FAILPOINT=clock:-300` sets the process's clock back by
+/// so many seconds, so that tests can run a cluster whose clocks differ.
 fn skew() -> SignedDuration {
     static SKEW: OnceLock<SignedDuration> = OnceLock::new();
     if !cfg!(debug_assertions) {
@@ -32,7 +32,7 @@ fn skew() -> SignedDuration {
     })
 }
 
-/// A clock that stands still until it is told otherwise, forwards or back.
+/// A clock that stands still until it is set, forwards or back.
 #[derive(Debug)]
 pub struct SettableClock(Mutex<Timestamp>);
 

@@ -1,7 +1,7 @@
 //! Rosters and terms of leadership in memory.
 //!
-//! Expiry is judged by tokio's clock, so that a test that pauses time decides when a lease ends. The highest epoch of a
-//! namespace outlives its terms: that is what makes epochs rise after expiry and resignation.
+//! Expiry follows tokio's clock, so that a test that pauses time decides when a lease ends. The highest epoch of a
+//! namespace outlives its terms, so that epochs rise after expiry and resignation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Term {
 }
 
 impl Namespace {
-    /// The term that holds at `now`; one that has expired is as good as none.
+    /// Returns the term that holds at `now`; an expired one does not count.
     fn present(&mut self, now: Instant) -> Option<&mut Term> {
         self.term.as_mut().filter(|term| term.expires > now)
     }

@@ -1,7 +1,8 @@
 //! A mesh within one process: for tests, and for an application that is one process today.
 //!
-//! Those who ask for the same key by [`MemoryMesh::shared`] are in one mesh for as long as one of them holds on to it. A
-//! message is heard before the send returns. Time is tokio's, so that a test that pauses it decides when somebody is gone.
+//! All callers of [`MemoryMesh::shared`] with the same key are in one mesh for as long as one of them holds it. A
+//! message is delivered before the send returns. Time is tokio's, so that a test that pauses it decides when an
+//! instance is gone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
@@ -15,7 +16,7 @@ use convoke_core::{Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Longer than any lock that is meant, short enough to be added to any instant.
+/// Upper bound of a TTL (one year).
 const TTL_MAX: Duration = Duration::from_secs(86_400 * 365);
 
 static SHARED: LazyLock<Mutex<HashMap<String, Weak<Room>>>> = LazyLock::new(Mutex::default);
@@ -44,7 +45,7 @@ struct Entry {
 }
 
 impl State {
-    /// Who leads at `now`; a lock that has expired is as good as none.
+    /// Returns the leader at `now`; an expired lock does not count.
     fn holder(&self, now: Instant) -> Option<&str> {
         self.lock.as_ref().filter(|(_, expires)| *expires > now).map(|(holder, _)| holder.as_str())
     }
@@ -55,12 +56,12 @@ impl State {
 }
 
 impl MemoryMesh {
-    /// One that nobody else can find.
+    /// Creates a mesh that no other caller can find.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The mesh of this process that has this key.
+    /// Returns the mesh of this process that has this key.
     pub fn shared(key: &str) -> Self {
         let mut rooms = SHARED.lock();
         if let Some(room) = rooms.get(key).and_then(Weak::upgrade) {
@@ -108,7 +109,7 @@ impl MeshLink for MemoryMesh {
 
     async fn send(&self, letters: &[(InstanceId, Bytes)]) -> Vec<Result<u64>> {
         let deliver = |(to, message): &(InstanceId, Bytes)| {
-            // Heard outside of the lock: what hears may send.
+            // Delivered outside of the lock: the receiver may send.
             let inbox = self.within(|state, _| state.inboxes.get(to).cloned());
             Ok(inbox.map_or(0, |inbox| {
                 inbox.on_message(message.clone());
@@ -162,7 +163,7 @@ impl MeshLink for MemoryMesh {
     }
 }
 
-/// A place in the room.
+/// An instance's place in the mesh.
 struct MemoryMembership {
     id: InstanceId,
     hostname: String,

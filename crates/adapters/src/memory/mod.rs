@@ -1,7 +1,7 @@
-//! Every port in one process's memory: the reference that the conformance suites were written against.
+//! Every port in one process's memory: the reference of the conformance suites.
 //!
-//! The bus is also what the embedded coordinator runs on, and is made to be fast; the store is made to be obvious. Nothing
-//! here survives the process, and nothing here fails: what answers an error was asked something it must refuse.
+//! The embedded coordinator runs on this bus, so it is made to be fast; the store is made to be obvious. Nothing here
+//! survives the process, and nothing here fails: an error is always a rejection.
 
 mod bus;
 mod cache;

@@ -1,7 +1,8 @@
 //! Routers and dealers in memory: the sockets of shard coordinators and their workers, without a network.
 //!
-//! As on a real one a message to an address where nobody listens is lost, and so is one to a peer that is gone or does not
-//! read. Nothing is reordered, and a dealer outlives the router it spoke to: the next one that binds there hears it.
+//! As on a network, a message to an address without a listener is lost, and so is a message to a peer that is gone or
+//! does not read. Nothing is reordered, and a dealer outlives its router: the next router that binds there receives its
+//! messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct Hub {
 }
 
 impl MemoryRouting {
-    /// What binds a router to `address`.
+    /// Returns a binding of a router to `address`.
     pub fn binding(&self, address: impl Into<String>) -> MemoryBinding {
         MemoryBinding { hub: self.hub.clone(), address: address.into() }
     }
@@ -48,7 +49,7 @@ impl RouterBinding for MemoryBinding {
     async fn bind(&self) -> Result<Box<dyn Router>> {
         let mut hub = self.hub.lock();
         if hub.routers.contains_key(&self.address) {
-            return Err(Error::Conflict(format!("{} is taken", self.address)));
+            return Err(Error::Conflict(format!("{} is already bound", self.address)));
         }
         let (sender, receiver) = mpsc::channel(ROUTER_BACKLOG);
         hub.routers.insert(self.address.clone(), sender);
@@ -121,9 +122,9 @@ impl Dealer for MemoryDealer {
         let received = Received { from: self.peer.clone(), frames: vec![message] };
         match hub.routers.get(&self.address).map(|router| router.try_send(received)) {
             Some(Err(mpsc::error::TrySendError::Full(_))) => {
-                Err(Error::unavailable("shard coordinator", "too much waits for it already"))
+                Err(Error::unavailable("shard coordinator", "too many messages wait for it"))
             }
-            // Nobody is there: it is lost.
+            // No router is bound: the message is lost.
             _ => Ok(()),
         }
     }

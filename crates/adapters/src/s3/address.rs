@@ -10,11 +10,11 @@ use object_store::{ClientOptions, RetryConfig};
 
 use super::wire::{Meter, Metered};
 
-/// A server that cannot be reached by then is away.
+/// A server that cannot be reached within this time is unavailable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Beyond what any request is waited for: what was given up is not left open for ever.
+/// Longer than any caller waits: closes requests that callers have abandoned.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Where the server does not care, as most that are not Amazon's.
+/// The default; most servers other than Amazon's ignore the region.
 const REGION: &str = "us-east-1";
 
 /// A bucket and the folder in it.
@@ -30,7 +30,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Returns what may be shown of an address, if it is one: bucket and folder.
+/// Returns the parts of an address that may be shown: bucket and folder. `None` if `url` is not an address.
 pub fn shown(url: &str) -> Option<String> {
     Address::parse(url).ok().map(|address| address.to_string())
 }
@@ -42,7 +42,7 @@ impl Address {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if bucket.is_empty() || !bucket.bytes().all(is_name) {
-            // What stands there may be a password: s3db.js has its keys in the address.
+            // This part may be a password: s3db.js has its keys in the address.
             let message = "expected s3://bucket/prefix with a bucket's name alone: keys go into AWS_ACCESS_KEY_ID and \
                            AWS_SECRET_ACCESS_KEY";
             return Err(Invalid::new("leases.url", message).into());
@@ -55,7 +55,7 @@ impl Address {
         Ok(Address { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
 
-    /// A client of the bucket. `variables` are as in the environment; those that are not `AWS_*` are passed over.
+    /// Opens a client of the bucket. `variables` are as in the environment; those that are not `AWS_*` are ignored.
     pub fn open(&self, variables: impl IntoIterator<Item = (String, String)>, meter: Arc<Meter>) -> Result<AmazonS3> {
         let mut options = ClientOptions::new().with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT);
         let mut builder = AmazonS3Builder::new();
@@ -64,7 +64,7 @@ impl Address {
             let key = name.strip_prefix("AWS_").map(|_| name.to_ascii_lowercase());
             let Some(key) = key.and_then(|key| key.parse::<AmazonS3ConfigKey>().ok()) else { continue };
             match key {
-                // To name an address without TLS is to consent to it, as with every other tool that reads these.
+                // An address without TLS permits plain HTTP, as in every other tool that reads these variables.
                 AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint if value.starts_with("http://") => {
                     options = options.with_allow_http(true);
                 }

@@ -1,9 +1,9 @@
-//! What is in the files: the published system's fields, and the names of its documentation (`leaseExpiresAt`,
+//! The contents of the files: the published system's fields, and the names of its documentation (`leaseExpiresAt`,
 //! `registeredAt`) beside them. Times are milliseconds since 1970.
 //!
-//! `state.json` has no `_expiresAt`, on purpose: s3db.js deletes a file whose `_expiresAt` has passed by its own clock, and
-//! with this one the epoch would go. What others wrote is read with forbearance: of a state only the epoch must make sense,
-//! for without it the next one could be lower.
+//! `state.json` has no `_expiresAt`, on purpose: s3db.js deletes a file whose `_expiresAt` has passed by its own clock,
+//! and with this one the epoch would be lost. Files of other writers are read leniently: of a state only the epoch must
+//! be valid, for without it the next one could be lower.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a state that does not say how long it holds is taken to mean: the published default.
+/// The assumed duration of a state without one: the published default.
 const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// JavaScript counts in floating point: beyond this one more is not always more.
+/// JavaScript counts in floating point, which is exact only up to here.
 pub(super) const EPOCH_MAX: u64 = 1 << 52;
-/// Nothing that is meant to be read here is larger.
+/// No valid file is larger.
 pub(super) const DOCUMENT_BYTES_MAX: u64 = 64 * 1024;
 
 /// `state.json`.
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub lease_expires_at: i64,
     pub elected_by: String,
     pub elected_at: i64,
-    /// The write that made it so; absent where others wrote.
+    /// The write that produced it; absent if another system wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// A new term.
+    /// Returns a new term.
     pub fn elected(candidate: &str, pod: &str, epoch: u64, now: i64, ttl: Duration, write_id: &str) -> Self {
         let state = State {
             leader_id: candidate.to_owned(),
@@ -56,7 +56,7 @@ impl State {
         state.renewed(now, ttl, write_id)
     }
 
-    /// The same term, from now on.
+    /// Returns the same term, from now on.
     pub fn renewed(mut self, now: i64, ttl: Duration, write_id: &str) -> Self {
         let ends = now.saturating_add(ms(ttl));
         (self.lease_start, self.lease_end, self.lease_expires_at) = (now, ends, ends);
@@ -64,31 +64,31 @@ impl State {
         self
     }
 
-    /// The same term, over. Its end is the first millisecond there was: past by every clock, and not zero, which the
-    /// published system takes for a lease without end.
+    /// Returns the same term, ended. Its end is the first millisecond of 1970: past by every clock, and not zero, which
+    /// the published system takes for a lease without end.
     pub fn resigned(mut self, now: i64, write_id: &str) -> Self {
         (self.lease_end, self.lease_expires_at, self.resigned_at) = (1, 1, Some(now));
         self.write_id = Some(write_id.to_owned());
         self
     }
 
-    /// Nobody's, whatever the time: it was given up, or names no leader.
+    /// Returns whether there is no holder, whatever the time: the term was resigned, or names no leader.
     pub fn is_ended(&self) -> bool {
         self.resigned_at.is_some() || self.lease_end <= self.lease_start || self.leader_id.is_empty()
     }
 
-    /// Whether the published system wrote it: its writes have no id.
+    /// Returns whether the published system wrote it: its writes have no id.
     pub fn is_foreign(&self) -> bool {
         self.write_id.is_none()
     }
 
-    /// How long it holds. Both ends are of one clock, so that this is right even where the clock is not.
+    /// Returns its duration. Both ends are of one clock, so this is right even if the clock is not.
     pub fn ttl(&self) -> Duration {
         let ms = u64::try_from(self.lease_end.saturating_sub(self.lease_start)).unwrap_or(0);
         Duration::from_millis(ms).min(TTL_MAX)
     }
 
-    /// The error says what is wrong with it.
+    /// The error describes the invalid part.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(body).map_err(|error| format!("it is not JSON: {error}"))?;
         let epoch = epoch(&value).ok_or_else(|| format!("expected an epoch from 0 to {EPOCH_MAX}"))?;
@@ -96,7 +96,7 @@ impl State {
         let elected_at = instant(&value, "electedAt").unwrap_or(0);
         let lease_start = instant(&value, "leaseStart").unwrap_or(elected_at);
         let lease_end = instant(&value, "leaseEnd").or_else(|| instant(&value, "leaseExpiresAt"));
-        // Without a beginning an end says nothing about how long.
+        // Without a start, an end does not determine a duration.
         let (lease_start, lease_end) = match lease_end {
             Some(end) if lease_start > 0 => (lease_start, end),
             _ => (0, ms(LEASE_DEFAULT)),
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-/// The epoch of `state.json` or of `checkpoint.json`.
+/// Returns the epoch of `state.json` or of `checkpoint.json`.
 pub(super) fn epoch(value: &Value) -> Option<u64> {
     whole(value.get("epoch")?).and_then(|epoch| u64::try_from(epoch).ok()).filter(|epoch| *epoch <= EPOCH_MAX)
 }
@@ -125,7 +125,7 @@ fn instant(value: &Value, name: &str) -> Option<i64> {
     value.get(name).and_then(whole)
 }
 
-/// A number without a fraction, also where it is written as `1.0` or `1e3`.
+/// Returns a number without a fraction, also if it is written as `1.0` or `1e3`.
 fn whole(value: &Value) -> Option<i64> {
     const EXACT: f64 = (1_u64 << 53) as f64;
     let float = || value.as_f64().filter(|number| number.abs() <= EXACT && number.fract() == 0.0);
@@ -149,12 +149,12 @@ pub(super) struct Worker<'a> {
     pub namespace: &'a str,
     #[serde(rename = "_expiresAt")]
     pub expires_at: i64,
-    /// The figures that a leader publishes of itself. s3db.js ignores them.
+    /// The figures that a leader publishes about itself. s3db.js ignores them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<RawValue>>,
 }
 
-/// The figures that a leader published of itself in its file.
+/// Returns the figures that a leader published in its file.
 pub(super) fn report(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Published {

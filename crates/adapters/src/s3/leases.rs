@@ -1,13 +1,21 @@
 //! Rosters and terms of leadership in a bucket.
 //!
-//! What each verb costs: `enroll` a PUT (and the leader's, once for each listing, a DELETE where somebody is long gone),
-//! `withdraw` a DELETE, `roster` a LIST, `read` a GET (which transfers nothing where nothing has changed), `renew` and
-//! `resign` a PUT, `elect` a GET and a PUT, or the PUT alone where the state that was last seen is over. Only the unusual
-//! costs more: a namespace's first election, a lost race (a GET, to see who won, and a second PUT where nobody leads after
-//! all), a 409 (up to four PUTs), and reading back what became of a write. A `renew` is over after two requests, whatever
-//! happens: so a leader's heartbeat has at most three.
+//! The cost of each verb:
 //!
-//! Of one namespace, one verb at a time works on the state, so that what is known of it never goes back.
+//! | verb | requests |
+//! | --- | --- |
+//! | `enroll` | a PUT; for the leader, once per listing, a DELETE if a member is long gone |
+//! | `withdraw` | a DELETE |
+//! | `roster` | a LIST |
+//! | `read` | a GET, which transfers nothing if nothing has changed |
+//! | `renew`, `resign` | a PUT |
+//! | `elect` | a GET and a PUT, or the PUT alone if the last seen state is over |
+//!
+//! Unusual events cost more: a namespace's first election, a lost race (a GET, to see the winner, and a second PUT if
+//! there is no leader after all), a 409 (up to four PUTs), and reading the result of a write. A `renew` ends after two
+//! requests in any case: so a leader's heartbeat has at most three.
+//!
+//! One verb at a time works on the state of a namespace, so that the knowledge of it never goes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,18 +41,18 @@ use super::roster::Attendance;
 use super::sighting::Knowledge;
 use super::wire::{Meter, Requests};
 
-/// How many requests a write may take: again after a 409, and to read back what became of it.
+/// Requests of a write: repeated after a 409, and to read its result.
 const WRITE_MAX: Allowance = Allowance(4);
-/// What a renewal may take. The next heartbeat goes on from there, and it is not far.
+/// Requests of a renewal. The next heartbeat continues from there, and it is not far.
 const RENEW_MAX: Allowance = Allowance(2);
-/// The first pause after a 409; each is twice as long as the one before, less a random part.
+/// The first pause after a 409; each is twice as long as the one before, minus a random part.
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
-/// Servers that are busy need so long.
+/// The least time that a busy server is given to reply.
 const PATIENCE_MIN: Duration = Duration::from_secs(2);
-/// Who finds another state where the last was looks once more.
+/// Attempts of an election: repeated once if the state has changed meanwhile.
 const TRIES: u32 = 2;
 
-/// Whom a report is of.
+/// The leader that a report is about.
 #[derive(Deserialize)]
 struct Reported {
     member: String,
@@ -82,8 +90,8 @@ struct Namespace {
 }
 
 impl S3Leases {
-    /// `url` is `s3://bucket/prefix`; where the server is and who we are is in `AWS_*` of `variables`. Complaints about
-    /// either are about `leases.url`. Asks once, so that a bucket that is not there is found now.
+    /// `url` is `s3://bucket/prefix`; the server's address and the credentials are in `AWS_*` of `variables`. Errors
+    /// about either name the setting `leases.url`. Makes one request, so that a missing bucket is found now.
     pub async fn connect(
         url: &str,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -97,7 +105,7 @@ impl S3Leases {
         Ok(leases)
     }
 
-    /// Leases in any store that has conditional writes. Its requests are not counted, and it tells no time.
+    /// Creates leases in any store that has conditional writes. Its requests are not counted, and its clock is unknown.
     pub fn over(store: Arc<dyn ObjectStore>, prefix: &str, clock: Arc<dyn Clock>) -> Self {
         S3Leases {
             objects: Objects::new(store),
@@ -110,7 +118,7 @@ impl S3Leases {
         }
     }
 
-    /// How many requests were made since it was connected.
+    /// Returns how many requests were made since it was connected.
     pub fn requests(&self) -> Requests {
         self.meter.requests()
     }
@@ -131,12 +139,12 @@ impl S3Leases {
         Ok(namespace)
     }
 
-    /// Wall time, for others to read.
+    /// Returns the wall time, for other readers of the files.
     fn now_ms(&self) -> i64 {
         self.clock.now().as_millisecond()
     }
 
-    /// Brings what is known up to date.
+    /// Updates the knowledge of the state.
     async fn refresh(&self, path: &Path, known: &mut Knowledge, wait: Duration) -> Result<()> {
         let etag = known.sighting.as_ref().map(|sighting| sighting.etag.as_str());
         match self.objects.read(path, etag, wait).await? {
@@ -145,7 +153,7 @@ impl S3Leases {
             Found::Body { etag, body } => {
                 let state = State::parse(&body)
                     .map_err(|wrong| Error::unavailable(WHAT, format!("{path} is not a lease: {wrong}")))?;
-                // Some servers answer in full although nothing has changed.
+                // Some servers return the file although nothing has changed.
                 if known.sighting.as_ref().is_none_or(|sighting| sighting.etag != etag) {
                     known.saw(etag, state, Instant::now());
                 }
@@ -154,7 +162,8 @@ impl S3Leases {
         Ok(())
     }
 
-    /// Puts `state` where the last sighting was. `Conflict` where another was first, `Unknown` where that cannot be said.
+    /// Replaces the last seen state by `state`. Returns `Conflict` if another write was first, `Unknown` if the outcome
+    /// is not known.
     async fn replace(
         &self,
         path: &Path,
@@ -177,7 +186,7 @@ impl S3Leases {
                 }
                 Ok(Written::Lost) => {
                     known.saw_nothing();
-                    return Err(Error::Conflict("another was first".into()));
+                    return Err(Error::Conflict("another write was first".into()));
                 }
                 Ok(Written::Busy) if allowance.0 > 0 => {
                     tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
@@ -193,7 +202,7 @@ impl S3Leases {
         Err(Error::unavailable(WHAT, "other writes are in progress"))
     }
 
-    /// What became of a write that was not answered. `None` where it cannot be said: it may still be on its way.
+    /// Returns the result of a write without a reply. `None` if it is not known: the write may still be on its way.
     async fn confirm_write(
         &self,
         path: &Path,
@@ -210,11 +219,11 @@ impl S3Leases {
             known.wrote(etag, state, anchor);
             return Some(Ok(anchor));
         }
-        (before.as_ref() != Some(&found.etag)).then(|| Err(Error::Conflict("another was first".into())))
+        (before.as_ref() != Some(&found.etag)).then(|| Err(Error::Conflict("another write was first".into())))
     }
 
-    /// The highest epoch that a namespace without a state may have had. s3db.js deletes its state when it is old, and leaves
-    /// its checkpoint.
+    /// Returns the highest epoch that a namespace without a state may have had. s3db.js deletes its state when it is
+    /// old, and leaves its checkpoint.
     async fn lost_epoch(&self, namespace: &Namespace) -> Result<u64> {
         let Found::Body { body, .. } = self.objects.read(&namespace.folder.checkpoint()?, None, REQUEST_WAIT).await?
         else {
@@ -224,25 +233,25 @@ impl S3Leases {
         Ok(documents::epoch(&checkpoint).unwrap_or(0))
     }
 
-    /// Removes one member that is long gone, where this process leads. Not with the listing: a leader's heartbeat has either.
-    /// So it goes by a listing that is a beat or more old. A member that came back since then loses its fresh file, and
-    /// is not on the roster until it enrols next.
+    /// Removes one member that is long gone, if this process leads. Not in the same heartbeat as a listing, to keep its
+    /// number of requests: so it uses a listing that is a heartbeat or more old. A member that returned since then
+    /// loses its new file, and is not on the roster until it enrols next.
     async fn sweep(&self, namespace: &Namespace) {
         let leader = match namespace.knowledge.try_lock() {
             Ok(known) if known.has_request_left => {
                 known.present(Instant::now()).map(|sighting| sighting.state.leader_id.clone())
             }
-            // Something more important goes on, or took the request that this would take.
+            // A more important request is under way, or has used the allowance of this one.
             _ => return,
         };
         let forgotten = leader.and_then(|leader| namespace.attendance.lock().take_forgotten(&leader));
         let Some(path) = forgotten else { return };
         if let Err(error) = self.objects.delete(&path).await {
-            tracing::debug!(%path, %error, "a member that is long gone is left where it is");
+            tracing::debug!(%path, %error, "removing the file of a member that is long gone failed");
         }
     }
 
-    /// The epoch of a term that begins now.
+    /// Returns the epoch of a term that begins now.
     async fn next_epoch(&self, namespace: &Namespace, known: &mut Knowledge, floor: Epoch) -> Result<Epoch> {
         if known.sighting.is_none() {
             known.highest = known.highest.max(self.lost_epoch(namespace).await?);
@@ -251,12 +260,12 @@ impl S3Leases {
         let gap = if is_foreign { EPOCH_GAP } else { 1 };
         let epoch = known.highest.saturating_add(gap).max(floor.0.saturating_add(1));
         if epoch > EPOCH_MAX {
-            return Err(Error::unavailable(WHAT, format!("{} has the highest epoch that there is", namespace.name)));
+            return Err(Error::unavailable(WHAT, format!("{} has reached the highest possible epoch", namespace.name)));
         }
         Ok(Epoch(epoch))
     }
 
-    /// Says who came first. For people to read: that it fails is no reason not to lead.
+    /// Writes which member came first. For people to read: a failure does not prevent the election.
     async fn describe(&self, namespace: &Namespace, candidate: &str) -> Result<()> {
         let metadata = Metadata {
             namespace: &namespace.name,
@@ -275,13 +284,13 @@ fn json(document: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(document).map_err(|error| Invalid::new("document", error.to_string()).into())
 }
 
-/// Nothing expires at once: that would be no lease at all.
+/// At least the shortest TTL: a lease must not expire at once.
 fn clamp(ttl: Duration) -> Duration {
     ttl.clamp(Duration::from_millis(1), TTL_MAX)
 }
 
-/// How long a write of a lease, or reading it back, is waited for: both are over before a lease of usual length is. Of a
-/// very short one nothing is lost by asking on: its holder counts from before it asked.
+/// Returns how long to wait for a write of a lease, or for reading its result: both end before a lease of usual length
+/// does. For a very short lease, waiting longer is harmless: its holder counts from before the request.
 fn response_timeout(ttl: Duration) -> Duration {
     (ttl / 3).max(PATIENCE_MIN)
 }
@@ -349,7 +358,7 @@ impl Leases for S3Leases {
             return Err(Invalid::new("floor", format!("expected an epoch below {EPOCH_MAX}, got {floor}")).into());
         }
         let (namespace, ttl) = (self.namespace(namespace)?, clamp(ttl));
-        // Whoever cannot be enrolled cannot lead: names are the same for both.
+        // A name that cannot be enrolled cannot lead: names are the same for both.
         namespace.folder.worker(candidate)?;
         let path = namespace.folder.state()?;
         let mut known = namespace.knowledge.lock().await;
@@ -372,13 +381,13 @@ impl Leases for S3Leases {
                 Ok(anchor) => {
                     drop(known);
                     if is_first && let Err(error) = self.describe(&namespace, candidate).await {
-                        tracing::debug!(%error, "metadata.json could not be written");
+                        tracing::debug!(%error, "writing metadata.json failed");
                     }
                     let remaining = ttl.saturating_sub(anchor.elapsed());
                     return Ok(Lease { holder: candidate.to_owned(), epoch, remaining, is_foreign: false });
                 }
-                // What was replaced since need not be by one that leads now: it may have resigned, or only resigned what
-                // had run out.
+                // The state that replaced it need not have a leader now: the winner may have resigned, or may only have
+                // resigned an expired term.
                 Err(Error::Conflict(_)) if tries < TRIES => tries += 1,
                 Err(error) => return Err(error),
             }
@@ -405,7 +414,7 @@ impl Leases for S3Leases {
                     let remaining = ttl.saturating_sub(anchor.elapsed());
                     return Ok(Lease { holder: holder.to_owned(), epoch, remaining, is_foreign: false });
                 }
-                // An earlier renewal that was given up may have arrived after all: then the term is still its own.
+                // An earlier renewal without a reply may have arrived after all: then the term is still its own.
                 Err(Error::Conflict(_)) if allowance.take() => {
                     self.refresh(&path, &mut known, response_timeout(ttl)).await?
                 }
@@ -424,7 +433,7 @@ impl Leases for S3Leases {
         }
         for _ in 1..=TRIES {
             let term = known.sighting.as_ref().filter(|sighting| sighting.is_term(holder, epoch));
-            // Also a term that has run out is given up, so that those who watch it need not wait.
+            // An expired term is resigned, too, so that its watchers need not wait.
             let Some(term) = term.filter(|term| !term.state.is_ended()) else { return Ok(()) };
             let state = term.state.clone().resigned(self.now_ms(), &new_write_id());
             let mut allowance = WRITE_MAX;
@@ -441,7 +450,7 @@ impl Leases for S3Leases {
         Some(names::is_foreign)
     }
 
-    /// With the enrolment of the member that leads, so that no request is made for it.
+    /// The report is written with the enrolment of the leading member, so that it costs no request.
     fn carries_reports(&self) -> bool {
         true
     }
@@ -463,12 +472,12 @@ impl Leases for S3Leases {
         }
     }
 
-    /// Every request is paid for.
+    /// Every request has a price.
     fn lease_check_interval(&self) -> Option<Duration> {
         None
     }
 
-    /// That there is no such file is an answer; that there is no such bucket is none.
+    /// A missing file is a valid reply; a missing bucket is not.
     async fn ping(&self) -> Result<()> {
         self.objects.read(&Folder::new(&self.prefix, "default")?.metadata()?, None, REQUEST_WAIT).await?;
         Ok(())

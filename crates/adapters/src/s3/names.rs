@@ -1,14 +1,15 @@
-//! Where things are in a bucket.
+//! The keys of files in a bucket.
 //!
-//! A name goes into a key as it is where it is made of plain characters, as s3db.js writes it. Any other byte is written as
-//! `%XX`, so that no name can climb out of its folder, and is read back the same.
+//! A name of plain characters is part of a key unchanged, as s3db.js writes it. Any other byte is written as `%XX`, so
+//! that no name can leave its folder, and is decoded to the same name.
 
 use convoke_core::Result;
 use convoke_core::error::Invalid;
 use convoke_core::limits::NAME_BYTES_MAX;
 use object_store::path::Path;
 
-/// What S3 takes. The prefix, a namespace and a member stand in one key, and of the names each byte that is not plain as three.
+/// The limit of S3. The prefix, a namespace and a member are in one key, and each byte of a name that is not plain
+/// takes three.
 const KEY_BYTES_MAX: usize = 1_024;
 
 const WORKER: &str = "worker=";
@@ -46,7 +47,7 @@ impl Folder {
         self.path("member", &format!("workers/{WORKER}{}{SUFFIX}", encode("member", member)?))
     }
 
-    /// `field` is what is too long where the key is.
+    /// `field` is named by the error if the key is too long.
     fn path(&self, field: &str, name: &str) -> Result<Path> {
         let key = format!("{}/{name}", self.0);
         if key.len() > KEY_BYTES_MAX {
@@ -58,12 +59,13 @@ impl Folder {
     }
 }
 
-/// Whether a member is one of s3db.js: each of its processes is on the roster by such an id, beside those of its plugins.
+/// Returns whether a member is one of s3db.js: each of its processes is on the roster under such an id, beside those of
+/// its plugins.
 pub(super) fn is_foreign(member: &str) -> bool {
     member.starts_with("gcs-")
 }
 
-/// Whose file this is, where it is a member's.
+/// Returns the member of a file, if it is a member's.
 pub(super) fn member(path: &Path) -> Option<String> {
     let name = path.filename()?.strip_prefix(WORKER)?.strip_suffix(SUFFIX)?;
     if name.is_empty() || name.len() > 3 * NAME_BYTES_MAX {
@@ -92,7 +94,7 @@ fn encode(field: &str, name: &str) -> Result<String> {
     Ok(encoded)
 }
 
-/// The inverse; what was not encoded by us is left as it is.
+/// The inverse of `encode`; other text is returned unchanged.
 fn decode(name: &str) -> String {
     let bytes = name.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! The bucket's verbs, with answers named by what the caller does next.
+//! The bucket's verbs, with results named by what the caller does next.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -17,16 +17,16 @@ use object_store::{
 use super::documents::DOCUMENT_BYTES_MAX;
 
 pub(super) const WHAT: &str = "leases";
-/// How long one request is waited for, unless a lease wants it shorter.
+/// How long one request may take, unless a lease requires a shorter limit.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(5);
-/// A folder with more than this has something wrong with it.
+/// A folder with more files than this is rejected.
 const LISTED_MAX: usize = 20_000;
 
-/// What a file was found to be.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) enum Found {
     Missing,
-    /// As it was when its tag was given.
+    /// The file still has the known tag.
     Unchanged,
     Body {
         etag: String,
@@ -34,7 +34,7 @@ pub(super) enum Found {
     },
 }
 
-/// What must hold for a write to be done.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Condition<'a> {
     Always,
@@ -42,12 +42,12 @@ pub(super) enum Condition<'a> {
     Matches(&'a str),
 }
 
-/// What came of a write that was answered.
+/// The result of a write that has a reply.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// With the new tag.
+    /// The new tag.
     Done(String),
-    /// Its condition did not hold: 412.
+    /// The condition did not hold: 412.
     Lost,
     /// Another write was in progress and nothing was done: 409.
     Busy,
@@ -63,7 +63,7 @@ impl Objects {
         Objects { store }
     }
 
-    /// Reads a file, or finds that it is as it was.
+    /// Reads a file, or finds that it has not changed.
     pub async fn read(&self, path: &Path, known: Option<&str>, wait: Duration) -> Result<Found> {
         let options = GetOptions { if_none_match: known.map(str::to_owned), ..GetOptions::default() };
         let reading = async {
@@ -76,14 +76,14 @@ impl Objects {
         };
         match within(wait.min(REQUEST_WAIT), reading).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(bytes)) => Err(Error::unavailable(WHAT, format!("{path} has {bytes} bytes: it is none of ours"))),
+            Ok(Err(bytes)) => Err(Error::unavailable(WHAT, format!("{path} has {bytes} bytes, which is too large for a file of Convoke"))),
             Err(Failure::Response(object_store::Error::NotModified { .. })) => Ok(Found::Unchanged),
             Err(Failure::Response(error)) if is_missing(&error) => Ok(Found::Missing),
             Err(failure) => Err(failure.nothing_happened()),
         }
     }
 
-    /// Writes a file. `Unknown` where nobody can say whether it was.
+    /// Writes a file. Returns `Unknown` if the outcome is not known.
     pub async fn write(&self, path: &Path, body: Vec<u8>, condition: Condition<'_>, wait: Duration) -> Result<Written> {
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
@@ -95,11 +95,11 @@ impl Objects {
         match within(wait.min(REQUEST_WAIT), self.store.put_opts(path, body.into(), options)).await {
             Ok(put) => match put.e_tag {
                 Some(etag) => Ok(Written::Done(etag)),
-                // It was done, but what is to be replaced next cannot be named: read it.
-                None => Err(Error::unknown(WHAT, "the server named no ETag")),
+                // It was written, but without its tag it cannot be replaced next: it must be read.
+                None => Err(Error::unknown(WHAT, "the reply of the server has no ETag")),
             },
             Err(Failure::Response(object_store::Error::Precondition { .. })) => Ok(Written::Lost),
-            // The client calls both so. A lost race has the other name inside.
+            // The client uses this error for both. A lost race has the other status inside.
             Err(Failure::Response(object_store::Error::AlreadyExists { source, .. })) => {
                 let is_lost = source.downcast_ref::<object_store::Error>().is_some();
                 Ok(if is_lost { Written::Lost } else { Written::Busy })
@@ -108,7 +108,7 @@ impl Objects {
         }
     }
 
-    /// Not an error where there is none.
+    /// Succeeds if there is no such file.
     pub async fn delete(&self, path: &Path) -> Result<()> {
         match within(REQUEST_WAIT, self.store.delete(path)).await {
             Ok(()) => Ok(()),
@@ -117,7 +117,7 @@ impl Objects {
         }
     }
 
-    /// What is in a folder: names and times, no contents.
+    /// Lists the files of a folder: names and times, no contents.
     pub async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         let listing = self.store.list(Some(folder)).take(LISTED_MAX).try_collect();
         within(REQUEST_WAIT, listing).await.map_err(Failure::nothing_happened)
@@ -140,16 +140,16 @@ impl Failure {
     fn into_source(self) -> Box<dyn StdError + Send + Sync> {
         match self {
             Failure::Response(error) => Box::new(error),
-            Failure::Silence(wait) => format!("no answer within {wait:?}").into(),
+            Failure::Silence(wait) => format!("no reply within {wait:?}").into(),
         }
     }
 
-    /// Of a request that changes nothing, or was refused.
+    /// For a request that changes nothing, or was rejected.
     fn nothing_happened(self) -> Error {
         Error::unavailable(WHAT, self.into_source())
     }
 
-    /// Of one that would have changed something: only where it was not even sent, or not let in, is its outcome known.
+    /// For a request that changes something: nothing happened only if it was not sent, or access was denied.
     fn may_have_happened(self) -> Error {
         use object_store::Error as StoreError;
         match &self {
@@ -162,7 +162,7 @@ impl Failure {
     }
 }
 
-/// The file is missing, and not the bucket: that would be no reason to think that nobody leads.
+/// Returns whether the file is missing, not the bucket: a missing bucket does not mean that there is no leader.
 fn is_missing(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. }) && !error.to_string().contains("NoSuchBucket")
 }

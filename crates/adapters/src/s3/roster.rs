@@ -1,11 +1,11 @@
-//! Who is there, from one listing: no file of a member is opened.
+//! The present members, from one listing: no file of a member is opened.
 //!
-//! A listing has when each file was last written, by the server's clock, and the server's clock is in its answers; so a
-//! member's age does not depend on any clock of ours. Servers tell whole seconds, which is coarse for short times: who is
-//! listed unchanged for its time on the monotonic clock is gone as well, and of what this process wrote itself it knows
-//! exactly how long it holds.
+//! A listing has the time of each file's last write, by the server's clock, and every reply has the server's time; so a
+//! member's age does not depend on local clocks. Servers report whole seconds, which is coarse for short times: a
+//! member that is listed unchanged for its TTL on the monotonic clock is gone as well, and the TTL of members that this
+//! process enrolled is known exactly.
 //!
-//! How long others hold is not in a listing. A fleet has one setting for it: what this process enrols with.
+//! The TTL of other members is not in a listing. A fleet has one setting for it: that of this process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use super::names;
 
-/// How long members hold where this process has never enrolled one: the published default.
+/// The TTL of members if this process has never enrolled one: the published default.
 const TTL_DEFAULT: Duration = Duration::from_secs(20);
-/// Two instants in whole seconds, and two servers of one bucket.
+/// The error of two instants in whole seconds, and of two servers of one bucket.
 const ROUNDING: Duration = Duration::from_secs(2);
-/// Members that are gone for so long, and ten times their time, are swept out: one for each listing.
+/// Members that are gone for this long, and ten times their TTL, are removed: one for each listing.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Default)]
@@ -30,19 +30,19 @@ pub(super) struct Attendance {
     mine: HashMap<String, Enrolment>,
     /// Since when each member is listed with the same tag.
     seen: HashMap<String, (String, Instant)>,
-    /// The file of one that is long gone, as of the last listing.
+    /// The file of a member that is long gone, as of the last listing.
     forgotten: Option<Path>,
 }
 
 #[derive(Debug)]
 struct Enrolment {
     started_ms: i64,
-    /// Absent while no write of it is known to have been done.
+    /// `None` until a write of it is known to have succeeded.
     written: Option<(String, Instant)>,
 }
 
 impl Attendance {
-    /// About to be enrolled; answers since when it is there.
+    /// Prepares an enrolment. Returns since when the member is present.
     pub fn will_enroll(&mut self, member: &str, now_ms: i64, ttl: Duration) -> i64 {
         self.ttl = Some(ttl);
         let enrolment = self.mine.entry(member.to_owned());
@@ -59,13 +59,14 @@ impl Attendance {
         self.mine.remove(member);
     }
 
-    /// What is to be swept out, where `leader` is of this process: one of a fleet is enough for that. Each file is given once for
-    /// each listing.
+    /// Returns the file to remove, if `leader` is of this process: one process of a fleet is enough. Returns each file
+    /// once for each listing.
     pub fn take_forgotten(&mut self, leader: &str) -> Option<Path> {
         if self.mine.contains_key(leader) { self.forgotten.take() } else { None }
     }
 
-    /// Who of those listed is present, in order. `server_now` is the least that the server's clock can show at `now`.
+    /// Returns the listed members that are present, in order. `server_now` is the earliest that the server's clock can
+    /// show at `now`.
     pub fn present_members(
         &mut self,
         listing: &[ObjectMeta],
@@ -102,7 +103,7 @@ impl Attendance {
     }
 }
 
-/// None, where nobody knows better.
+/// Zero if the age is not known.
 fn age(file: &ObjectMeta, server_now: Option<Timestamp>) -> Duration {
     let Some(server_now) = server_now else { return Duration::ZERO };
     let ms = server_now.as_millisecond().saturating_sub(file.last_modified.timestamp_millis());

@@ -1,8 +1,8 @@
-//! What a process knows of a namespace's leadership, and when it may call it over.
+//! A process's knowledge of a namespace's leadership, and when a term counts as over.
 //!
-//! A state holds for its lease from when it was first seen here, by the monotonic clock. It was written before it was seen,
-//! and its holder counts from before it wrote: so whoever waits that long waits longer than the holder believes. Each
-//! renewal is another state. Nothing that a wall clock says is used: of a state's two times only the difference counts.
+//! A state holds for the length of its lease from when it was first seen here, by the monotonic clock. It was written
+//! before it was seen, and its holder counts from before it wrote: so a watcher waits longer than the holder leads.
+//! Each renewal is another state. Wall clocks are not used: of a state's two times only the difference counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::documents::State;
 
-/// How many writes of unknown outcome are remembered. One that is forgotten is taken for another's, and waited out.
+/// How many writes of unknown outcome are remembered. A forgotten one is taken for another process's, and its lease
+/// must expire.
 const UNSURE_MAX: usize = 16;
 
 /// A state of the file, as it was first seen.
@@ -50,35 +51,35 @@ impl Sighting {
 #[derive(Debug, Default)]
 pub(super) struct Knowledge {
     pub sighting: Option<Sighting>,
-    /// The highest epoch ever seen here: the file may be lost, and what comes after it must be higher still.
+    /// The highest epoch ever seen here: if the file is lost, the next epoch must be higher still.
     pub highest: u64,
-    /// Whether the last renewal took one request less than it might have.
+    /// Whether the last renewal used one request less than its limit.
     pub has_request_left: bool,
-    /// Writes of unknown outcome, each with when it was begun.
+    /// Writes of unknown outcome, each with its start.
     unsure: VecDeque<(String, Instant)>,
 }
 
 impl Knowledge {
-    /// The file was read, and is not what it was. What this process wrote itself holds from when it began to write it: others
-    /// may have seen it since.
+    /// Records that the file has changed. A state that this process wrote holds from the start of its write: others may
+    /// have seen it since.
     pub fn saw(&mut self, etag: String, state: State, now: Instant) {
         self.highest = self.highest.max(state.epoch);
         let since = self.begun(&state).unwrap_or(now);
         self.sighting = Some(Sighting { etag, state, since });
     }
 
-    /// When the write that made this state was begun, where it is one of unknown outcome.
+    /// Returns the start of the write that made this state, if its outcome was unknown.
     fn begun(&self, state: &State) -> Option<Instant> {
         let write_id = state.write_id.as_ref()?;
         self.unsure.iter().find(|(unsure, _)| unsure == write_id).map(|(_, begun)| *begun)
     }
 
-    /// The file is not there.
+    /// Records that the file is missing.
     pub fn saw_nothing(&mut self) {
         self.sighting = None;
     }
 
-    /// About to be written: until its outcome is known it may be there at any time.
+    /// Records a write before it is sent: until its outcome is known, it may appear at any time.
     pub fn will_write(&mut self, write_id: &str, now: Instant) {
         if self.unsure.len() == UNSURE_MAX {
             self.unsure.pop_front();
@@ -86,19 +87,20 @@ impl Knowledge {
         self.unsure.push_back((write_id.to_owned(), now));
     }
 
-    /// It is there, and its caller is told so. `anchor` is from before it was sent.
+    /// Records a successful write, which is reported to its caller. `anchor` is from before it was sent.
     pub fn wrote(&mut self, etag: String, state: State, anchor: Instant) {
         self.unsure.retain(|(write_id, _)| Some(write_id) != state.write_id.as_ref());
         self.saw(etag, state, anchor);
     }
 
-    /// The term that holds, as far as is known here.
+    /// Returns the term that holds, as far as is known here.
     pub fn present(&self, now: Instant) -> Option<&Sighting> {
         self.sighting.as_ref().filter(|sighting| !sighting.is_over(now))
     }
 
-    /// Whether the present state names the candidate and nobody was ever told that it leads: others elected it, or its own
-    /// write arrived after it had been given up. A term that this or an earlier process was given is not claimable.
+    /// Returns whether the present state names the candidate and no caller has received the term: others elected it, or
+    /// its own write arrived after its caller stopped waiting. A term that this or an earlier process received is not
+    /// claimable.
     pub fn is_claimable(&self, candidate: &str) -> bool {
         self.sighting.as_ref().is_some_and(|sighting| {
             let state = &sighting.state;

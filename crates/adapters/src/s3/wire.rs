@@ -1,7 +1,7 @@
-//! What goes over the wire: requests are counted by verb, and answers tell the server's time.
+//! Counts requests by verb, and reads the server's time from replies.
 //!
-//! Requests are what S3 charges for, so what a heartbeat costs is counted where it is spent. The time in an answer's `Date`
-//! is as old as the answer: with what has passed since, it is the least that the server's clock can show now.
+//! S3 charges for requests, so the cost of a heartbeat is counted as it is spent. The time in a reply's `Date` is as
+//! old as the reply: plus the time since, it is the earliest that the server's clock can show now.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub struct Requests {
     pub put: u64,
     pub delete: u64,
     pub list: u64,
-    /// Whatever else, such as asking for credentials.
+    /// All other requests, such as those for credentials.
     pub other: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Meter {
     delete: AtomicU64,
     list: AtomicU64,
     other: AtomicU64,
-    /// What the last answer's `Date` was, and when that answer came.
+    /// The `Date` of the last reply, and when that reply arrived.
     date: Mutex<Option<(Timestamp, Instant)>>,
 }
 
@@ -52,7 +52,7 @@ impl Meter {
         Requests { get, put, delete, list, other }
     }
 
-    /// The server's time, at the least; absent where it has never told.
+    /// Returns the earliest possible time of the server; `None` if no reply had one.
     pub fn server_now(&self) -> Option<Timestamp> {
         let (date, since) = (*self.date.lock())?;
         date.checked_add(since.elapsed()).ok()
@@ -82,7 +82,7 @@ fn instant(date: &HeaderValue) -> Option<Timestamp> {
     Some(zoned.timestamp())
 }
 
-/// Makes clients that count.
+/// Makes clients that count their requests.
 #[derive(Debug)]
 pub(super) struct Metered(pub Arc<Meter>);
 

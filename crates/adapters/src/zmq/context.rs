@@ -1,5 +1,5 @@
-//! The threads that ZeroMQ's connections run on. They start with the first socket and stay: a socket that was dropped still
-//! has its last words to send.
+//! The threads of ZeroMQ's connections. They start with the first socket and stay: a dropped socket may still have
+//! messages to send.
 
 use std::sync::LazyLock;
 

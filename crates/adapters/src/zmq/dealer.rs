@@ -1,9 +1,10 @@
 //! A worker's DEALER.
 //!
-//! It connects by itself and again when the connection is lost, each at its own pace, so that a fleet whose coordinator
-//! came back does not come all at once. What is sent in the meantime waits, up to a limit, and goes out late or is lost
-//! with a connection that did not get through its handshake: a worker repeats its words, and their reader expects old ones. A coordinator that turns the worker away is not tried again by the library; the dealer says so
-//! and opens a new connection when it is next asked for anything, without what waited on the old one.
+//! It connects by itself, and again after a loss of the connection, each dealer with its own pauses, so that the
+//! workers of a restarted coordinator do not all connect at once. Messages sent in the meantime wait, up to a limit,
+//! and are sent late or lost with a connection that failed its handshake: a worker repeats its messages, and their
+//! reader expects old ones. After a coordinator has rejected the worker, the library does not reconnect; the dealer
+//! returns the error and opens a new connection with its next use, without the messages that waited on the old one.
 
 use std::time::Duration;
 
@@ -19,11 +20,12 @@ use rand::Rng;
 
 use super::{ZmqCredentials, ZmqLimits, context, endpoint};
 
-/// The shortest and the longest pause before connecting again; each dealer takes its own within half and one and a half.
+/// The shortest and the longest pause before a reconnect; each dealer chooses its own between half and one and a half
+/// of it.
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// Events of its connection that a dealer may not have read; only the last matters.
+/// Unread events of its connection; only the last matters.
 const EVENTS_MAX: usize = 8;
 
 /// Connects workers, all with the same credentials.
@@ -49,8 +51,8 @@ impl ZmqDealer {
         self
     }
 
-    /// The address that answers go to, 1 to 255 bytes that do not begin with zero. Made up by the coordinator where none is
-    /// given, which is better: an id that is given can be taken by another.
+    /// Sets the address of replies, 1 to 255 bytes that do not begin with zero. By default the coordinator chooses one,
+    /// which is better: a chosen id can be taken by another worker.
     pub fn routing_id(mut self, id: impl Into<Bytes>) -> Self {
         self.routing_id = Some(id.into());
         self
@@ -87,11 +89,11 @@ struct ConnectedDealer {
     endpoint: Endpoint,
     options: Options,
     dealer_socket: DealerSocket,
-    /// The line is dead until it is opened again.
+    /// The socket is unusable until it is opened again.
     refused: bool,
 }
 
-/// A socket, and what the library tells of its connection.
+/// A socket, and the library's events about its connection.
 struct DealerSocket {
     socket: Socket,
     events: MonitorStream,
@@ -117,8 +119,8 @@ impl Dealer for ConnectedDealer {
         match self.dealer_socket.socket.try_send(Message::single(message)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                // The library also says so of a connection that was turned away; which, the next receive says.
-                Err(Error::unavailable("the shard coordinator", "it is away, or too many messages wait for it already"))
+                // The library also returns this after a rejection; the next receive tells the two apart.
+                Err(Error::unavailable("the shard coordinator", "it cannot be reached, or too many messages wait for it"))
             }
             Err(TrySendError::Closed) => Err(unavailable(omq_tokio::Error::Closed)),
             Err(TrySendError::Error(error)) => Err(unavailable(error)),
@@ -136,13 +138,13 @@ impl Dealer for ConnectedDealer {
             }
             reason = refusal(events) => {
                 self.refused = true;
-                Err(Error::denied(format!("{} turned the worker away: {reason}", self.endpoint)))
+                Err(Error::denied(format!("{} rejected the worker: {reason}", self.endpoint)))
             }
         }
     }
 
     async fn close(self: Box<Self>) {
-        // It waits for the linger of the options at most, and there is nobody left to tell that a word was lost.
+        // Waits at most for the linger time of the options; a lost message can no longer be reported.
         let _ = self.dealer_socket.socket.close().await;
     }
 }
@@ -157,7 +159,7 @@ impl ConnectedDealer {
     }
 }
 
-/// Waits until the library gives up. Safe to cancel.
+/// Waits until the library stops reconnecting. Safe to cancel.
 async fn refusal(events: &mut MonitorStream) -> String {
     loop {
         match events.recv().await {
@@ -166,7 +168,7 @@ async fn refusal(events: &mut MonitorStream) -> String {
             }
             Ok(MonitorEvent::ConnectStopped { reason, .. }) => return format!("{reason:?}"),
             Ok(_) | Err(MonitorRecvError::Lagged(_)) => {}
-            // The socket is closed, which receiving on it tells better.
+            // The socket is closed; receiving on it returns the error.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Addresses as users write them, and what the library's complaints mean to a caller.
+//! Addresses in settings, and the mapping of the library's errors.
 
 use std::io::ErrorKind;
 
@@ -8,23 +8,23 @@ use omq_tokio::Endpoint;
 /// The setting that a bad address is reported under.
 const FIELD: &str = "address";
 
-/// `tcp://host:port`. Other transports of the library would listen where nobody expects it.
+/// Parses `tcp://host:port`. Other transports of the library would listen at unexpected places.
 pub(super) fn parse(address: &str) -> Result<Endpoint> {
     let wrong = |why: String| Invalid::new(FIELD, format!("{address:?} {why}: expected tcp://host:port"));
     match address.parse::<Endpoint>() {
         Ok(endpoint @ Endpoint::Tcp { .. }) => Ok(endpoint),
         Ok(_) => Err(wrong("is not TCP".into()).into()),
-        Err(error) => Err(wrong(format!("is no address ({error})")).into()),
+        Err(error) => Err(wrong(format!("is not an address ({error})")).into()),
     }
 }
 
-/// Why `address` could not be listened on.
+/// Returns the error for an address that could not be bound.
 pub(super) fn bind_failure(address: &str, error: omq_tokio::Error) -> Error {
     let refused = |why: &str| Error::from(Invalid::new(FIELD, format!("cannot listen on {address}: {why}")));
     match error {
         omq_tokio::Error::Io(error) => match error.kind() {
             ErrorKind::AddrInUse => Error::Conflict(format!("{address} is in use by another process")),
-            ErrorKind::AddrNotAvailable => refused("it is no address of this machine"),
+            ErrorKind::AddrNotAvailable => refused("it is not an address of this machine"),
             ErrorKind::PermissionDenied => refused("permission denied"),
             _ => Error::unavailable("the shard socket", error),
         },

@@ -1,23 +1,23 @@
-//! What a peer may cost. A setting of each, with a default that fits ten thousand workers.
+//! Limits of a peer's resources. Each is a setting, with a default for ten thousand workers.
 
 use std::time::Duration;
 
-/// How much of anything a peer may have.
+/// Limits of a peer's resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZmqLimits {
-    /// A message over this ends its connection. A heartbeat that reports 100,000 shards takes 700 KB.
+    /// A larger message ends its connection. A heartbeat that reports 100,000 shards takes 700 KB.
     pub message_bytes_max: usize,
-    /// Messages that wait for one peer, in each direction. One that does not read loses what comes after.
+    /// Messages that wait for one peer, in each direction. Further messages to a peer that does not read are lost.
     pub peer_queue_max: u32,
-    /// Connections that have not got through the handshake; one host may have an eighth of them, this host all.
+    /// Connections in the handshake; one remote host may have an eighth of them, this host all.
     pub handshakes_max: usize,
-    /// From connecting to the end of the handshake.
+    /// Time limit from the connection to the end of the handshake.
     pub handshake_timeout: Duration,
-    /// How often a silent peer is asked whether it is there.
+    /// How often a silent peer is pinged.
     pub ping_interval: Duration,
-    /// A peer that said nothing for so long, or did not read for so long, is cut off.
+    /// A peer that sent nothing, or did not read, for this long is disconnected.
     pub silence_max: Duration,
-    /// How long what was sent may still go out after a dealer was closed.
+    /// How long sent messages may still go out after a dealer was closed.
     pub linger: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for ZmqLimits {
 }
 
 impl ZmqLimits {
-    /// What both kinds of socket have in common.
+    /// Returns the options that both kinds of socket share.
     pub(super) fn options(&self) -> omq_tokio::Options {
         omq_tokio::Options::new()
             .send_hwm(self.peer_queue_max)
@@ -50,5 +50,6 @@ impl ZmqLimits {
     }
 }
 
-/// Bytes framed ahead for one peer. The library's own two megabytes would be 20 GB for ten thousand peers that do not read.
+/// Bytes framed ahead for one peer. The library's default of two megabytes would be 20 GB for ten thousand peers that
+/// do not read.
 const TRANSMIT_BYTES_MAX: usize = 64 << 10;

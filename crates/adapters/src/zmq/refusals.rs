@@ -1,6 +1,6 @@
-//! Counts what the library refused, from what it tells of its connections.
+//! Counts the library's rejections, from its events about connections.
 //!
-//! It tells the last few thousand events and forgets the rest, so that a flood is counted as far as it was told and never
+//! The library keeps the last few thousand events and drops the rest, so that a flood is counted incompletely and never
 //! fills memory. The counting ends with the socket.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tracing::debug;
 /// Events that wait to be counted.
 pub(super) const EVENTS_MAX: usize = 4096;
 
-/// How the library begins its complaint about a message over the limit; it has no other way to tell.
+/// The start of the library's error for a message over the limit; there is no other sign of it.
 const TOO_LARGE: &str = "message too large";
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Tally {
             }
             MonitorEvent::Disconnected { peer, reason: DisconnectReason::Error(reason), .. } => {
                 let address = peer.peer_address.as_ref().map(ToString::to_string);
-                debug!(peer = address, %reason, "connection of a shard worker was cut off");
+                debug!(peer = address, %reason, "connection of a shard worker closed by an error");
                 if reason.contains(TOO_LARGE) {
                     self.oversized.fetch_add(1, Ordering::Relaxed);
                 }
@@ -53,7 +53,7 @@ pub(super) async fn count(mut events: MonitorStream, tally: Arc<Tally>) {
         match events.recv().await {
             Ok(event) => tally.count(&event),
             Err(MonitorRecvError::Lagged(missed)) => {
-                debug!(missed, "more happened to connections than could be counted")
+                debug!(missed, "connection events dropped before they were counted")
             }
             Err(_) => return,
         }

@@ -1,8 +1,8 @@
 //! The coordinator's ROUTER.
 //!
-//! Sending never waits: a peer whose queue is full loses the message and the caller is told, as it is told of a peer that
-//! is not there. Dropping the router closes its port and its connections, on another thread, within moments; so binding
-//! insists for a moment where the port is taken, in case its last holder is just going.
+//! Sending never waits: a message to a peer with a full queue is lost and the caller receives an error, as it does for
+//! an unknown peer. Dropping the router closes its port and its connections, on another thread, within moments; so
+//! binding is retried briefly if the port is taken, in case its last holder is about to close it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep};
 use super::refusals::{self, Tally};
 use super::{ZmqLimits, ZmqSecurity, context, endpoint};
 
-/// How long a taken port is asked for, and how often.
+/// How long, and how often, binding to a taken port is retried.
 const BIND_PATIENCE: Duration = Duration::from_millis(300);
 const BIND_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where the coordinator is to listen, and for whom.
+/// The address that the coordinator listens on, and the credentials that it accepts.
 #[derive(Debug, Clone)]
 pub struct ZmqRouter {
     endpoint: Endpoint,
@@ -58,7 +58,7 @@ impl ZmqRouter {
             .monitor_capacity(refusals::EVENTS_MAX);
         let context = context::routers();
         let socket = context.socket(SocketType::Router, self.security.secure(options));
-        // Before anybody can connect, so that nobody goes uncounted.
+        // Before the first peer can connect, so that each is counted.
         let tally = Arc::new(Tally::default());
         context.handle().spawn(refusals::count(socket.monitor(), tally.clone()));
         let bound = socket.bind(self.endpoint.clone()).await;
@@ -84,7 +84,7 @@ struct BoundRouter {
     address: String,
     socket: Socket,
     tally: Arc<Tally>,
-    /// Empty between two calls; kept for its room.
+    /// Empty between two calls; kept for its capacity.
     batch: Vec<Message>,
 }
 

@@ -1,7 +1,7 @@
-//! Who may connect: anybody, whoever knows a password (PLAIN), or whoever knows the server's key (CURVE).
+//! Authentication of peers: none, by a password (PLAIN), or by the server's key (CURVE).
 //!
-//! PLAIN proves who a worker is and hides nothing. CURVE encrypts, and proves both sides to each other where the server has
-//! a list of its workers' keys. Keys are written in Z85, 40 characters. Nothing here shows a secret when it is printed.
+//! PLAIN authenticates a worker and encrypts nothing. CURVE encrypts, and authenticates both sides to each other if the
+//! server has a list of its workers' keys. Keys are written in Z85, 40 characters. `Debug` never shows a secret.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use omq_tokio::{CurveKeypair, CurvePublicKey, CurveSecretKey, CurveServerOptions
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// What a coordinator asks of who connects.
+/// The authentication that a coordinator requires.
 #[derive(Clone, Default)]
 pub enum ZmqSecurity {
     #[default]
     Open,
-    /// User names and their passwords. Nobody gets in where there are none.
+    /// User names and their passwords. An empty list rejects every worker.
     Plain(Vec<(String, String)>),
-    /// The server's keys and, where the list is not empty, the only workers that get in.
+    /// The server's keys and, if the list is not empty, the only workers that are accepted.
     Curve { keys: ZmqKeys, allowed: Vec<CurvePublicKey> },
 }
 
-/// What a worker shows.
+/// The credentials of a worker.
 #[derive(Clone, Default)]
 pub enum ZmqCredentials {
     #[default]
@@ -36,7 +36,7 @@ pub enum ZmqCredentials {
     },
 }
 
-/// A pair of CURVE keys, of which the public one follows from the secret.
+/// A pair of CURVE keys; the public one is derived from the secret one.
 #[derive(Clone)]
 pub struct ZmqKeys(CurveKeypair);
 
@@ -45,9 +45,9 @@ impl ZmqKeys {
         ZmqKeys(CurveKeypair::generate())
     }
 
-    /// From the secret key in Z85.
+    /// Reads the secret key in Z85.
     pub fn from_secret(z85: &str) -> Result<ZmqKeys> {
-        // The key that was wrong may be all but right, and is not repeated.
+        // The wrong key may differ from the right one in one character, and is not repeated.
         let secret = CurveSecretKey::from_z85(z85)
             .map_err(|_| Invalid::new("curve.secretKey", "expected a secret key of 40 characters in Z85"))?;
         let public = secret.derive_public();
@@ -70,12 +70,12 @@ impl fmt::Debug for ZmqKeys {
 }
 
 fn public_key(field: &str, z85: &str) -> Result<CurvePublicKey> {
-    let wrong = || Invalid::new(field, format!("{z85:?} is no public key: expected 40 characters in Z85"));
+    let wrong = || Invalid::new(field, format!("expected a public key of 40 characters in Z85, got {z85:?}"));
     Ok(CurvePublicKey::from_z85(z85).map_err(|_| wrong())?)
 }
 
 impl ZmqSecurity {
-    /// The server's secret key and the public keys of the workers that get in: all of them where there are none.
+    /// Takes the server's secret key and the public keys of the accepted workers; an empty list accepts all.
     pub fn curve(secret: &str, allowed: &[impl AsRef<str>]) -> Result<ZmqSecurity> {
         let allowed = allowed.iter().map(|key| public_key("curve.allowed", key.as_ref())).collect::<Result<_>>()?;
         Ok(ZmqSecurity::Curve { keys: ZmqKeys::from_secret(secret)?, allowed })
@@ -106,7 +106,7 @@ impl ZmqSecurity {
 }
 
 impl ZmqCredentials {
-    /// A worker's own secret key, and the public key of the coordinator it trusts.
+    /// Takes a worker's own secret key, and the public key of the coordinator that it trusts.
     pub fn curve(secret: &str, server: &str) -> Result<ZmqCredentials> {
         let server = public_key("curve.serverKey", server)?;
         Ok(ZmqCredentials::Curve { keys: ZmqKeys::from_secret(secret)?, server })
@@ -120,7 +120,7 @@ impl ZmqCredentials {
         }
     }
 
-    /// What the library would refuse by a panic.
+    /// Rejects credentials on which the library would panic.
     pub(super) fn check(&self) -> Result<()> {
         let ZmqCredentials::Plain { user, password } = self else { return Ok(()) };
         for (field, value) in [("plain.user", user), ("plain.password", password)] {
@@ -132,7 +132,7 @@ impl ZmqCredentials {
     }
 }
 
-/// Of equal length for all, so that comparing two tells nothing about either.
+/// Of equal length for all, so that a comparison reveals nothing about either.
 fn fingerprint(user: &str, password: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((user.len() as u64).to_le_bytes());
@@ -141,7 +141,7 @@ fn fingerprint(user: &str, password: &str) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Compares with every one of them, whichever it is.
+/// Compares with every one of them, so that the time does not depend on the match.
 fn is_known(known: &[[u8; 32]], peer: &MechanismPeerInfo) -> bool {
     let (Some(user), Some(password)) = (&peer.username, &peer.password) else { return false };
     let shown = fingerprint(user, password);

@@ -56,7 +56,7 @@ impl MemoryConsumer {
             return Vec::new();
         }
         let taken = queue.take(&self.group, self.number, max, Instant::now());
-        // A bell wakes one: whoever leaves something behind passes it on.
+        // A bell wakes one consumer, which wakes the next if entries are left.
         if queue.group(&self.group).is_some_and(Group::has_waiting) {
             self.bell.notify_one();
         }
@@ -77,7 +77,7 @@ impl Consumer for MemoryConsumer {
     }
 
     async fn ready(&self) -> Result<()> {
-        // A push while nobody waits leaves a permit, so a signal between `take_now` and this call is kept.
+        // A push while no consumer waits leaves a permit, so a signal between `take_now` and this call is kept.
         self.bell.notified().await;
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Consumer for MemoryConsumer {
     async fn leave(&self) -> Result<()> {
         if !self.left.swap(true, Ordering::Relaxed) {
             self.part(true);
-            // Wakes the calls of this consumer that wait, and the next one that would.
+            // Wakes the waiting calls of this consumer, and the next one that would wait.
             self.bell.notify_waiters();
             self.bell.notify_one();
         }
@@ -110,7 +110,7 @@ impl Consumer for MemoryConsumer {
 }
 
 impl Drop for MemoryConsumer {
-    /// Without `leave` it vanished: what it was given is taken over once it has been idle.
+    /// Dropped without `leave`, the consumer vanished: its entries are taken over once it has been idle.
     fn drop(&mut self) {
         if !*self.left.get_mut() {
             self.part(false);

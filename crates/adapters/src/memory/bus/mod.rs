@@ -1,10 +1,11 @@
 //! The bus of one process.
 //!
-//! Queues live under one lock and topics under another; a call takes its lock once, whatever the size of its batch, never
-//! holds it across an await, and wakes those who wait after it has let go. Nobody polls: a consumer sleeps on its group's
-//! bell, a multiplex on its own, and what a multiplex pays for a message does not depend on how many queues it reads.
+//! Queues are under one lock and topics under another; a call takes its lock once, whatever the size of its batch,
+//! never holds it across an await, and wakes waiting tasks after it has released it. Nothing polls: a consumer sleeps
+//! on its group's bell, a multiplex on its own, and the cost of a message to a multiplex does not depend on the number
+//! of queues.
 //!
-//! All of it is gone when the process ends. That is allowed: the bus is a hint, the store is the truth.
+//! All of it is lost when the process ends. That is allowed: the bus is a hint, the store is the truth.
 
 mod consumer;
 mod multiplex;
@@ -36,12 +37,12 @@ pub struct MemoryBus {
     topics: Arc<Mutex<Topics>>,
 }
 
-/// All queues of a bus, and who reads them.
+/// All queues of a bus, and their readers.
 #[derive(Default)]
 struct Queues {
     by_name: HashMap<Arc<str>, Queue>,
     multiplexes: HashMap<u64, Ready>,
-    /// The last number given out, to a queue, a consumer or a multiplex.
+    /// The last number assigned to a queue, a consumer or a multiplex.
     last_number: u64,
 }
 
@@ -59,7 +60,7 @@ impl Queues {
         self.by_name.get_mut(name).expect("it was just put there")
     }
 
-    /// Appends `bodies` to a queue and adds to `bells` whoever must be woken.
+    /// Appends `bodies` to a queue and adds the bells to ring to `bells`.
     fn append(&mut self, name: &str, bodies: impl Iterator<Item = Bytes>, bells: &mut Vec<Arc<Notify>>) {
         let queue = self.open(name);
         bodies.for_each(|body| queue.push(body));
@@ -69,7 +70,7 @@ impl Queues {
         }
     }
 
-    /// Puts a queue on the ready lists of the multiplexes that read it and do not have it there yet.
+    /// Adds a queue to the ready lists of the multiplexes that read it and do not have it there yet.
     fn list(&mut self, name: &str, bells: &mut Vec<Arc<Notify>>) {
         let Some((key, _)) = self.by_name.get_key_value(name) else { return };
         let key = key.clone();
@@ -83,7 +84,7 @@ impl Queues {
         }
     }
 
-    /// Lets go of a queue that holds nothing, that nobody reads, and whose absence nobody could tell.
+    /// Drops a queue that is empty and has no readers, if its absence makes no difference.
     fn drop_if_idle(&mut self, name: &str) {
         if self.by_name.get(name).is_some_and(Queue::is_idle) {
             self.by_name.remove(name);
@@ -127,7 +128,8 @@ impl Bus for MemoryBus {
         {
             let mut queues = self.queues.lock();
             let mut entries = entries.into_iter().peekable();
-            // Neighbours of one queue share its lookup and its bell; the order within each queue is that of the batch.
+            // Consecutive entries of one queue share its lookup and its bell; the order within each queue is that of
+            // the batch.
             while let Some((name, first)) = entries.next() {
                 let more = std::iter::from_fn(|| entries.next_if(|(next, _)| *next == name).map(|(_, body)| body));
                 queues.append(&name, std::iter::once(first).chain(more), &mut bells);
@@ -182,12 +184,12 @@ impl Bus for MemoryBus {
     }
 
     async fn trim(&self, _queues: &[String]) -> Result<()> {
-        // Nobody reads without a consumer, and what all groups have acknowledged goes at once.
+        // Without consumers there are no readers, and entries that all groups have acknowledged are dropped at once.
         Ok(())
     }
 
     async fn forget_unread(&self, _queues: &[String], _idle: Duration) -> Result<()> {
-        // An empty queue goes with the last who reads it.
+        // An empty queue is dropped with its last reader.
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! One reader for many queues.
 //!
-//! A queue that has something new puts itself on the ready list of each multiplex that reads it, once, however much comes;
+//! A queue with new entries is added to the ready list of each multiplex that reads it, once, however many arrive;
 //! `next` empties the list. So a message costs the same with ten queues as with ten thousand.
 
 use std::collections::{HashSet, VecDeque};
@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 
 use super::Queues;
 
-/// Bounds one answer of `next`; the rest comes with the next one.
+/// Bounds one result of `next`; the rest follows with the next call.
 const ENTRIES_MAX: usize = 8_192;
 
-/// What a multiplex reads, and which of it has something new.
+/// The queues of a multiplex, and those with new entries.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) queues: VecDeque<Arc<str>>,
@@ -51,7 +51,7 @@ impl MemoryMultiplex {
         let mut budget = ByteBudget::new(TAKE_BYTES_MAX);
         while room > 0 && !budget.is_used_up() {
             let Some(name) = ready.queues.pop_front() else { break };
-            // A name may be of a queue that was removed or closed since: then there is nothing to read.
+            // The queue may have been removed or closed since: then there is nothing to read.
             let Some(queue) = queues.by_name.get_mut(&name) else { continue };
             let (entries, more) = queue.read(self.number, room, &mut budget);
             if more {

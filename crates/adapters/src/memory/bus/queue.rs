@@ -1,9 +1,8 @@
-//! One queue: its entries, the groups that share them out, and the multiplexes that read it.
+//! One queue: its entries, the groups that share them, and the multiplexes that read it.
 //!
-//! An entry is kept until every group that is there has acknowledged it, or a multiplex has; where there is neither it is
-//! kept until one comes. Entries are numbered without gaps, so that each is found by its place.
-//! The queue's own number is part of every entry's id: the acknowledgement of an entry that was closed away cannot hit one
-//! that came later.
+//! An entry is kept until every present group has acknowledged it, or a multiplex has; without either it is kept until
+//! one joins. Entries are numbered without gaps, so that each is found by its place. The queue's own number is part of
+//! every entry's id: the acknowledgement of an entry that was removed by a close cannot affect a later one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,9 +35,9 @@ struct Slot {
 
 pub(super) struct Group {
     name: Arc<str>,
-    /// The first entry that it has not been given.
+    /// The first entry that was not delivered to the group.
     next: u64,
-    /// How many it has not been given.
+    /// How many entries were not delivered to the group.
     waiting: u64,
     pending: BTreeMap<u64, Pending>,
     members: BTreeMap<u64, Member>,
@@ -51,7 +50,7 @@ struct Member {
     seen: Instant,
 }
 
-/// An entry that was given to a consumer and not acknowledged.
+/// An entry that was delivered to a consumer and not acknowledged.
 struct Pending {
     /// `None` once the consumer has left.
     consumer: Option<u64>,
@@ -126,18 +125,18 @@ impl Queue {
         self.live == 0
     }
 
-    /// With one group at most, a new queue that the group joins again looks the same as the old one.
+    /// With at most one group, a new queue that the group joins again is equal to the old one.
     pub(super) fn is_idle(&self) -> bool {
         self.live == 0 && self.groups.len() <= 1 && !self.has_members()
     }
 
-    /// The id of its last entry, if it holds any.
+    /// Returns the id of its last entry, if it holds any.
     pub(super) fn last_id(&self) -> Option<String> {
         let last = (self.first + self.slots.len() as u64).checked_sub(1)?;
         (!self.is_empty()).then(|| entry_id(self.number, last))
     }
 
-    /// Drops all entries up to this one, for everybody; those who read the queue stay.
+    /// Drops all entries up to this one, for all groups and readers, which stay.
     pub(super) fn drop_until(&mut self, last: &str) {
         let Some(last) = entry_seq(self.number, last) else { return };
         let end = last.saturating_add(1).min(self.first + self.slots.len() as u64);
@@ -147,7 +146,7 @@ impl Queue {
         self.trim();
     }
 
-    /// Joins a group, which begins with everything that is held where it is new.
+    /// Joins a group. A new group begins with everything that is held.
     pub(super) fn join(&mut self, group: &str, consumer: u64, name: &str, now: Instant) -> Arc<Notify> {
         let place = match self.groups.iter().position(|known| &*known.name == group) {
             Some(place) => place,
@@ -168,7 +167,7 @@ impl Queue {
         self.groups[place].bell.clone()
     }
 
-    /// Notes that a member reads.
+    /// Records that a member reads.
     pub(super) fn saw(&mut self, group: &str, consumer: u64, now: Instant) {
         let group = self.groups.iter_mut().find(|known| &*known.name == group);
         if let Some(member) = group.and_then(|group| group.members.get_mut(&consumer)) {
@@ -185,8 +184,8 @@ impl Queue {
         self.trim();
     }
 
-    /// Ends a membership. `left`: what it was given can be taken over at once; else its consumer has vanished, and
-    /// others must wait until it has been idle.
+    /// Ends a membership. With `left` its entries can be taken over at once; else its consumer has vanished, and others
+    /// must wait until it has been idle.
     pub(super) fn part(&mut self, group: &str, consumer: u64, left: bool) {
         let Some(group) = self.groups.iter_mut().find(|known| &*known.name == group) else { return };
         group.members.remove(&consumer);
@@ -254,7 +253,7 @@ impl Queue {
         self.trim();
     }
 
-    /// One group fewer waits for this entry.
+    /// Records that one group fewer needs this entry.
     fn release_entry(&mut self, seq: u64) {
         let Some(slot) = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize)) else {
             return;
@@ -265,7 +264,7 @@ impl Queue {
         }
     }
 
-    /// False where it is done already.
+    /// Returns false if it is done already.
     fn finish(&mut self, seq: u64) -> bool {
         let slot = seq.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize));
         let Some(slot) = slot.filter(|slot| !slot.done) else { return false };
@@ -282,7 +281,7 @@ impl Queue {
         }
     }
 
-    /// Lets a multiplex read it, from the first entry on. False where it does already.
+    /// Adds a multiplex as a reader, from the first entry on. Returns false if it is one already.
     pub(super) fn add_reader(&mut self, multiplex: u64) -> bool {
         if self.readers.iter().any(|reader| reader.multiplex == multiplex) {
             return false;
@@ -299,7 +298,7 @@ impl Queue {
         self.live > 0 && self.readers.iter().any(|reader| !reader.listed)
     }
 
-    /// Marks its readers as having it on their lists; gives those that did not.
+    /// Marks its readers as having it on their lists; returns those that did not.
     pub(super) fn list_readers(&mut self) -> Vec<u64> {
         let unlisted = self.readers.iter_mut().filter(|reader| !reader.listed);
         unlisted
@@ -310,7 +309,8 @@ impl Queue {
             .collect()
     }
 
-    /// What a multiplex has not been given yet, at most `max` and what `budget` admits; and whether there is more.
+    /// Returns the entries that a multiplex has not received yet, at most `max` and within `budget`; and whether there
+    /// are more.
     pub(super) fn read(&mut self, multiplex: u64, max: usize, budget: &mut ByteBudget) -> (Vec<Entry>, bool) {
         let reader = self.readers.iter_mut().find(|reader| reader.multiplex == multiplex);
         let Some(reader) = reader.filter(|reader| reader.listed) else { return (Vec::new(), false) };
@@ -332,7 +332,7 @@ impl Queue {
         (given, more)
     }
 
-    /// A multiplex is done with these entries: they are gone for everybody.
+    /// Drops entries that a multiplex has acknowledged, for all groups and readers.
     pub(super) fn ack_read(&mut self, ids: &[String]) {
         let number = self.number;
         ids.iter().filter_map(|id| entry_seq(number, id)).for_each(|seq| self.drop_entry(seq));
@@ -354,7 +354,7 @@ fn entry_id(queue: u64, seq: u64) -> String {
     format!("{queue}-{seq}")
 }
 
-/// The entry's number, where the id is one of this queue.
+/// Returns the entry's number, if the id is one of this queue.
 fn entry_seq(queue: u64, id: &str) -> Option<u64> {
     let (number, seq) = id.split_once('-')?;
     if number.parse() != Ok(queue) {

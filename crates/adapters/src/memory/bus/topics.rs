@@ -1,7 +1,8 @@
-//! Messages to whoever is there.
+//! Messages to present subscribers.
 //!
-//! A subscription has a mailbox of bounded size. One that is full takes no more: a gap is noted in its place, and the
-//! subscriber, when it comes to it, is told to read the state again. Publishing never waits for a slow subscriber.
+//! A subscription has a mailbox of bounded size. A full mailbox drops messages and records a gap in their place; when
+//! the subscriber reaches the gap, it is notified to read the state again. Publishing never waits for a slow
+//! subscriber.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Topics {
         self.subscribers.is_empty()
     }
 
-    /// Delivers, and answers who must be woken.
+    /// Delivers, and returns the subscribers to wake.
     pub(super) fn publish(&self, topic: &str, message: Bytes) -> Vec<Arc<Notify>> {
         let Some((topic, mailboxes)) = self.subscribers.get_key_value(topic) else { return Vec::new() };
         mailboxes

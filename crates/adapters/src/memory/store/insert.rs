@@ -1,6 +1,6 @@
-//! Which jobs of a batch are new.
+//! Decides which jobs of a batch are new.
 //!
-//! A batch is first planned and only then stored, so that one that must be refused has changed nothing.
+//! A batch is planned first and stored then, so that a rejected one has changed nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::state::State;
 
-/// What the jobs of the batch so far would take.
+/// The ids, keys and ticks that the jobs of the batch so far would take.
 #[derive(Default)]
 struct Planned<'a> {
     ids: BTreeSet<JobId>,
@@ -46,7 +46,7 @@ impl State {
         jobs.iter().map(answer).collect()
     }
 
-    /// The job that stands in the way of this one.
+    /// Returns the job that conflicts with this one.
     pub(super) fn there_already(&self, job: &NewJob) -> Option<JobId> {
         if self.ids.contains_key(&job.id) {
             return Some(job.id);
@@ -55,7 +55,7 @@ impl State {
         tick.or_else(|| self.key_holder(job.definition.unique_key.as_deref()?, job.created_at))
     }
 
-    /// Refuses jobs that would open more queues than there may be.
+    /// Rejects jobs that would open more queues than the limit.
     pub(super) fn check_queues<'a>(&self, jobs: impl Iterator<Item = &'a NewJob>) -> Result<(), Invalid> {
         let new: BTreeSet<_> =
             jobs.map(|job| &job.definition.queue).filter(|queue| !self.queues.contains_key(*queue)).collect();

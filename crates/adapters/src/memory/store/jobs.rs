@@ -1,4 +1,4 @@
-//! What clients do.
+//! The verbs of clients.
 
 use async_trait::async_trait;
 use convoke_core::jobs::link::Enqueued;

@@ -1,4 +1,4 @@
-//! Workers and nodes that were heard of, and the roster of shard workers.
+//! Workers and nodes, by their heartbeats, and the roster of shard workers.
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;

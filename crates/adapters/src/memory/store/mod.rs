@@ -1,7 +1,7 @@
-//! The store, in memory: what each verb means, as plainly as it can be said.
+//! The store in memory: the plainest definition of each verb.
 //!
-//! One lock around everything makes every verb a transaction. A verb that refuses does so before it changes anything.
-//! There is no clock, no random source and no map without an order, so that a simulation that runs on it can be repeated.
+//! One lock around everything makes every verb a transaction. A verb that rejects does so before it changes anything.
+//! There is no clock, no random source and no unordered map, so that a simulation that runs on it can be repeated.
 
 mod insert;
 mod jobs;
@@ -30,18 +30,18 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// For those who need no fence.
+    /// For verbs without a fence.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The only way to the state for what a leader does: compares the fence under the lock of the write itself.
+    /// For verbs of a leader: compares the fence under the lock of the write itself.
     fn fenced(&self, fence: Fence, what: &'static str) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
         if state.sealed == fence.epoch() { Ok(state) } else { Err(Error::Fenced { what }) }
     }
 
-    /// The same where a fence is given; without one, as anybody may.
+    /// Like [`fenced`](Self::fenced) if there is a fence, else without a check.
     fn fenced_if(&self, fence: Option<Fence>, what: &'static str) -> Result<MutexGuard<'_, State>> {
         match fence {
             Some(fence) => self.fenced(fence, what),

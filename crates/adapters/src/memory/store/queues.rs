@@ -1,4 +1,4 @@
-//! Queues: their settings, counters and what was granted of their rate.
+//! Queues: their settings, counters and the grants of their rate.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl State {
 }
 
 impl QueueSettings {
-    /// Records what was granted, and forgets what is older than `kept`.
+    /// Records a grant, and drops grants older than `kept`.
     pub(super) fn grant(&mut self, now: Timestamp, count: u32, kept: Duration) {
         self.grants.push_back((now, count));
         let Ok(horizon) = now.checked_sub(kept) else { return };

@@ -1,4 +1,4 @@
-//! A job as it is stored: what readers see of it, and what only the store needs to know.
+//! A stored job: the part that readers see, and the store's own part.
 
 use convoke_core::jobs::retention::Rows;
 use convoke_core::jobs::run_log::RunLog;
@@ -13,10 +13,10 @@ use jiff::Timestamp;
 pub(super) struct Row {
     pub(super) seq: u64,
     pub(super) job: Job,
-    /// Since when it can run, or from when on.
+    /// The time from which on it can run.
     pub(super) due_at: Timestamp,
     pub(super) unique_until: Option<Timestamp>,
-    /// When the present run's time is up.
+    /// When the present run times out.
     pub(super) deadline: Option<Timestamp>,
     /// Runs that were followed by another.
     pub(super) history: Vec<Execution>,
@@ -27,7 +27,7 @@ pub(super) struct Row {
     attempts_before: u32,
     /// How the present run ended.
     ended: Option<ExecutionStatus>,
-    /// Events came by the job's channels.
+    /// Events came through the job's channels.
     by_channel: bool,
 }
 
@@ -48,7 +48,7 @@ impl Row {
         }
     }
 
-    /// Asks the table. Callers have looked at the state first, so that it never refuses.
+    /// Changes the status by the state table. Callers have checked the state first, so that the table never rejects it.
     pub(super) fn become_status(&mut self, to: Status) {
         self.job.status = self.job.status.to(to).expect("a move was not checked before it was made");
     }
@@ -96,7 +96,7 @@ impl Row {
         self.job.attempt - self.attempts_before
     }
 
-    /// The rows that a deletion of the job counts.
+    /// Returns the rows that a deletion of the job counts.
     pub(super) fn rows(&self) -> Rows {
         Rows { log_lines: self.logs.len() as u64, runs: self.history.len() as u64 }
     }
@@ -233,7 +233,7 @@ impl Row {
         }
     }
 
-    /// Moves the ownership of the present run, where it is as the change expects it.
+    /// Moves the ownership of the present run, if the change expects its present state.
     pub(super) fn reassign(&mut self, change: Reassign) -> Reassigned {
         let owner = self.job.owner_node.clone();
         let expected = match change.to {

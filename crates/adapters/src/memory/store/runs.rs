@@ -136,7 +136,7 @@ impl RunStore for MemoryStore {
     }
 }
 
-/// By all but its execution.
+/// Compares all but its execution.
 fn matches(run: &InFlight, filter: &InFlightFilter) -> bool {
     let unclaimed = |before| run.status == Status::Dispatched && run.worker.is_none() && run.dispatched_at < before;
     filter.worker.as_ref().is_none_or(|worker| run.worker.as_ref() == Some(worker))

@@ -1,7 +1,7 @@
-//! All that the store holds, and the indexes over its jobs.
+//! The contents of the store, and the indexes over its jobs.
 //!
-//! An index is a function of the rows: a row is taken out of all of them, changed, and put back. So no verb can forget
-//! one, and counters cannot drift from what they count.
+//! An index is a function of the rows: a row is removed from all of them, changed, and added again. So no verb can
+//! forget one, and counters cannot drift from the rows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,7 +23,7 @@ pub(super) struct State {
     pub(super) indexes: Indexes,
     pub(super) queues: BTreeMap<QueueName, QueueSettings>,
     pub(super) keys: BTreeMap<String, UniqueKey>,
-    /// Keys of jobs that are gone, by when they become free.
+    /// Keys of deleted jobs, by the time at which they become free.
     spent_keys: BTreeSet<(Timestamp, String)>,
     /// The job of each tick.
     pub(super) ticks: BTreeMap<(ScheduleName, Timestamp), JobId>,
@@ -51,7 +51,7 @@ pub(super) struct UniqueKey {
 /// A time and a row: in order of time, first stored first.
 type When = (Timestamp, u64);
 
-/// Which cutoff applies to an ended job.
+/// The cutoff that applies to an ended job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Completed,
@@ -84,7 +84,7 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, value: T, there: bool) {
 }
 
 impl Indexes {
-    /// Puts a row into every index it belongs to, or takes it out of them.
+    /// Adds a row to every index it belongs to, or removes it from them.
     fn set(&mut self, row: &Row, there: bool) {
         let job = &row.job;
         let counts = self.counts.entry(job.definition.queue.clone()).or_default();
@@ -114,7 +114,7 @@ impl Indexes {
         }
     }
 
-    /// The jobs below `before` that have the search key, the newest first.
+    /// Returns the jobs below `before` that have the search key, the newest first.
     pub(super) fn of_key(&self, key: String, before: u64) -> impl Iterator<Item = u64> {
         let range = (key.clone(), 0)..(key, before);
         self.keys.range(range).rev().map(|(_, seq)| *seq)
@@ -124,7 +124,7 @@ impl Indexes {
         self.counts.get(queue).copied().unwrap_or_default()
     }
 
-    /// The jobs of the queue that are served next, in order.
+    /// Returns the jobs of the queue in the order of dispatch.
     pub(super) fn pending<'a>(&'a self, queue: &QueueName) -> impl Iterator<Item = u64> + use<'a> {
         self.pending.get(queue).into_iter().flatten().map(|(_, seq)| *seq)
     }
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// Whose the key is: a live job's, or one's for which it is reserved.
+    /// Returns the holder of the key: a live job, or an ended one until the key expires.
     pub(super) fn key_holder(&self, key: &str, now: Timestamp) -> Option<JobId> {
         let held = self.keys.get(key)?;
         let reserved = held.until.is_some_and(|until| until > now);

@@ -1,9 +1,9 @@
-//! Who may do what.
+//! Authorization of requests.
 //!
-//! On loopback everybody on the machine may do everything, and only the machine: a browser that was lured to a page
-//! elsewhere is refused by the `Host` and `Origin` it cannot help sending. On any other address each request carries a
-//! token with a role. What a request needs is read off its method and path, and what is not listed needs `admin`: a route
-//! that is added and forgotten here is closed, not open.
+//! On loopback every process of the machine may do everything, and no other machine may: a request from a web page
+//! elsewhere is rejected by the `Host` and `Origin` that its browser sends. On any other address each request carries a
+//! token with a role. The required role follows from the method and path, and a request that is not listed needs
+//! `admin`: a route that is added and forgotten here is closed, not open.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -16,18 +16,18 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use super::error::ApiError;
 
-/// How the server tells whom to let in.
+/// How the server decides which requests to accept.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Open, to this machine alone: for a server that listens on loopback.
+    /// Open to this machine alone: for a server that listens on loopback.
     Loopback,
-    /// Open to whoever can reach it, because its operator said so.
+    /// Open to every machine that can reach it, because its operator has allowed it.
     Insecure,
     /// By token.
     Tokens(Tokens),
 }
 
-/// Where a request comes from.
+/// The address that a request comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
@@ -37,7 +37,7 @@ impl Peer {
     }
 }
 
-/// Which paths are open to everybody who can reach the server, with or without tokens.
+/// The paths that are open to all machines that can reach the server, with or without tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PublicPaths {
     /// `/health`, `/livez` and `/readyz`.
@@ -47,7 +47,7 @@ pub struct PublicPaths {
 }
 
 impl PublicPaths {
-    /// Whether nothing is public.
+    /// Returns whether nothing is public.
     pub fn is_none(self) -> bool {
         self == PublicPaths::default()
     }
@@ -66,7 +66,7 @@ impl PublicPaths {
 impl FromStr for PublicPaths {
     type Err = String;
 
-    /// Reads `health,metrics`.
+    /// Parses `health,metrics`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut paths = PublicPaths::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -80,15 +80,15 @@ impl FromStr for PublicPaths {
     }
 }
 
-/// Who is let in: [`Access`], beside what is open to all.
+/// The rules of access: [`Access`], and the public paths.
 ///
-/// With public paths a server without tokens may listen beyond loopback. Everything else is then open to requests that come
-/// from its own machine, and to nobody else.
+/// With public paths a server without tokens may listen beyond loopback. Everything else is then open only to requests
+/// from its own machine.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// The rule for paths that are not public.
     pub access: Access,
-    /// The paths that are.
+    /// The public paths.
     pub public: PublicPaths,
     /// Names beside addresses and `localhost` that a server without tokens accepts in `Host`.
     pub hosts: Vec<String>,
@@ -101,7 +101,7 @@ impl From<Access> for Policy {
 }
 
 impl Policy {
-    /// Lets a request in, or says why not.
+    /// Accepts a request, or returns the reason for its rejection.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         if self.public.opens(request.method(), request.uri().path()) {
             return Ok(());
@@ -112,7 +112,7 @@ impl Policy {
         match request.extensions().get::<Peer>() {
             Some(peer) if peer.is_local() => {}
             Some(_) => {
-                let message = "without tokens only this machine may ask for this; configure tokens (http.tokens)";
+                let message = "without tokens only this machine may send this request; configure tokens (http.tokens)";
                 return Err(ApiError::forbidden(message));
             }
             None => {
@@ -125,7 +125,7 @@ impl Policy {
         refuse_foreign_pages(request.headers(), request.uri().host(), &self.hosts)
     }
 
-    /// Whether the caller may see what a page open to all should not show.
+    /// Returns whether the caller may see details that a public page must not show.
     pub fn may_read(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
         match &self.access {
             Access::Loopback => extensions.get::<Peer>().is_some_and(|peer| peer.is_local()),
@@ -134,7 +134,7 @@ impl Policy {
     }
 }
 
-/// What a token may be used for.
+/// The permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -165,7 +165,7 @@ impl Role {
     const fn may(self, needed: Role) -> bool {
         match self {
             Role::Admin => true,
-            // Who enqueues wants to see what became of it.
+            // A client that enqueues also reads the results.
             Role::Enqueue => matches!(needed, Role::Enqueue | Role::Read),
             Role::Read => matches!(needed, Role::Read),
             Role::Worker => matches!(needed, Role::Worker),
@@ -182,7 +182,7 @@ impl FromStr for Role {
     }
 }
 
-/// Tokens by their hash: comparing hashes takes the same time however long or alike the tokens are.
+/// Tokens by their hash: comparing hashes takes the same time however long or similar the tokens are.
 #[derive(Clone)]
 pub struct Tokens(Vec<([u8; 32], Role)>);
 
@@ -197,7 +197,7 @@ impl Tokens {
         Tokens(tokens.into_iter().map(|(token, role)| (hash(token.as_ref().as_bytes()), role)).collect())
     }
 
-    /// Looks at every token, so that neither a hit nor its place shows in the time it takes.
+    /// Compares with every token, so that the time reveals neither a match nor its place.
     fn role(&self, presented: &[u8]) -> Option<Role> {
         let presented = hash(presented);
         let (mut found, mut index) = (Choice::from(0), 0u64);
@@ -220,7 +220,7 @@ impl Access {
         Access::Tokens(Tokens::new(tokens))
     }
 
-    /// Lets a request in, or says why not.
+    /// Accepts a request, or returns the reason for its rejection.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         match self {
             Access::Insecure => Ok(()),
@@ -238,7 +238,7 @@ impl Access {
         }
     }
 
-    /// Whether the caller may see what a page open to all should not show.
+    /// Returns whether the caller may see details that a public page must not show.
     pub fn may_read(&self, headers: &HeaderMap) -> bool {
         match self {
             Access::Tokens(tokens) => role(tokens, headers).is_ok_and(|role| role.may(Role::Read)),
@@ -255,10 +255,10 @@ fn role(tokens: &Tokens, headers: &HeaderMap) -> Result<Role, ApiError> {
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
         return Err(ApiError::unauthorized("expected Authorization: Bearer …, got another scheme"));
     }
-    tokens.role(token.trim_ascii()).ok_or_else(|| ApiError::unauthorized("this token is not known here"))
+    tokens.role(token.trim_ascii()).ok_or_else(|| ApiError::unauthorized("expected a token of the configuration, got an unknown one"))
 }
 
-/// The role a request needs; none for what is open to all.
+/// Returns the role that a request needs; `None` if it is open to all.
 fn needed(method: &Method, path: &str) -> Option<Role> {
     let reads = method == Method::GET || method == Method::HEAD;
     let public = matches!(path, "/" | "/livez" | "/readyz" | "/health" | "/openapi.json" | "/docs");
@@ -275,13 +275,13 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
     Some(if method == Method::POST && of_jobs { Role::Enqueue } else { Role::Admin })
 }
 
-/// A page from elsewhere reaches a loopback server in two ways: by a name of its own that it lets point here (its `Host`
-/// then is that name), or by posting to our address blindly (its `Origin` then is not ours).
+/// A foreign page reaches a loopback server in two ways: through a name of its own that resolves to this machine (its
+/// `Host` is then that name), or by posting to this address blindly (its `Origin` is then foreign).
 fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>, names: &[String]) -> Result<(), ApiError> {
     let host = match (target, headers.get(HOST)) {
         (Some(host), _) => host,
         (None, Some(host)) => host.to_str().unwrap_or_default(),
-        // HTTP/1.0, or by hand: no browser leaves it out.
+        // HTTP/1.0, or written by hand: no browser omits both.
         (None, None) => return Ok(()),
     };
     let is_named = |name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
@@ -297,10 +297,10 @@ fn refuse_foreign_pages(headers: &HeaderMap, target: Option<&str>, names: &[Stri
     if origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host)) {
         return Ok(());
     }
-    Err(ApiError::forbidden(format!("this server takes no request from a page of {origin:?}; configure tokens")))
+    Err(ApiError::forbidden(format!("this server accepts no requests from a page of {origin:?}; configure tokens")))
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn name_of(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
@@ -324,7 +324,7 @@ mod tests {
         builder.body(()).expect("a request")
     }
 
-    /// As it comes from this machine.
+    /// Marks a request as coming from this machine.
     fn from_here(mut request: Request<()>) -> Request<()> {
         request.extensions_mut().insert(Peer([127, 0, 0, 1].into()));
         request

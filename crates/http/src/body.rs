@@ -1,7 +1,7 @@
-//! What clients send, taken in with limits: bodies, path segments and query parameters.
+//! Reads bodies, path segments and query parameters of requests, within limits.
 //!
-//! A body is read once, whole, and parsed straight into its type. Only where that fails is it parsed a second time, with a
-//! parser that keeps track of where it is, to name the field: honest requests do not pay for the errors of others.
+//! A body is read once, whole, and parsed directly into its type. Only if that fails it is parsed a second time, with a
+//! parser that tracks its position, to name the field: valid requests do not pay for invalid ones.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -26,19 +26,19 @@ use super::strict::Strict;
 
 /// For bodies of a few settings.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// For one job: its arguments and what surrounds them.
+/// For one job: its arguments and its other fields.
 pub const JOB_BYTES_MAX: usize = convoke_core::limits::ARGS_BYTES_MAX + (128 << 10);
 /// For many jobs, and for reports with their results.
 pub const BATCH_BYTES_MAX: usize = convoke_core::limits::BATCH_BYTES_MAX;
-/// What is read of a body that is too large, only so that the client hears why: one that still writes when the connection
-/// closes sees a reset instead of the answer.
+/// How much of a body that is too large is read, only to deliver the error: a client that still writes when the
+/// connection closes sees a reset instead of the response.
 const DISCARD_BYTES_MAX: usize = 64 << 20;
-/// A body that takes longer than this does not arrive.
+/// Time limit of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_DEFAULT: usize = 50;
 
-/// The whole body, at most `bytes_max` of it. Whatever type it claims to have it is JSON or refused: `curl -d` works as typed,
-/// and what a web page could send blindly is refused by its `Origin`.
+/// Reads the whole body, at most `bytes_max` of it. Its content type is ignored; a body that is not JSON is rejected:
+/// `curl -d` works as typed, and a blind request of a web page is rejected by its `Origin`.
 pub async fn read(request: Request, bytes_max: usize) -> ApiResult<Bytes> {
     let (parts, body) = request.into_parts();
     let share = parts.extensions.get::<Share>().cloned().unwrap_or_default();
@@ -51,13 +51,13 @@ pub async fn read(request: Request, bytes_max: usize) -> ApiResult<Bytes> {
     }
 }
 
-/// The body as a `T`.
+/// Reads the body as a `T`.
 pub async fn parse<T: DeserializeOwned>(request: Request, bytes_max: usize) -> ApiResult<T> {
     let body = read(request, bytes_max).await?;
     from_slice(&body)
 }
 
-/// The same where nothing means the defaults.
+/// Like [`parse`]; an empty body means the defaults.
 pub async fn parse_or_default<T: DeserializeOwned + Default>(request: Request, bytes_max: usize) -> ApiResult<T> {
     let body = read(request, bytes_max).await?;
     if body.trim_ascii().is_empty() { Ok(T::default()) } else { from_slice(&body) }
@@ -79,7 +79,7 @@ async fn collect(headers: &HeaderMap, mut body: axum::body::Body, bytes_max: usi
         }
         if size <= bytes_max {
             share.admit(data.len())?;
-            // A body in one piece is not copied; one in several is, into what it announced.
+            // A body in one piece is not copied; one in several pieces is, into a buffer of the announced size.
             let capacity = announced.unwrap_or(size * 2).clamp(size, bytes_max);
             let whole = whole.get_or_insert_with(|| {
                 let mut whole = BytesMut::with_capacity(capacity);
@@ -97,7 +97,7 @@ async fn collect(headers: &HeaderMap, mut body: axum::body::Body, bytes_max: usi
 
 async fn next_data(body: &mut axum::body::Body) -> ApiResult<Option<Bytes>> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ApiError::invalid("body", format!("the body broke off: {error}")))?;
+        let frame = frame.map_err(|error| ApiError::invalid("body", format!("the body ended early: {error}")))?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -120,7 +120,7 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
     let mut parser = serde_json::Deserializer::from_slice(body);
     let path = match serde_path_to_error::deserialize::<_, T>(Strict(&mut parser)) {
         Err(error) => error.path().to_string(),
-        // The value is fine and something follows it.
+        // The value is valid, and other text follows it.
         Ok(_) => ".".into(),
     };
     let message = error.to_string();
@@ -128,7 +128,7 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
         return ApiError::invalid("body", format!("expected JSON: {message}"));
     }
     let outer = if path == "." { "" } else { path.as_str() };
-    // The path of an unknown field ends with it; what is missing or given twice is so in what the path leads to.
+    // The path of an unknown field ends with it; a missing or duplicate field is in the object that the path leads to.
     let named = ["missing field `", "duplicate field `"].iter().find_map(|before| message.strip_prefix(before));
     let named = named.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
     let field = match named {
@@ -140,7 +140,7 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
     ApiError::invalid(field, message)
 }
 
-/// An answer in JSON; `bytes_expected` spares it growing.
+/// Returns a response in JSON; `bytes_expected` is the initial size of its buffer.
 pub fn json(status: StatusCode, value: &impl Serialize, bytes_expected: usize) -> Response {
     let mut text = Vec::with_capacity(bytes_expected);
     serde_json::to_writer(&mut text, value).expect("answers have string keys and no foreign Serialize");
@@ -173,7 +173,7 @@ where
     }
 }
 
-/// Query parameters. Each is taken by name; what is left at the end is unknown, and refused.
+/// Query parameters. Each is taken by name; the rest is unknown, and rejected.
 pub struct Params {
     left: Vec<(String, String)>,
     known: Vec<&'static str>,
@@ -194,15 +194,15 @@ impl Params {
         Ok(Params { left, known: Vec::new() })
     }
 
-    /// The text of a parameter. Given but empty is the same as not given: that is what a form sends.
+    /// Returns the text of a parameter. An empty one counts as absent, as in a form.
     pub fn text(&mut self, name: &'static str) -> ApiResult<Option<String>> {
         self.known.push(name);
         let mut given = self.left.extract_if(.., |(key, _)| key == name).map(|(_, value)| value);
         let first = given.next();
         if given.next().is_some() {
-            return Err(ApiError::invalid(name, "expected it once, got it several times"));
+            return Err(ApiError::invalid(name, "expected one value, got several"));
         }
-        // What the decoder puts in the place of bytes that are no text.
+        // The decoder puts this character in the place of bytes that are not text.
         if first.as_ref().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER)) {
             return Err(ApiError::invalid(name, "expected UTF-8, percent-encoded, got other bytes"));
         }
@@ -213,7 +213,7 @@ impl Params {
         self.parse_by(name, |text| text.parse::<T>().map_err(|error| format!("{error}, got {text:?}")))
     }
 
-    /// A name or an id of ours, whose own complaint says what was expected.
+    /// Returns a name or an id; the error of its type describes what is expected.
     pub fn name<T: FromStr<Err = Invalid>>(&mut self, name: &'static str) -> ApiResult<Option<T>> {
         self.parse_by(name, |text| text.parse::<T>().map_err(|invalid| invalid.message))
     }
@@ -227,7 +227,7 @@ impl Params {
         text.map(|text| parse(&text).map_err(|message| ApiError::invalid(name, message))).transpose()
     }
 
-    /// `limit`: how long a page may be.
+    /// Returns `limit`: the length of a page.
     pub fn limit(&mut self) -> ApiResult<usize> {
         self.limit_or(PAGE_DEFAULT)
     }
@@ -261,12 +261,12 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParams {
     }
 }
 
-/// For requests whose path says it all: no body, or an object with nothing in it.
+/// For requests with everything in the path: no body, or an empty object.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// A list of which at most `MAX` are kept, and the rest only counted: so that a small body cannot become large in memory.
+/// A list of which at most `MAX` items are kept, and the rest only counted: a small body cannot become large in memory.
 pub struct Bounded<T, const MAX: usize> {
     pub items: Vec<T>,
     pub count: usize,

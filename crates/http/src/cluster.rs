@@ -1,4 +1,4 @@
-//! The fleet: workers, nodes, who leads, and what is on its way between them.
+//! The fleet: workers, nodes, the leader, and the handoffs between nodes.
 
 use std::time::Duration;
 
@@ -74,10 +74,10 @@ async fn node(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: No
 
 /// Drain a coordinator node
 ///
-/// It hands its runs over to the others and exits, as on SIGTERM. Any node takes the request, and answers once the node
-/// drains; `GET /v1/nodes/{id}` then shows it as `draining` and, once it has gone, as `left`.
+/// It hands its runs over to the others and exits, as on SIGTERM. Any node accepts the request, and responds once the
+/// node drains; `GET /v1/nodes/{id}` then shows it as `draining` and, once it has exited, as `left`.
 #[utoipa::path(post, path = "/v1/nodes/{id}/drain", tag = "cluster", params(doc::NodePath),
-    responses((status = 202, description = "It drains", body = NodeRecord), doc::Refused))]
+    responses((status = 202, description = "The node drains", body = NodeRecord), doc::Refused))]
 async fn drain(
     State(state): State<AppState>,
     Segment(id): Segment<NodeId>,
@@ -116,13 +116,13 @@ struct OwnedRun<'a> {
 
 /// The first 100 runs whose events a node records
 ///
-/// A run that ends at once is never written down as owned, so it is not among them; `jobCount` of the node has it.
+/// A run that ends at once is never stored as owned, so it is not among them; `jobCount` of the node includes it.
 #[utoipa::path(get, path = "/v1/nodes/{id}/jobs", tag = "cluster", params(doc::NodePath),
     responses((status = 200, body = OwnedRuns), doc::Refused))]
 async fn node_jobs(State(state): State<AppState>, Segment(id): Segment<NodeId>, _: NoParams) -> ApiResult {
     let runs = state.coordinator.jobs_of(&id).await?;
     if runs.is_empty() {
-        // A node that owns nothing is fine; one that is unknown is an error.
+        // A node that owns nothing is valid; an unknown one is an error.
         state.coordinator.node_view(&id).await?;
     }
     let jobs = runs.iter().map(|run| OwnedRun {
@@ -247,12 +247,12 @@ impl From<InFlight> for Handoff {
     }
 }
 
-/// Who leads, everybody else, and what is on its way between them
+/// The leader, all nodes, and the handoffs between them
 ///
-/// As the answering node knows it: it also answers while the store or the bus is away, and `backends` says so. At most one
-/// node has the role `leader`: the holder of the lease, while it lasts. A node is `active`, `suspect` (silent for more than
-/// one and a half heartbeats), `draining`, `dead` or `left`; one that is gone is listed for an hour. Of the handoffs the
-/// first 100 are shown; `handoffsTotal` counts them, up to 10,000.
+/// As the responding node knows it: it also responds while the store or the bus is unavailable, and `backends` shows
+/// that. At most one node has the role `leader`: the holder of the lease, while it lasts. A node is `active`, `suspect`
+/// (silent for more than one and a half heartbeats), `draining`, `dead` or `left`; one that is gone is listed for an
+/// hour. The first 100 handoffs are shown; `handoffsTotal` counts them, up to 10,000.
 #[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses((status = 200, body = Cluster), doc::Refused))]
 async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let coordinator = &state.coordinator;
@@ -267,7 +267,7 @@ async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
     }
     let nodes = known.nodes.into_iter().map(|record| ClusterNode {
         epoch: coordinator.epoch_of(&record.node_id),
-        // Finer than this is not known: a beat takes its way.
+        // Whole milliseconds: the time in transit of a heartbeat makes more digits meaningless.
         heartbeat_age: Duration::from_millis(coordinator.silence_of(&record.node_id).as_millis() as u64),
         draining: record.state == NodeState::Draining,
         // Of the same moment as `leader`: it may have changed since the nodes were read.

@@ -1,6 +1,6 @@
-//! Dead letters: jobs whose attempts are used up, to be looked at, run again or thrown away.
+//! Dead letters: jobs whose attempts are used up. They can be listed, run again or deleted.
 //!
-//! What takes many at once wants to be told which: an empty selection is refused rather than taken for all.
+//! Requests for many at once need a selection: an empty one is rejected, it does not mean all.
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::{Job, Status};
@@ -46,7 +46,7 @@ struct DeadLetter {
     job_type: JobType,
     queue: QueueName,
     status: Status,
-    /// What went wrong in the last attempt.
+    /// The error of the last attempt.
     error: Option<String>,
     attempts: u32,
     failed_at: Option<Timestamp>,
@@ -72,7 +72,7 @@ impl From<Job> for DeadLetter {
 
 /// List dead letters, newest job first
 ///
-/// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
+/// A page may be short, even empty, and still have a cursor: `nextCursor` is null at the end.
 #[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(doc::DeadLettersParams), responses(
     (status = 200, body = DeadLetters),
     doc::Refused,

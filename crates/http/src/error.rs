@@ -1,8 +1,8 @@
-//! The one shape of every refusal: `{"error":{"code","message","field"}}`.
+//! The one form of every error response: `{"error":{"code","message","field"}}`.
 //!
-//! Whatever goes wrong on the way to an answer becomes an [`ApiError`]: a body that does not parse, a route that does not
-//! exist, a store that is away. The status says whose turn it is (4xx the client's, 503 ours, to be tried again), the code
-//! is for programs, the message for people, the field for whoever fills in a form.
+//! Every failure of a request becomes an [`ApiError`]: an invalid body, an unknown route, an unavailable store. The
+//! status shows who must act (4xx: the client; 503: the server, try again), the code is for programs, the message for
+//! people, the field for forms.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -33,7 +33,7 @@ impl ApiError {
         self
     }
 
-    /// Not what the field takes.
+    /// The value is not accepted for the field.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_argument", message).on(field)
     }
@@ -82,12 +82,12 @@ impl From<Error> for ApiError {
             Error::Conflict(_) => ApiError::new(StatusCode::CONFLICT, "conflict", message),
             Error::Fenced { .. } => ApiError::new(StatusCode::CONFLICT, "fenced", message),
             Error::Unavailable { .. } => {
-                // The store or bus that is away is logged where its outage is known, not once a request.
+                // The outage of a store or bus is logged once when it is detected, not once per request.
                 tracing::debug!(error = message, "request failed");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
             }
             Error::Unknown { .. } => {
-                tracing::debug!(error = message, "request failed: its outcome is unknown");
+                tracing::debug!(error = message, "request failed; its outcome is unknown");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unknown_outcome", message)
             }
         }

@@ -1,10 +1,10 @@
-//! Streams of server-sent events: what happens, and what a job logs.
+//! Streams of server-sent events: events of all nodes, and the log of a job.
 //!
-//! `/v1/events` is a notice board for what happens on all nodes. A reader that is slower than what happens is told how much it missed (`lagged`) and goes
-//! on from there; whoever must know reads the state again. A job's logs are a record: they are replayed from the store
-//! from where the reader says it is, followed while the job lives, and closed by `end`. Streams are counted, since each
-//! holds a connection and up to a page of lines; a reader that stops reading loses its connection. They end when the server
-//! closes.
+//! `/v1/events` publishes the events of all nodes. A reader that is too slow receives the number of missed events
+//! (`lagged`) and continues from there; a client that needs every change reads the state again. A job's logs are
+//! complete: they are replayed from the store from the reader's position, followed while the job lives, and closed by
+//! `end`. The number of streams is limited, since each holds a connection and up to a page of lines; a reader that
+//! stops reading loses its connection. They end when the server closes.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -36,20 +36,20 @@ use super::openapi as doc;
 
 pub const STREAMS_MAX: usize = 1_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How often a job's log is looked at: soon after there was something, less often the longer there was nothing.
+/// How often a job's log is read: soon after new lines, less often the longer there were none.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// Lines that wait for a slow reader beside the page they are from, which is bounded in bytes.
+/// Lines that wait for a slow reader beside their page, which is bounded in bytes.
 const LINES_BUFFERED: usize = 1;
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(events)).routes(routes!(logs))
 }
 
-/// Watch what happens
+/// Watch events
 ///
-/// On any node, what happens on all of them. Each event's name is in `event`, its JSON in `data`: `node` is where it
-/// happened. `lagged` says that so many are missing. Comments keep the connection alive.
+/// Any node sends the events of all nodes. Each event's name is in `event`, its JSON in `data`: `node` is the node
+/// where it happened. `lagged` has the number of missed events. Comments keep the connection alive.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(doc::EventsParams), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     doc::Refused,
@@ -69,7 +69,7 @@ async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult 
     })))
 }
 
-/// What `types` asks for: kinds, names, or both.
+/// Parses `types`: kinds, names, or both.
 fn kinds(text: &str) -> Result<HashSet<String>, String> {
     text.split(',').map(str::trim).map(|word| known(word).map(|()| word.to_owned())).collect()
 }
@@ -88,18 +88,18 @@ fn known(word: &str) -> Result<(), String> {
     Err(format!("expected {kind} or one of {}, got {word:?}", names.join(", ")))
 }
 
-/// `job` of `job:completed`.
+/// Returns `job` of `job:completed`.
 fn kind_of(name: &str) -> &str {
     name.split(':').next().unwrap_or_default()
 }
 
-/// Which events a reader wants: all, or those of some kinds (`job`) or names (`job:completed`).
+/// The events that a reader wants: all, or those of some kinds (`job`) or names (`job:completed`).
 struct Filter(Option<HashSet<String>>);
 
 impl Filter {
     fn wants(&self, name: &str) -> bool {
         let Some(wanted) = &self.0 else { return true };
-        // What is missing may have been what it wants.
+        // The missed events may have been among the wanted ones.
         name == "lagged" || wanted.contains(name) || wanted.contains(kind_of(name))
     }
 }
@@ -133,10 +133,11 @@ impl Board {
     }
 }
 
-/// Follow what a job logs
+/// Follow the log of a job
 ///
-/// Replays what is there, then follows. Each line is a `log` event whose id is its `seq`: a reader that lost its connection
-/// sends the last in `Last-Event-ID` (or `after`) and misses nothing. Ends with `end` once the job has ended.
+/// Replays the recorded lines, then follows. Each line is a `log` event whose id is its `seq`: a reader that lost its
+/// connection sends the last one in `Last-Event-ID` (or `after`) and misses nothing. Ends with `end` once the job has
+/// ended.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs/stream", tag = "jobs", params(doc::JobPath, doc::LogStreamParams), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     doc::Refused,
@@ -151,7 +152,7 @@ async fn logs(
     params.end()?;
     let after = last_event_id(&headers)?.or(after).unwrap_or(0);
     let permit = permit(&state)?;
-    // A job that is not there is a 404, not a stream without end.
+    // A missing job is a 404, not a stream without end.
     state.coordinator.job(id, None).await?;
     let (lines, following) = mpsc::channel(LINES_BUFFERED);
     tokio::spawn(async move {
@@ -175,7 +176,7 @@ struct Follower {
     lines: mpsc::Sender<Result<Sent, Infallible>>,
 }
 
-/// The reader has left.
+/// The reader has disconnected.
 struct Gone;
 
 #[derive(Serialize)]
@@ -186,7 +187,7 @@ struct End {
 }
 
 impl Follower {
-    /// Sends lines until the job has ended and all is sent, the reader leaves, or the server closes.
+    /// Sends lines until the job has ended and all are sent, the reader disconnects, or the server closes.
     async fn run(mut self) {
         let coordinator = self.state.coordinator.clone();
         let closing = self.state.closing.clone();
@@ -201,7 +202,7 @@ impl Follower {
             }
             tokio::select! {
                 job = &mut ended => {
-                    // Its last lines were committed no later than its end: one more look has them all.
+                    // Its last lines were committed no later than its end: one more read returns them all.
                     if self.send_new().await.is_ok() {
                         let end = End { job_id: self.id, status: job.map(|job| job.status) };
                         let _ = self.lines.send(Ok(sent("end", &end))).await;
@@ -221,7 +222,7 @@ impl Follower {
             let page = match self.state.coordinator.store().logs(self.id, self.after, PAGE_MAX).await {
                 Ok(page) => page,
                 Err(error) => {
-                    // The store is away: what is new will still be there when it is back.
+                    // The store is unavailable: new lines are still there when it is back.
                     tracing::debug!(%error, job = %self.id, "reading a job's log failed");
                     return Ok(count);
                 }
@@ -244,13 +245,13 @@ impl Follower {
     }
 }
 
-/// The job once it has ended; none where it was deleted meanwhile.
+/// Returns the job once it has ended; `None` if it was deleted meanwhile.
 async fn wait(coordinator: &convoke_runtime::jobs::Coordinator, id: JobId) -> Option<Job> {
     loop {
         match coordinator.job(id, Some(WAIT_MAX)).await {
             Ok(job) if !job.status.is_live() => return Some(job),
             Err(Error::NotFound { .. }) => return None,
-            // Still live after the longest wait, or the store is away.
+            // Still live after the longest wait, or the store is unavailable.
             Ok(_) | Err(_) => tokio::time::sleep(LOOK_MAX).await,
         }
     }

@@ -1,7 +1,7 @@
-//! Jobs: enqueue, look, wait, cancel, retry.
+//! Jobs: enqueue, read, wait, cancel, retry.
 //!
-//! An enqueue is answered when it is committed. The two ways in are the hot path of the server: one read of the body, one
-//! parse, one serialisation, and the arguments are carried as the text they came in.
+//! The response to an enqueue is sent after the commit. The two enqueue routes are the hot path of the server: one read
+//! of the body, one parse, one serialisation, and the arguments are passed on as the text that was received.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::error::{ApiError, ApiResult};
 use super::memory::Share;
 use super::openapi as doc;
 
-/// How long a request may be parked.
+/// How long a request may wait.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 
 pub fn routes() -> OpenApiRouter<AppState> {
@@ -42,11 +42,11 @@ pub fn routes() -> OpenApiRouter<AppState> {
 
 /// Enqueue one job
 ///
-/// Answered when it is durable. While a job with the same `uniqueKey` is live, and for a repeated `id`, the answer is the
-/// job that is there.
+/// The response is sent after the job is durable. While a job with the same `uniqueKey` is live, and for a repeated
+/// `id`, the response is the existing job.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = JobSpec, responses(
     (status = 201, description = "Made", body = Job),
-    (status = 200, description = "It was there already", body = Job),
+    (status = 200, description = "The job exists already", body = Job),
     doc::Refused,
 ))]
 async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -93,7 +93,7 @@ struct JobsPage {
 
 /// List jobs, newest first
 ///
-/// A page may be short, even empty, and still have a cursor: the end is where `nextCursor` is null.
+/// A page may be short, even empty, and still have a cursor: `nextCursor` is null at the end.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(doc::JobsParams), responses(
     (status = 200, body = JobsPage),
     doc::Refused,
@@ -109,7 +109,7 @@ async fn list(State(state): State<AppState>, mut params: Params, share: Share) -
     Ok(body::json(StatusCode::OK, &page, bytes_expected))
 }
 
-/// What lists of jobs can be asked for, but for their states.
+/// Parses the parameters of lists of jobs, except for their states.
 pub fn page_query(params: &mut Params) -> ApiResult<JobQuery> {
     Ok(JobQuery {
         queue: params.name("queue")?,
@@ -152,7 +152,7 @@ async fn show(
         }
         Some(wait) => tokio::select! {
             job = state.coordinator.job(id, Some(wait)) => job?,
-            // Whoever waits asks again, elsewhere or when this node is back.
+            // The client sends the request again, to another node or once this node is back.
             () = state.closing.cancelled() => state.coordinator.job(id, None).await?,
         },
     };
@@ -171,7 +171,7 @@ struct History {
 
 /// Runs of a job, oldest first
 ///
-/// A page may be short: the end is where `nextAfter` is null.
+/// A page may be short: `nextAfter` is null at the end.
 #[utoipa::path(get, path = "/v1/jobs/{id}/history", tag = "jobs", params(doc::JobPath, doc::HistoryParams), responses(
     (status = 200, body = History),
     doc::Refused,
@@ -188,13 +188,13 @@ async fn history(
     share.reserve_page().await?;
     let page = state.coordinator.store().history(id, after, limit).await?;
     if page.runs.is_empty() {
-        // A job that never ran has no history; one that is unknown is an error.
+        // A job that never ran has no history; an unknown one is an error.
         state.coordinator.job(id, None).await?;
     }
     Ok(body::ok(&History { executions: page.runs, next_after: page.next_after }))
 }
 
-/// A page of what the runs of a job logged.
+/// A page of the log lines of a job.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Logs {
@@ -203,9 +203,9 @@ struct Logs {
     next_after: u64,
 }
 
-/// What a job's runs logged
+/// Log lines of a job's runs
 ///
-/// A page may be short: the end is where `logs` is empty.
+/// A page may be short: `logs` is empty at the end.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", params(doc::JobPath, doc::LogsParams), responses(
     (status = 200, description = "Lines with `seq` above `after`, in order", body = Logs),
     doc::Refused,
@@ -232,14 +232,14 @@ async fn logs(
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Cancel {
-    /// Kept as the error of the job.
+    /// Stored as the error of the job.
     #[serde(default)]
     reason: Option<String>,
 }
 
 /// Cancel a job
 ///
-/// Whatever it is doing: its worker is told, and can no longer commit. Cancelling it again is fine.
+/// In any state: its worker is notified, and its later reports are rejected. Cancelling it again succeeds.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(doc::JobPath), request_body = Option<Cancel>,
     responses((status = 200, body = Job), doc::Refused))]
 async fn cancel(
@@ -258,7 +258,7 @@ async fn cancel(
 
 /// Run an ended job again
 ///
-/// One that failed, timed out or was cancelled, with a fresh budget of retries.
+/// For a job that failed, timed out or was cancelled, with a fresh budget of retries.
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs", params(doc::JobPath), responses(
     (status = 200, body = Job),
     doc::Refused,

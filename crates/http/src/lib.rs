@@ -1,8 +1,8 @@
-//! The HTTP face of a coordinator.
+//! The HTTP API of a coordinator.
 //!
-//! Every answer is JSON, every refusal has one shape (`error`), and nothing that a client sends may cause a 500 or stop
-//! the server: bodies, headers, connections and streams are all limited, and a handler that panics nevertheless is caught,
-//! answered and counted. Handlers are thin: they take a request apart, call the coordinator and write what it says.
+//! Every response is JSON, every error has one form (`error`), and no request may cause a 500 or stop the server:
+//! bodies, headers, connections and streams are all limited, and a panic in a handler is caught, reported to the client
+//! and counted. Handlers are thin: they parse a request, call the coordinator and write its result.
 //!
 //! Connections are served by hyper directly. Access is checked before routing, in one place (`access`), so that no
 //! route can be added without it.
@@ -64,20 +64,20 @@ pub mod response {
     pub use super::body::{json, ok};
 }
 
-/// What runs, in words: passwords are stripped before they get here.
+/// What runs, for people: passwords are removed by the caller.
 #[derive(Debug, Clone)]
 pub struct Info {
-    /// Of the program.
+    /// The version of the program.
     pub version: String,
     /// The store's address.
     pub store: String,
     /// The bus's address.
     pub bus: String,
-    /// Where leadership is decided.
+    /// The address of the leases.
     pub leases: String,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Clone)]
 pub struct AppState(Arc<Shared>);
 
@@ -85,7 +85,7 @@ pub struct AppState(Arc<Shared>);
 pub struct Shared {
     /// The node.
     pub coordinator: Coordinator,
-    /// None where it is switched off.
+    /// `None` if shards are switched off.
     pub shards: Option<Shards>,
     /// The rules of access.
     pub access: Policy,
@@ -93,9 +93,9 @@ pub struct Shared {
     pub info: Info,
     /// The source of `/metrics`.
     pub metrics: PrometheusHandle,
-    /// Set when the server closes: what waits on behalf of a client answers at once.
+    /// Cancelled when the server closes: waiting requests then respond at once.
     pub closing: CancellationToken,
-    /// How many more event streams there may be.
+    /// How many more event streams may be opened.
     pub streams: Arc<Semaphore>,
     pub(crate) memory: Arc<Memory>,
     counts: Counts,
@@ -132,7 +132,7 @@ impl Deref for AppState {
     }
 }
 
-/// Requests by the class of their answer. The counters are looked up once: they are on everybody's path.
+/// Requests by the class of their status. The counters are looked up once: every request uses them.
 struct Counts {
     classes: [Counter; 5],
     panics: Counter,
@@ -140,7 +140,7 @@ struct Counts {
 
 impl Counts {
     fn new() -> Self {
-        metrics::describe_counter!("convoke_http_requests_total", "Requests answered, by class of status.");
+        metrics::describe_counter!("convoke_http_requests_total", "Responses sent, by class of status.");
         metrics::describe_counter!("convoke_http_panics_total", "Requests whose handler panicked.");
         let class = |class: &'static str| metrics::counter!("convoke_http_requests_total", "status" => class);
         Counts {
@@ -156,7 +156,7 @@ impl Counts {
     }
 }
 
-/// Every route that is documented. The document is made from them, so that neither can be without the other.
+/// Returns every documented route. The document is made from them, so that neither can be without the other.
 fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::preface())
         .merge(system::routes())
@@ -170,7 +170,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(gateway::routes())
 }
 
-/// All that answers requests, from access to the last resort.
+/// The whole service, from the check of access to the catching of panics.
 #[derive(Clone)]
 pub(crate) struct ApiService {
     state: AppState,
@@ -214,10 +214,10 @@ impl ApiService {
 }
 
 async fn no_such_route(uri: Uri) -> ApiError {
-    ApiError::not_found(format!("there is nothing at {}; see /docs for what there is", uri.path()))
+    ApiError::not_found(format!("there is no route {}; see /docs for the routes", uri.path()))
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} does not take {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
 }

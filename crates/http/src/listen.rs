@@ -1,7 +1,7 @@
-//! Opens a server's port, and decides who may use it.
+//! Opens a server's port, and decides which requests it accepts.
 //!
-//! On loopback the port is open to its own machine. On any other address it needs tokens, public paths or the operator's
-//! consent; without them it is not opened. Every address that the name stands for is looked at.
+//! On loopback the port is open to its own machine. On any other address it needs tokens, public paths or the
+//! operator's consent; without them it is not opened. Every address that the name resolves to is checked.
 
 use std::fmt;
 use std::io;
@@ -17,11 +17,11 @@ use super::{Access, Policy, PublicPaths, Role};
 pub struct AccessOptions {
     /// Tokens and their roles. If there are any, every request but those for probes and documentation carries one.
     pub tokens: Vec<(String, Role)>,
-    /// Paths that are open to everybody who can reach the server.
+    /// Paths that are open to all machines that can reach the server.
     pub public: PublicPaths,
     /// Names beside addresses and `localhost` that a server without tokens accepts in `Host`.
     pub hosts: Vec<String>,
-    /// Everybody who can reach the server may do everything.
+    /// Every client that can reach the server may do everything.
     pub insecure: bool,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for AccessOptions {
 }
 
 impl AccessOptions {
-    /// Rejects tokens and names that no request could carry, by the name of the key.
+    /// Rejects tokens and names that no request could carry. Errors name the key of the configuration.
     pub fn check(&self) -> Result<(), Invalid> {
         for (index, name) in self.hosts.iter().enumerate() {
             if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
@@ -52,8 +52,8 @@ impl AccessOptions {
         Ok(())
     }
 
-    /// Returns the policy of a server that listens on `addresses`; `None` if it may not. Without addresses the policy is that
-    /// of routes inside another server: they are open to its own machine, unless there are tokens or consent.
+    /// Returns the policy of a server that listens on `addresses`; `None` if it may not. Without addresses the policy
+    /// is that of routes inside another server: they are open to its own machine, unless there are tokens or consent.
     pub fn policy(&self, addresses: &[SocketAddr]) -> Option<Policy> {
         let access = if !self.tokens.is_empty() {
             Access::tokens(self.tokens.iter().map(|(token, role)| (token.as_str(), *role)))
@@ -76,7 +76,7 @@ pub enum ListenError {
     /// The host has no address.
     #[error("{bind:?} does not resolve: {source}")]
     Unresolved {
-        /// The address as it was given.
+        /// The address as configured.
         bind: String,
         /// The resolver's error.
         source: io::Error,
@@ -87,26 +87,26 @@ pub enum ListenError {
          listen on loopback, make only probes and metrics public, or allow it as insecure"
     )]
     NoTokens {
-        /// The address as it was given.
+        /// The address as configured.
         bind: String,
     },
     /// Another process, or another part of this one, listens there.
     #[error("{bind} is in use by another process: stop it, or listen on another address")]
     InUse {
-        /// The address as it was given.
+        /// The address as configured.
         bind: String,
     },
     /// The operating system rejected it for another reason.
     #[error("cannot listen on {bind}: {source}")]
     Rejected {
-        /// The address as it was given.
+        /// The address as configured.
         bind: String,
         /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// An open port, and who may use it.
+/// An open port with its rules of access.
 pub struct GuardedListener {
     /// The port.
     pub listener: TcpListener,
@@ -127,7 +127,7 @@ impl GuardedListener {
     }
 }
 
-/// Returns every address that `host:port` stands for: at least one.
+/// Returns every address that `host:port` resolves to: at least one.
 pub async fn resolve(bind: &str) -> Result<Vec<SocketAddr>, ListenError> {
     let unresolved = |source| ListenError::Unresolved { bind: bind.to_owned(), source };
     let addresses: Vec<_> = tokio::net::lookup_host(bind).await.map_err(unresolved)?.collect();

@@ -1,9 +1,10 @@
-//! Memory that bodies take, bounded over all connections.
+//! Memory of bodies, bounded over all connections.
 //!
-//! A request's body counts from when its bytes arrive until the response is ready; a response's from before it is read from
-//! the store until its client has read it. Beyond the bounds a request waits for a moment, then is rejected with 503 and
-//! `Retry-After`. Responses are handed to the connection in small frames, so that an unread one is not copied into its
-//! buffers, and have a deadline: a client that reads too slowly loses its connection instead of keeping the memory.
+//! A request's body counts from the arrival of its bytes until the response is ready; a response's from before it is
+//! read from the store until its client has read it. Beyond the bounds a request waits for a moment, then is rejected
+//! with 503 and `Retry-After`. Responses are passed to the connection in small frames, so that an unread one is not
+//! copied into its buffers, and have a deadline: a client that reads too slowly loses its connection instead of holding
+//! the memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,11 +31,11 @@ pub const REQUEST_BYTES_MAX: usize = 128 << 20;
 pub const PAGES_BYTES_MAX: usize = 64 << 20;
 /// All other responses that are being made or read, in bytes: a flood of slow lists must not reject these.
 pub const RESPONSE_BYTES_MAX: usize = 64 << 20;
-/// Permits of the semaphores stand for so many bytes.
+/// Bytes that one permit of the semaphores stands for.
 const UNIT_BYTES: usize = 1 << 10;
 /// How long a request waits for memory.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// A response is given to its connection in frames of this size. A smaller one is not counted.
+/// Size of the frames in which a response is passed to its connection. A smaller response is not counted.
 const FRAME_BYTES: usize = 64 << 10;
 /// How long a client may take to read a response: this, and a second for every [`READ_BYTES_PER_SECOND`].
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,7 +55,7 @@ impl Default for Memory {
     }
 }
 
-/// What one request has of it. Clones are the same share; it is given back with the last of them.
+/// The share of one request. Clones are the same share; the last one releases it.
 #[derive(Clone, Default)]
 pub struct Share(Arc<Held>);
 
@@ -102,7 +103,7 @@ impl Share {
         }
     }
 
-    /// Counts the response as what it is, until it was read.
+    /// Counts the response by its real size, until it was read.
     pub fn finish(self, response: Response) -> Response {
         self.0.request.lock().take();
         let Some(bytes) = response.body().size_hint().exact().filter(|bytes| *bytes > FRAME_BYTES as u64) else {
@@ -115,8 +116,8 @@ impl Share {
         response.map(|body| Body::new(Counted { body, frame: Bytes::new(), deadline, _share: self }))
     }
 
-    /// Gives back what is reserved and not needed. A response that is larger than was reserved takes what there is: it has
-    /// been made.
+    /// Releases reserved memory that is not needed. A response that is larger than its reservation takes what is free:
+    /// it has been made already.
     fn release_unused(&self, needed: u32) {
         let mut held = self.0.response.lock();
         let has = held.as_ref().map_or(0, |permit| permit.num_permits());
@@ -159,7 +160,7 @@ fn exhausted(message: String) -> ApiError {
 /// A body that is counted until it was read.
 struct Counted {
     body: Body,
-    /// What is left of the body's last frame.
+    /// The rest of the body's last frame.
     frame: Bytes,
     deadline: Instant,
     _share: Share,

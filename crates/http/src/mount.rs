@@ -1,8 +1,8 @@
 //! The same routes inside another axum server.
 //!
-//! The application's server accepts connections, so their number and their patience are its own to limit; bodies, memory and
-//! event streams stay limited here. Access is checked as on a port of one's own. Without tokens only the machine itself may
-//! send requests, and where one comes from is known from [`ConnectInfo`].
+//! The application's server accepts connections, so it must limit their number and their times; bodies, memory and
+//! event streams are limited here. Access is checked as on a separate port. Without tokens only the machine itself may
+//! send requests; [`ConnectInfo`] has the address that a request comes from.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::{ApiService, AppState};
 pub struct Prefix(String);
 
 impl Prefix {
-    /// Returns the path before that of the request.
+    /// Returns the prefix of the request's path.
     pub fn of(extensions: &Extensions) -> &str {
         extensions.get::<Prefix>().map_or("", |prefix| &prefix.0)
     }
@@ -41,7 +41,7 @@ pub fn router(state: AppState) -> Router {
 async fn answer(api_service: &ApiService, mut request: Request) -> Response {
     let arrived = std::mem::take(request.extensions_mut());
     let prefix = arrived.get::<NestedPath>().map_or("", |path| path.as_str().trim_end_matches('/')).to_owned();
-    // Nothing else of the application's: its path parameters would be taken for ours.
+    // No other extension of the application: its path parameters would be mistaken for those of these routes.
     if let Some(ConnectInfo(address)) = arrived.get::<ConnectInfo<SocketAddr>>() {
         request.extensions_mut().insert(Peer(address.ip()));
     }
@@ -53,7 +53,7 @@ async fn answer(api_service: &ApiService, mut request: Request) -> Response {
     response
 }
 
-/// Redirects within the routes stay within them.
+/// Adds the prefix to redirects.
 fn within(prefix: &str, response: &mut Response) {
     let Some(location) = response.headers_mut().get_mut(LOCATION) else { return };
     let moved = location.to_str().ok().filter(|path| path.starts_with('/')).map(|path| format!("{prefix}{path}"));

@@ -1,14 +1,14 @@
-//! What the process costs, under the names that Prometheus users expect: `process_*`.
+//! The resources of the process, under the names that Prometheus users expect: `process_*`.
 //!
-//! Read from `/proc` whenever the metrics are rendered. Systems without `/proc` show none of them.
+//! Read from `/proc` whenever the metrics are rendered. Systems without `/proc` have none of them.
 
 use std::fmt::Write as _;
 
-/// The process now.
+/// The present use of resources.
 struct Usage {
     cpu_seconds: f64,
     resident_bytes: u64,
-    /// Since the epoch.
+    /// Since the Unix epoch.
     start_seconds: f64,
     open_fds: Option<usize>,
     max_fds: Option<u64>,
@@ -46,7 +46,7 @@ fn read() -> Option<Usage> {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let Stat { cpu_ticks, start_ticks, resident_pages } = Stat::parse(&stat)?;
     let booted: f64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    // The descriptor by which they are counted is one of them.
+    // One of them is the descriptor of this directory.
     let open_fds = std::fs::read_dir("/proc/self/fd").ok().map(|open| open.count().saturating_sub(1));
     Some(Usage {
         cpu_seconds: cpu_ticks as f64 / ticks_per_second,
@@ -67,7 +67,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Stat> {
-        // The second field is the program's name in parentheses, which may hold spaces and parentheses.
+        // The second field is the program's name in parentheses, which may contain spaces and parentheses.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |place: usize| fields.get(place - 3)?.parse::<u64>().ok();
         Some(Stat { cpu_ticks: number(14)? + number(15)?, start_ticks: number(22)?, resident_pages: number(24)? })

@@ -1,4 +1,4 @@
-//! Queues: how full they are, and what limits them.
+//! Queues: their counts and limits.
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::{QueueCounts, QueuePatch, RateLimit};
@@ -50,7 +50,7 @@ struct QueueAnswer {
 
 impl QueueAnswer {
     fn of(view: QueueView, now: Timestamp) -> Self {
-        // Clocks of two nodes may disagree by a little: an age is never negative.
+        // Clocks of two nodes may differ by a little: an age is never negative.
         let age = |since| now.duration_since(since).try_into().unwrap_or_default();
         QueueAnswer {
             name: view.queue.name,
@@ -104,14 +104,14 @@ struct Patch {
     concurrency: Option<Option<u32>>,
 }
 
-/// Tells `null` (take the limit away) from absent (leave it).
+/// Distinguishes `null` (remove the limit) from absent (keep it).
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
 /// Pause, resume or limit a queue
 ///
-/// What is absent stays, `null` takes a limit away. A queue that does not exist is made.
+/// An absent field stays as it is, `null` removes a limit. A queue that does not exist is created.
 #[utoipa::path(patch, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), request_body = Patch,
     responses((status = 200, body = QueueAnswer), doc::Refused))]
 async fn configure(
@@ -137,7 +137,8 @@ async fn configure(
 
 /// Delete a queue
 ///
-/// With its settings. 409 if it has jobs, ended ones included, or live workers. Its next job, worker or setting makes it again.
+/// With its settings. 409 if it has jobs, ended ones included, or live workers. Its next job, worker or setting creates
+/// it again.
 #[utoipa::path(delete, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), responses(
     (status = 204, description = "Deleted"),
     doc::Refused,

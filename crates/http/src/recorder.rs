@@ -1,4 +1,4 @@
-//! Keeps what is counted, for `/metrics` to show. There is one in a process; whatever counts must start after it.
+//! Records metrics for `/metrics`. There is one recorder in a process; code that counts must start after it.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,22 +17,22 @@ const IN_SECONDS: [&str; 5] = [
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 const SIZES: [f64; 9] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
 
-/// Returns the process's recorder, which the first call installs. If the application has installed one of its own before,
-/// that one counts, and this one stays empty.
+/// Returns the process's recorder, which the first call installs. If the application has installed one of its own
+/// before, that one counts, and this one stays empty.
 pub fn shared() -> PrometheusHandle {
     static SHARED: OnceLock<PrometheusHandle> = OnceLock::new();
     let install = || {
         let recorder = builder().expect("the buckets are not empty").build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::info!("the application has a recorder of its own: /metrics shows the process only");
+            tracing::info!("the application has installed a metrics recorder; /metrics shows only process_*");
         }
         handle
     };
     SHARED.get_or_init(install).clone()
 }
 
-/// Folds recorded samples now and then: without it they pile up if nobody reads `/metrics`.
+/// Merges recorded samples periodically: otherwise they would accumulate if `/metrics` is not read.
 pub async fn upkeep(metrics: PrometheusHandle) {
     let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
     loop {

@@ -1,4 +1,4 @@
-//! Schedules: put, look, pause, trigger, remove.
+//! Schedules: put, read, pause, trigger, delete.
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::Job;
@@ -31,12 +31,12 @@ struct Schedules {
     schedules: Vec<Schedule>,
 }
 
-/// A schedule that was made or replaced.
+/// A schedule that was created or replaced.
 #[derive(Serialize, ToSchema)]
 struct PutSchedule {
     #[serde(flatten)]
     schedule: Schedule,
-    /// Why the schedule may not mean what it seems to; absent if there is no doubt.
+    /// Why the schedule may differ from what was intended; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -51,10 +51,10 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
     Ok(body::ok(&Schedules { schedules }))
 }
 
-/// Make or replace a schedule
+/// Create or replace a schedule
 ///
-/// `warnings` beside the schedule's own fields, a list of strings, is there if the schedule is valid and may not mean what
-/// it seems to: both day fields of `cron` are restricted and `day` is not given.
+/// `warnings` beside the schedule's own fields, a list of strings, is present if the schedule is valid but ambiguous:
+/// both day fields of `cron` are restricted and `day` is absent.
 #[utoipa::path(put, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath),
     request_body = ScheduleSpec, responses(
     (status = 201, description = "Made", body = PutSchedule),
@@ -86,7 +86,7 @@ async fn show(State(state): State<AppState>, Segment(name): Segment<ScheduleName
     Ok(body::ok(&schedule))
 }
 
-/// Remove a schedule
+/// Delete a schedule
 ///
 /// The jobs that it made stay.
 #[utoipa::path(delete, path = "/v1/schedules/{name}", tag = "schedules", params(doc::SchedulePath), responses(
@@ -138,10 +138,10 @@ async fn set_paused(state: AppState, name: ScheduleName, request: Request, pause
 
 /// Run a schedule's job now
 ///
-/// Beside its ticks, which it does not move.
+/// In addition to its ticks, which do not move.
 #[utoipa::path(post, path = "/v1/schedules/{name}/trigger", tag = "schedules", params(doc::SchedulePath), responses(
     (status = 201, description = "The job that was made", body = Job),
-    (status = 200, description = "This instant has a job already: that one", body = Job),
+    (status = 200, description = "The job that exists already for this instant", body = Job),
     doc::Refused,
 ))]
 async fn trigger(

@@ -1,8 +1,8 @@
-//! The listener: connections in, answers out, and an orderly end.
+//! The listener: accepts connections, serves them, and shuts down.
 //!
-//! Connections are limited in number, in the size of what precedes a body and in how long that may take to arrive. When a
-//! limit of the machine is hit (too many open files) the server waits and goes on. On shutdown it stops accepting,
-//! tells what waits to answer, lets requests under way end, and gives up on those that do not within a few seconds.
+//! Connections are limited in number, in the size of a request's head and in the time that it may take to arrive. At a
+//! limit of the machine (too many open files) the server waits and continues. On shutdown it stops accepting, ends
+//! waiting requests, lets requests under way finish, and drops those that do not within a few seconds.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,11 +27,11 @@ use super::stalled::StallTimeout;
 use super::{Access, ApiService, AppState, recorder, system};
 
 const CONNECTIONS_MAX: usize = 16_384;
-/// For a request's head; also for how long a connection may be idle, since that is when the next head is awaited.
+/// Time limit of a request's head; also of an idle connection, which waits for the next head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Before accepting again, when that has failed.
+/// The pause after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown` completes, then closes.
@@ -100,8 +100,8 @@ where
     Fut: Future<Output = Response> + Send + 'static,
 {
     let mut http = http1::Builder::new();
-    // Answers are written one by one: gathering those of pipelined requests (`pipeline_flush`) loses them, and the refusal too,
-    // where a head that cannot be read follows. Head and body still go out in one write.
+    // Responses are written one by one: collecting those of pipelined requests (`pipeline_flush`) loses them, and the
+    // error too, if an unreadable head follows. Head and body are still sent in one write.
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX).writev(false);
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -116,7 +116,8 @@ where
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(StallTimeout::new(stream)), service));
         tokio::spawn(async move {
-            // A connection ends as its client pleases: by a reset, in mid-request, too slowly. None of it is our error.
+            // A client may end its connection in any way: by a reset, within a request, too slowly. None of these is an
+            // error of the server.
             if let Err(error) = connection.await {
                 tracing::trace!(%error, "connection failed");
             }
@@ -129,7 +130,7 @@ async fn next(listener: &TcpListener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                // Answers are written whole: nothing is gained by waiting for more.
+                // Responses are written whole: waiting for more gains nothing.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "connection closed before it was accepted");
                 }

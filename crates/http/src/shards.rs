@@ -1,4 +1,4 @@
-//! The shards of every service, and who owns them.
+//! The shards of every service, and their owners.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use super::body::{self, NoParams, Segment};
 use super::error::{ApiError, ApiResult};
 use super::openapi as doc;
 
-/// The shard coordinator, as the rest of the server sees it.
+/// The shard coordinator, for the rest of the server.
 #[derive(Clone)]
 pub struct Shards {
     /// Services, workers and shards, as this node knows them.
     pub view: ShardsView,
-    /// The way to the view of the node that coordinates.
+    /// Fetches the view from the node that coordinates.
     pub relay: Arc<ShardsRelay>,
-    /// Somebody named the address: then it is an error if it cannot be listened on.
+    /// The address was configured: then a failure to listen on it is an error.
     pub is_wanted: bool,
 }
 
 impl Shards {
-    /// Whether it does what was asked of it; why not, otherwise.
+    /// Returns why it does not work as configured, if it does not.
     pub fn health(&self) -> Result<(), String> {
         match self.view.state() {
             ShardsState::Refused(why) if self.is_wanted => Err(why),
@@ -58,7 +58,8 @@ struct Services {
 
 /// All services that have shards
 ///
-/// The node that leads has them. Another asks it over the bus; if it does not reply, `services` is empty and `coordinator` names it.
+/// The leader has them. Another node asks it over the bus; if it does not reply, `services` is empty and `coordinator`
+/// names it.
 #[utoipa::path(get, path = "/v1/shards", tag = "shards", responses((status = 200, body = Services), doc::Refused))]
 async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let Some(Shards { view, relay, .. }) = &state.shards else {
@@ -77,9 +78,9 @@ async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
     Ok(body::ok(&Services { coordinator: cluster.leader, listening, services }))
 }
 
-/// One service: its workers, and which shards each has
+/// One service: its workers, and the shards of each
 ///
-/// The node that leads knows. Another asks it over the bus; if it does not reply, the answer is 503 and names it.
+/// The leader has them. Another node asks it over the bus; if it does not reply, the response is 503 and names it.
 #[utoipa::path(get, path = "/v1/shards/{service}", tag = "shards", params(doc::ServicePath),
     responses((status = 200, body = ServiceStatus), doc::Refused))]
 async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceName>, _: NoParams) -> ApiResult {
@@ -103,14 +104,14 @@ fn is_elsewhere(cluster: &Leadership, view: &ShardsView) -> bool {
     cluster.leader.is_some() && !cluster.is_me && !matches!(view.state(), ShardsState::Listening(_))
 }
 
-/// Only the node that leads knows.
+/// Only the leader has the shards.
 fn elsewhere(state: &AppState) -> ApiError {
     let cluster = state.coordinator.cluster();
     let message = match cluster.leader {
         Some(leader) if !cluster.is_me => {
-            format!("node {leader} coordinates shards and did not reply: try again, or ask it itself")
+            format!("node {leader} coordinates shards and did not reply: try again, or send the request to that node")
         }
-        _ => "nobody listens for shard workers at present".into(),
+        _ => "no node listens for shard workers now".into(),
     };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
 }

@@ -1,7 +1,7 @@
 //! A connection that ends when its client stops reading.
 //!
-//! Whatever waits to be written takes memory. A client that keeps its connection open and does not read from it would keep
-//! that memory for ever, so that a write that makes no progress for [`STALLED_MAX`] fails, and the connection with it.
+//! Data that waits to be written takes memory. A client that keeps its connection open without reading would hold that
+//! memory forever, so a write without progress for [`STALLED_MAX`] fails, and the connection with it.
 
 use std::io;
 use std::pin::Pin;

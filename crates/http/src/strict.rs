@@ -1,19 +1,19 @@
-//! JSON as the interface has it: an object is an object, and a word is a string.
+//! JSON by the interface: an object is an object, and a choice is a string.
 //!
-//! What is derived for a struct also takes an array of its fields in order, and what is derived for an enum an object with
-//! one key. Both would be interfaces that nobody meant: `[null,"t"]` would be a job, and would become another one when a
-//! field is added. So requests are read through this: a struct is asked for as a map and a choice as a string, however deep
-//! it lies. It costs nothing where the request is honest, since only the questions differ.
+//! The derived parser of a struct also accepts an array of its fields in order, and that of an enum an object with one
+//! key. Both would be unintended interfaces: `[null,"t"]` would be a job, and would become another one if a field is
+//! added. So requests are parsed through this module: a struct is requested as a map and a choice as a string, at any
+//! depth. Valid requests cost nothing more, since only the requested types differ.
 
 use std::fmt;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Stands around a deserializer and all that it is handed: visitors, seeds, and what they are given in turn.
+/// Wraps a deserializer and everything that it passes on: visitors, seeds, and their values in turn.
 pub struct Strict<T>(pub T);
 
-/// Questions that are passed on as they are.
+/// Methods that are passed on unchanged.
 macro_rules! passed_on {
     ($($ask:ident($($given:ident: $kind:ty),*))*) => {
         $(fn $ask<V: Visitor<'de>>(self, $($given: $kind,)* visitor: V) -> Result<V::Value, D::Error> {
@@ -75,7 +75,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ChoiceName<V> {
     }
 }
 
-/// Answers that hold nothing further are passed on as they are.
+/// Values that contain no others are passed on unchanged.
 macro_rules! forwarded {
     ($($forward:ident($kind:ty))*) => {
         $(fn $forward<E: Error>(self, value: $kind) -> Result<V::Value, E> {

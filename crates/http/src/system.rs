@@ -1,4 +1,4 @@
-//! For those who run it: probes and metrics.
+//! For operators: probes and metrics.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -41,7 +41,7 @@ struct HealthCheck {
     #[schema(example = "Coordinator")]
     component: &'static str,
     is_healthy: bool,
-    /// What is wrong. Only if something is, and only for a token that may read.
+    /// What is wrong. Present only if the check fails, and only for a token that may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -50,8 +50,8 @@ struct HealthCheck {
 ///
 /// The store and the bus are probed at most once a second, however often this is requested.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
-    (status = 200, description = "All do", body = Health),
-    (status = 503, description = "One does not: which and, for a token that may read, why", body = Health),
+    (status = 200, description = "Every part works", body = Health),
+    (status = 503, description = "At least one part does not work; tokens that may read see the error", body = Health),
 ))]
 async fn health(State(state): State<AppState>, request: Request) -> Response {
     let mut checks = state.coordinator.health().await;
@@ -60,7 +60,7 @@ async fn health(State(state): State<AppState>, request: Request) -> Response {
         checks.push(convoke_runtime::jobs::Check { component: "Shards", is_healthy: detail.is_none(), detail });
     }
     let healthy = checks.iter().all(|check| check.is_healthy);
-    // A backend's error may name addresses and databases: for those who may read.
+    // A backend's error may contain addresses and databases: only for tokens that may read.
     let shows_details = state.access.may_read(request.headers(), request.extensions());
     let checks = checks.into_iter().map(|check| HealthCheck {
         component: check.component,
@@ -86,7 +86,7 @@ async fn livez() -> Response {
     body::ok(&Probe { status: "alive" })
 }
 
-/// Whether it takes work
+/// Whether the node accepts work
 #[utoipa::path(get, path = "/readyz", tag = "system", security(()), responses(
     (status = 200, body = Probe),
     (status = 503, description = "It is starting or draining, or cannot reach its store or its bus", body = ErrorBody),
@@ -98,20 +98,20 @@ async fn readyz(State(state): State<AppState>) -> ApiResult {
     }
 }
 
-/// Metrics, as Prometheus reads them
+/// Metrics in the format of Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "system", responses(
     (status = 200, body = String, content_type = "text/plain"),
     doc::Refused,
 ))]
 async fn metrics(State(state): State<AppState>) -> Response {
-    // Where the store is away the other figures matter all the more.
+    // If the store is unavailable, the other figures are all the more important.
     if let Err(error) = state.coordinator.refresh_gauges().await {
-        tracing::debug!(%error, "gauges are stale: the store could not be read");
+        tracing::debug!(%error, "reading the store failed; gauges are stale");
     }
     page(&state.metrics)
 }
 
-/// What `/metrics` answers.
+/// Returns the response of `/metrics`.
 pub fn page(metrics: &PrometheusHandle) -> Response {
     let text = metrics.render() + &crate::process_metrics::text();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()

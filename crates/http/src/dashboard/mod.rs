@@ -1,7 +1,7 @@
-//! One page at `/` that says what runs and where to go from there.
+//! One page at `/` that shows what runs, with links.
 //!
-//! It loads nothing from elsewhere and has no script. Where tokens are asked for, it shows what runs only to those who
-//! may read, and to everybody else no more than where the documentation is.
+//! It loads nothing from elsewhere and has no script. On a server with tokens it shows what runs only to requests that
+//! may read, and to all others only the link to the documentation.
 
 use axum::extract::{Request, State};
 use axum::response::Html;
@@ -33,7 +33,7 @@ fn what_runs(state: &AppState) -> Vec<(&'static str, String)> {
     let leader = match (&leadership.leader, leadership.is_me) {
         (Some(leader), true) => format!("{leader} (this node)"),
         (Some(leader), false) => leader.to_string(),
-        (None, _) => "nobody yet".into(),
+        (None, _) => "none yet".into(),
     };
     let ready = state.coordinator.unready().unwrap_or("ready");
     vec![
@@ -51,7 +51,7 @@ fn row(name: &str, value: &str) -> String {
     format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
 }
 
-/// Names are chosen by people, some of them with a sense of humour.
+/// Names are free text, which may contain HTML.
 fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
         match c {

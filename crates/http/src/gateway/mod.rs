@@ -1,8 +1,8 @@
-//! The worker gateway: five calls by which a worker in any language gets work and says what became of it.
+//! The worker gateway: five calls by which a worker in any language receives runs and reports their results.
 //!
-//! The coordinator is the other end of the same [`WorkerLink`] and judges what is said; here its messages are taken off the
-//! wire, within limits of size, and its answers written. A report is answered when it is durable. A worker that the server does not know gets
-//! 404 `unknown_worker` and registers again.
+//! The coordinator implements the other end of [`WorkerLink`] and decides on the messages; this module parses them,
+//! within limits of size, and writes the responses. The response to a report is sent after the report is durable. An
+//! unknown worker receives 404 `unknown_worker` and registers again.
 
 use axum::extract::{Request, State};
 use convoke_core::WorkerId;
@@ -23,7 +23,7 @@ use crate::openapi as doc;
 
 /// Room for all the queues that a worker may name.
 const REGISTER_BYTES_MAX: usize = 1 << 20;
-/// Room for the ids of all that a worker may run.
+/// Room for the ids of all runs that a worker may have.
 const HEARTBEAT_BYTES_MAX: usize = 8 << 20;
 
 pub fn routes() -> OpenApiRouter<AppState> {
@@ -46,16 +46,16 @@ async fn register(State(state): State<AppState>, _: NoParams, request: Request) 
     Ok(body::ok(&registered))
 }
 
-/// Ask for jobs
+/// Poll for runs
 ///
-/// Answers as soon as there is one, or when the wait is over. Counts as a beat, also while it waits.
+/// Responds as soon as there is one, or when the wait is over. Counts as a heartbeat, also while it waits.
 #[utoipa::path(post, path = "/v1/worker/poll", tag = "worker gateway", request_body = Poll, responses(
     (status = 200, body = Polled),
     doc::Refused,
 ))]
 async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request: Request) -> ApiResult {
     let poll: Poll = body::parse(request, body::SMALL_BYTES_MAX).await?;
-    // Nothing is handed out while other responses take all the memory there is for them: a run that was handed out must
+    // No run is dispatched to the worker while other responses use all the memory for responses: a dispatched run must
     // reach its worker.
     share.reserve(1).await?;
     let polled = WorkerLink::poll(&state.coordinator, poll).await?;
@@ -64,10 +64,10 @@ async fn poll(State(state): State<AppState>, _: NoParams, share: Share, request:
     Ok(body::json(StatusCode::OK, &polled, bytes_expected))
 }
 
-/// Say what became of runs
+/// Report events of runs
 ///
-/// What is accepted is durable. The same end said twice is accepted and changes nothing; what comes of an older run is
-/// rejected with `stale_execution`.
+/// An accepted report is durable. A repeated end is accepted and changes nothing; a report of an older run is rejected
+/// with `stale_execution`.
 #[utoipa::path(post, path = "/v1/worker/report", tag = "worker gateway", request_body = Report, responses(
     (status = 200, body = Reported),
     doc::Refused,
@@ -78,7 +78,7 @@ async fn report(State(state): State<AppState>, _: NoParams, request: Request) ->
     Ok(body::ok(&reported))
 }
 
-/// Say that a worker lives, and what it runs
+/// Send a worker's heartbeat, with its runs
 #[utoipa::path(post, path = "/v1/worker/heartbeat", tag = "worker gateway", request_body = Heartbeat, responses(
     (status = 200, body = HeartbeatReply),
     doc::Refused,
@@ -99,9 +99,9 @@ struct Leave {
 #[derive(Serialize)]
 struct Left {}
 
-/// Leave
+/// Remove a worker
 ///
-/// The worker's unfinished runs go back at once.
+/// The worker's unfinished runs are released at once.
 #[utoipa::path(post, path = "/v1/worker/leave", tag = "worker gateway", request_body = Leave, responses(
     (status = 200, body = Object, description = "`{}`"),
     doc::Refused,

@@ -1,7 +1,8 @@
 //! One object for each type that has flattened fields.
 //!
-//! Such a type is derived as `allOf`: its own fields and those of each flattened part. A part that rejects unknown fields
-//! would reject those of the others, and a reader would have to gather the fields. So the document has them merged.
+//! Such a type is derived as `allOf`: its own fields and those of each flattened part. A part that rejects unknown
+//! fields would reject those of the others, and a reader would have to collect the fields. So the document has them
+//! merged.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-/// Replaces each component that is an `allOf` of objects by one object.
+/// Replaces each component that is an `allOf` of objects with one object.
 pub fn merge_parts(document: &mut OpenApi) {
     let Some(components) = &mut document.components else { return };
     let known = components.schemas.clone();
@@ -23,7 +24,7 @@ pub fn merge_parts(document: &mut OpenApi) {
     }
 }
 
-/// Returns none if a part is no object.
+/// Returns `None` if a part is not an object.
 fn merged(parts: &AllOf, known: &Schemas) -> Option<Object> {
     let mut whole = Object::new();
     for part in &parts.items {

@@ -1,8 +1,8 @@
 //! The document at `/openapi.json`, and the page at `/docs` that shows it.
 //!
-//! Paths come from the routes, schemas from the types that are sent and received: those of `core` and `runtime`, and the
-//! few that a handler has for itself. Their comments are the descriptions that users of the API read. A test compares
-//! responses of a running router with the document.
+//! Paths come from the routes, schemas from the types that are sent and received: those of `core` and `runtime`, and
+//! the few that a handler declares itself. Their comments are the descriptions that users of the API read. A test
+//! compares responses of a running router with the document.
 
 mod flattened;
 mod params;
@@ -39,13 +39,13 @@ pub use params::*;
     modifiers(&Bearer),
     tags(
         (name = "jobs", description = "Enqueue, look, wait, cancel, retry"),
-        (name = "schedules", description = "Work that comes again"),
-        (name = "queues", description = "How full they are, and what limits them"),
+        (name = "schedules", description = "Rules that make jobs: cron expressions and intervals"),
+        (name = "queues", description = "Counts and limits of queues"),
         (name = "dead letters", description = "Jobs whose attempts are used up"),
-        (name = "worker gateway", description = "How a worker in any language gets work and says what became of it"),
-        (name = "cluster", description = "Workers, nodes, who leads"),
-        (name = "shards", description = "Which worker owns which part of a service"),
-        (name = "events", description = "What happens, as it happens"),
+        (name = "worker gateway", description = "How a worker in any language receives runs and reports their results"),
+        (name = "cluster", description = "Workers, nodes and the leader"),
+        (name = "shards", description = "The owner of each shard of a service"),
+        (name = "events", description = "Events of jobs, workers, nodes and leadership"),
         (name = "system", description = "Probes and metrics"),
     )
 )]
@@ -55,19 +55,19 @@ struct Bearer;
 
 impl Modify for Bearer {
     fn modify(&self, document: &mut OpenApi) {
-        let description = "On loopback none is needed. Roles: read, enqueue, worker, admin.";
+        let description = "Not needed on loopback. Roles: read, enqueue, worker, admin.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
     }
 }
 
-/// What the document has before the routes add theirs.
+/// Returns the document without the routes.
 pub fn preface() -> OpenApi {
     Preface::openapi()
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut document = super::documented().into_openapi();
@@ -77,46 +77,46 @@ pub fn text() -> &'static str {
     &TEXT
 }
 
-/// The whole document of routes that are mounted under `prefix`.
+/// Returns the whole document of routes that are mounted under `prefix`.
 pub fn text_at(prefix: &str) -> Cow<'static, str> {
     match prefix {
         "" => Cow::Borrowed(text()),
-        // Begins like the object that it is put into.
+        // Inserts the servers at the start of the object.
         prefix => Cow::Owned(text().replacen('{', &format!("{{\"servers\":[{{\"url\":{}}}],", json!(prefix)), 1)),
     }
 }
 
-/// The page that shows it, from files inside the binary.
+/// Returns the page that shows it, from files inside the binary.
 pub fn browser() -> Router<AppState> {
     let config = Config::from("../openapi.json").try_it_out_enabled(true);
     Router::from(SwaggerUi::new("/docs").config(config)).layer(map_response(in_shape))
 }
 
-/// The page's own refusals are plain text.
+/// Converts the page's own errors, which are plain text.
 async fn in_shape(response: axum::response::Response) -> axum::response::Response {
     if !response.status().is_client_error() || response.status() == StatusCode::METHOD_NOT_ALLOWED {
         return response;
     }
-    ApiError::not_found("there is no such page of the documentation").into_response()
+    ApiError::not_found("the documentation has no such page").into_response()
 }
 
-/// How any request may be refused.
+/// The error responses of every request.
 pub struct Refused;
 
 impl IntoResponses for Refused {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let refusals = [
-            ("400", "Bad input; `field` says which"),
-            ("401", "A token is needed"),
+            ("400", "Invalid input; `field` names it"),
+            ("401", "A valid token is required"),
             ("403", "The token's role does not allow it"),
-            ("404", "There is no such thing (a worker: `unknown_worker`, register again)"),
-            ("409", "Something else is in the way"),
-            ("413", "Over a limit of size"),
-            ("422", "Well formed, but it makes no sense"),
-            ("429", "Too many; see Retry-After"),
+            ("404", "Not found (`unknown_worker`: register the worker again)"),
+            ("409", "Conflict with the present state"),
+            ("413", "Larger than a limit"),
+            ("422", "Well formed, but contradictory or without effect"),
+            ("429", "Too many requests; see Retry-After"),
             (
                 "503",
-                "The store is away or too much is in flight (nothing happened), or the outcome is unknown (`unknown_outcome`); see Retry-After",
+                "The store is unavailable or too many requests are in flight (nothing happened), or the outcome is unknown (`unknown_outcome`); see Retry-After",
             ),
         ];
         let response = |description| {

@@ -1,6 +1,6 @@
 //! Parameters of paths and queries.
 
-#![allow(dead_code, reason = "described, never made")]
+#![allow(dead_code, reason = "only described, never constructed")]
 
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -50,7 +50,7 @@ pub struct ServicePath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitParams {
-    /// Wait so long for the job to end, at most `5m`
+    /// How long to wait for the end of the job, at most `5m`
     #[param(example = "20s")]
     pub wait: Option<String>,
 }
@@ -60,7 +60,7 @@ pub struct WaitParams {
 pub struct JobsParams {
     pub queue: Option<String>,
     pub r#type: Option<String>,
-    /// One or several states, with commas between
+    /// One or several states, separated by commas
     #[param(example = "pending,running")]
     pub status: Option<String>,
     pub correlation_id: Option<String>,
@@ -89,7 +89,7 @@ pub struct DeadLettersParams {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryParams {
-    /// Without the first so many runs: `nextAfter` of the page before
+    /// Skips so many runs: `nextAfter` of the page before
     #[param(default = 0)]
     pub after: Option<u64>,
     #[param(minimum = 1, maximum = 1000, default = 1000)]
@@ -109,7 +109,7 @@ pub struct LogsParams {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LogStreamParams {
-    /// Lines after this `seq`; the header `Last-Event-ID` goes before it
+    /// Lines after this `seq`; the header `Last-Event-ID` takes precedence
     #[param(default = 0)]
     pub after: Option<u64>,
 }
@@ -117,7 +117,7 @@ pub struct LogStreamParams {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventsParams {
-    /// Only these kinds (`job,leader`) or names (`job:completed`); others than there are, are refused
+    /// Only these kinds (`job,leader`) or names (`job:completed`); unknown ones are rejected
     #[param(example = "job,leader")]
     pub types: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What is refused, how, and by which name.
+//! Rejected requests: their status, code and field.
 
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
@@ -11,7 +11,7 @@ const REPORT: &str = "/v1/worker/report";
 
 /// Method, path, body → status, code, field.
 const TABLE: &[(&str, &str, &str, u16, &str, &str)] = &[
-    // Bodies that are no JSON, or not an object.
+    // Bodies that are not JSON, or not an object.
     ("POST", "/v1/jobs", "", 400, "invalid_argument", "body"),
     ("POST", "/v1/jobs", "{", 400, "invalid_argument", "body"),
     ("POST", "/v1/jobs", "nonsense", 400, "invalid_argument", "body"),
@@ -174,7 +174,7 @@ const TABLE: &[(&str, &str, &str, u16, &str, &str)] = &[
     ),
     ("POST", "/v1/worker/heartbeat", r#"{"workerId":"w","running":["x"]}"#, 400, "invalid_argument", "running[0]"),
     ("POST", "/v1/worker/leave", r#"{}"#, 400, "invalid_argument", "workerId"),
-    // Where there is nothing.
+    // Unknown routes.
     ("GET", "/nowhere", "", 404, "not_found", ""),
     ("GET", "/v1/jobs/", "", 404, "not_found", ""),
     ("POST", "/v1/worker/dance", "{}", 404, "not_found", ""),

@@ -20,7 +20,7 @@ async fn two() -> (World, World, Ports) {
     (first, World::node("node-2", ports.clone(), Access::Insecure).await, ports)
 }
 
-/// Asks until the answer is as it should be.
+/// Repeats the request until the response is as expected.
 async fn until(world: &World, path: &str, is: impl Fn(&Value) -> bool) -> Value {
     in_time(path, async {
         loop {
@@ -38,7 +38,7 @@ async fn until(world: &World, path: &str, is: impl Fn(&Value) -> bool) -> Value 
 async fn a_watcher_of_one_node_sees_what_happens_on_the_other_and_where() {
     let (first, second, _) = two().await;
     let mut reader = Reader::open(&first, "/v1/events?types=schedule,job:pending").await;
-    // The other node may have to hear first that somebody watches: it goes on until it was seen.
+    // The other node may not know of the stream yet: the events are repeated until one is received.
     let goes_on = async {
         for name in 0.. {
             second.send("PUT", &format!("/v1/schedules/s{name}"), json!({"type": "t", "every": "1h"})).await;

@@ -1,4 +1,4 @@
-//! The document is whole, and true.
+//! The document is complete, and correct.
 
 mod requests;
 mod responses;

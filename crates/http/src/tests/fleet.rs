@@ -174,7 +174,7 @@ async fn without_the_right_token_nothing_is_done_or_shown() {
     assert!(page(world.answer(with("GET", "/")).await).contains("node-1"));
     let stranger = page(world.get("/").await);
     assert!(!stranger.contains("node-1") && stranger.contains("/docs/"));
-    // Of what is wrong a stranger learns the part, not the reason.
+    // A client without a token sees the failing part, not the error.
     world.coordinator.stop().await;
     let stranger = world.get("/health").await;
     assert_eq!(stranger.status, StatusCode::SERVICE_UNAVAILABLE);

@@ -1,4 +1,4 @@
-//! Whatever a client sends: never a 500, never a panic, always an answer in the one shape.
+//! Any input: never a 500, never a panic, always a response in the one form.
 
 use axum::extract::Request;
 use rand::rngs::StdRng;

@@ -17,7 +17,7 @@ use crate::memory::{PAGES_BYTES_MAX, REQUEST_BYTES_MAX};
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNKS: usize = 31;
 
-/// A batch that sends many bytes, says so, and never ends.
+/// A batch that sends many bytes, reports it, and never ends.
 fn unfinished(arrived: &Arc<Semaphore>) -> Body {
     let chunk = Ok::<_, Infallible>(Bytes::from(vec![b' '; CHUNK_BYTES]));
     let arrived = arrived.clone();
@@ -118,7 +118,7 @@ async fn responses_that_nobody_reads_are_bounded_and_given_back() {
     let read = unread.pop().expect("one of them").into_body().collect().await.expect("it was made in time");
     assert!(read.to_bytes().len() > PAGE_BYTES_MAX);
     assert_eq!(world.get("/v1/jobs?limit=1000").await.status, StatusCode::OK);
-    // Long after, the others may not be read any more.
+    // After a long time, the others can no longer be read.
     tokio::time::advance(Duration::from_secs(600)).await;
     let late = unread.pop().expect("another").into_body().collect().await;
     assert!(late.is_err_and(|error| error.to_string().contains("too slowly")));

@@ -56,7 +56,7 @@ impl TestResponse {
     }
 }
 
-/// A world of its own, all in memory.
+/// Returns new ports, all in memory.
 pub fn ports() -> Ports {
     Ports {
         store: Arc::new(MemoryStore::default()),
@@ -76,14 +76,14 @@ impl World {
         World::node("node-1", ports(), access).await
     }
 
-    /// A node of the cluster that shares `ports`.
+    /// Starts a node of the cluster that shares `ports`.
     pub async fn node(id: &str, ports: Ports, access: Access) -> Self {
         let id = NodeId::new(id).expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
         World::of(coordinator, None, access).await
     }
 
-    /// The API of a coordinator.
+    /// Starts the API of a coordinator.
     pub async fn of(coordinator: Coordinator, shards: Option<Shards>, access: Access) -> Self {
         coordinator.ready().await;
         let info = Info {
@@ -122,7 +122,7 @@ impl World {
         self.answer(request(method, path, body.to_string())).await
     }
 
-    /// Enqueues a job and answers its id.
+    /// Enqueues a job and returns its id.
     pub async fn enqueue(&self, spec: Value) -> String {
         let answer = self.post("/v1/jobs", spec).await;
         assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
@@ -161,7 +161,7 @@ pub fn request(method: &str, path: &str, body: impl Into<Body>) -> Request {
     builder.body(body.into()).expect("a request")
 }
 
-/// Waits for what must happen, and says what did not.
+/// Waits for a result; on a timeout the panic names `what`.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }

@@ -42,7 +42,7 @@ fn application() -> Router {
     Router::new().route("/", get(|| async { "mine" })).route("/v1/mine", get(|| async { "mine too" }))
 }
 
-/// A job can be enqueued and read under `prefix`, and what is not there is reported in the API's own shape.
+/// Enqueues and reads a job under `prefix`, and checks that an unknown route is reported in the API's own form.
 async fn serves_jobs(app: &Router, prefix: &str) {
     let enqueued = send(app, request("POST", &format!("{prefix}/v1/jobs"), json!({"type": "t"}).to_string())).await;
     assert_eq!(enqueued.status, StatusCode::CREATED, "{}", enqueued.text);
@@ -68,7 +68,7 @@ async fn the_routes_work_under_a_path_beside_others_and_as_a_fallback() {
     serves_jobs(&application().nest_service("/convoke", router()), "/convoke").await;
     serves_jobs(&application().merge(router()), "").await;
     serves_jobs(&application().fallback_service(router()), "").await;
-    // Its parameters are no parameters of ours.
+    // The application's path parameters are not those of the routes.
     serves_jobs(&application().nest("/of/{tenant}/convoke", router()), "/of/ada/convoke").await;
 }
 
@@ -89,7 +89,7 @@ async fn pages_under_a_path_lead_to_each_other() {
     assert_eq!((&document["paths"], whole.get("servers")), (&whole["paths"], None));
 }
 
-/// As a server that knows where its connections come from hands it on.
+/// A request as a server with `ConnectInfo` passes it on.
 fn from(peer: &str, path: &str) -> Request {
     let mut request = request("GET", path, "");
     let address: SocketAddr = peer.parse().expect("an address");
@@ -110,7 +110,7 @@ async fn without_tokens_only_requests_of_this_machine_are_served() {
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.text);
         assert!(refused.text.contains("into_make_service_with_connect_info"), "{}", refused.text);
     }
-    // A page elsewhere that has a name of its own point here.
+    // A foreign page whose own name resolves to this machine.
     let mut lured = from("127.0.0.1:9", "/convoke/v1/jobs");
     lured.headers_mut().insert("host", http::HeaderValue::from_static("evil.example"));
     assert_eq!(send(&app, lured).await.status, StatusCode::FORBIDDEN);

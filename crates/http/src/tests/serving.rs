@@ -41,7 +41,7 @@ async fn read_all(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Reads one answer that has a content length.
+/// Reads one response that has a content length.
 async fn read_one(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     loop {
@@ -93,7 +93,7 @@ async fn a_client_that_sends_too_much_hears_so() {
     server.stop().await;
 }
 
-/// What is left of a connection; one that is reset has said all it had to say.
+/// Reads the rest of a connection; a reset ends it.
 async fn read_rest(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     let _ = in_time("a close", stream.read_to_end(&mut text)).await;
@@ -106,7 +106,7 @@ async fn a_head_that_cannot_be_read_is_refused_and_harms_nobody() {
     let server = Server::start(&world).await;
     let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(70_000));
     let wide = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "a: b\r\n".repeat(120));
-    // Too long a path may also be seen as too large a head, by how it arrives.
+    // Too long a path may also be reported as too large a head, depending on how it arrives.
     let heads: [(&str, &[&str]); 8] = [
         ("\0\0\0\0\r\n\r\n", &["400"]),
         ("GET\r\n\r\n", &["400"]),
@@ -132,7 +132,7 @@ async fn a_head_that_cannot_be_read_is_refused_and_harms_nobody() {
     server.stop().await;
 }
 
-/// What was done must be told, whatever its client sends next.
+/// The result of a request must be sent, whatever its client sends next.
 #[tokio::test]
 async fn a_request_is_answered_although_nonsense_follows_it() {
     let world = World::new().await;

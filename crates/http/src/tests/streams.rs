@@ -24,7 +24,7 @@ impl Reader {
         Reader { body: response.into_body(), text: String::new() }
     }
 
-    /// The next event: its name, its id and its data. None at the end.
+    /// Returns the next event: its name, its id and its data. `None` at the end.
     pub async fn next(&mut self) -> Option<(String, String, Value)> {
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {

@@ -21,7 +21,7 @@ use super::{document, keys};
 /// No field has this name.
 const UNKNOWN: &str = "no such field";
 
-/// The names in the message of the parser about a field that it does not know.
+/// Returns the names in the parser's message about an unknown field.
 fn accepted(message: &str) -> BTreeSet<String> {
     let (_, names) = message.split_once("expected").unwrap_or_else(|| panic!("no fields are named: {message}"));
     names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
@@ -45,7 +45,7 @@ fn full_template() -> JobTemplate {
     }
 }
 
-/// The types whose parser names no fields are written with every field instead, and read back.
+/// For types whose parser names no fields: serialises a value with every field, and parses it again.
 fn written(schema: &str) -> Option<Value> {
     let (template, second) = (full_template(), Some(Duration::from_secs(1)));
     match schema {
@@ -139,7 +139,7 @@ fn objects_of_requests(document: &Value) -> BTreeSet<&str> {
     found.into_iter().filter(|name| document["components"]["schemas"][name]["properties"].is_object()).collect()
 }
 
-/// A request may leave out what its schema does not require, and nothing else.
+/// A request may omit fields that its schema does not require, and no others.
 #[tokio::test]
 async fn requests_may_leave_out_what_their_schema_does_not_require() {
     let world = World::new().await;

@@ -105,7 +105,7 @@ impl Client {
         self.post("/v1/worker/report", json!({"workerId": "w-1", "events": [event]})).await
     }
 
-    /// Requests `path` until its response is as it should be.
+    /// Requests `path` until its response is as expected.
     async fn until(&mut self, path: &str, is: impl Fn(&Value) -> bool) -> Value {
         let requests = async {
             loop {
@@ -316,7 +316,7 @@ async fn every_response_matches_its_schema() {
     client.conclude();
 }
 
-/// Responses without a schema have the type of content that the document says.
+/// Responses without a schema have the content type of the document.
 #[tokio::test]
 async fn what_is_not_json_is_documented_by_its_type() {
     let world = World::new().await;

@@ -1,7 +1,7 @@
 //! Compares JSON with a schema of the document.
 //!
-//! Stricter than JSON Schema asks for: an object may have only the properties that its schema lists, so that a field that is
-//! sent and not described is found. A keyword that is not known here is a panic, not a pass.
+//! Stricter than JSON Schema: an object may have only the properties that its schema lists, so that a field that is
+//! sent and not described is found. An unknown keyword is a panic, not a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use uuid::Uuid;
 /// Keywords that describe and do not restrict.
 const ANNOTATIONS: [&str; 4] = ["description", "example", "title", "default"];
 
-/// The document, and which of its properties were seen in JSON.
+/// The document, and the properties that were seen in JSON.
 pub struct Schemas {
     document: Value,
     /// `Job.progress`: those that had a value other than null and an empty list.
     pub seen: BTreeSet<String>,
 }
 
-/// What an object may have, its `allOf` merged.
+/// The properties of an object, its `allOf` merged.
 #[derive(Default)]
 struct Object<'a> {
     /// By name, with the component that lists it.
@@ -34,7 +34,7 @@ impl Schemas {
         Schemas { document, seen: BTreeSet::new() }
     }
 
-    /// Returns what is wrong with `value`, each with its place.
+    /// Returns the errors of `value`, each with its place.
     pub fn check(&mut self, schema: &Value, value: &Value) -> Vec<String> {
         let mut check = Check { document: &self.document, seen: BTreeSet::new(), problems: Vec::new() };
         check.value("", schema, value, "");
@@ -162,7 +162,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Adds to `known` what an object of this schema may have.
+    /// Adds the properties of this schema to `known`.
     fn collect(&self, owner: &'a str, schema: &'a Value, known: &mut Object<'a>) {
         let keywords = object(schema);
         if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
@@ -188,7 +188,7 @@ impl<'a> Check<'a> {
             ("format", Value::String(text)) => match limit.as_str() {
                 Some("uuid") => Uuid::parse_str(text).is_ok(),
                 Some("date-time") => text.parse::<Timestamp>().is_ok(),
-                // `type` finds that it is no number.
+                // `type` finds that it is not a number.
                 Some("int32" | "int64" | "double") => true,
                 _ => panic!("the format {limit} is not known to this test"),
             },
@@ -206,7 +206,7 @@ impl<'a> Check<'a> {
                 }
                 true
             }
-            // Of another type: `type` says whether that is allowed.
+            // Of another type: `type` decides whether that is allowed.
             ("minimum" | "maximum" | "minLength" | "maxLength" | "minItems" | "maxItems" | "items", _) => true,
             _ => panic!("the keyword {keyword} is not known to this test"),
         };

@@ -33,7 +33,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
 #[serde(rename_all = "camelCase")]
 struct DeadLetters {
     dead_letters: Vec<DeadLetter>,
-    /// Where the next page begins, also after a short or empty page; null at the end.
+    /// Start of the next page, also after a short or empty page; null at the end.
     next_cursor: Option<String>,
 }
 

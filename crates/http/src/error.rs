@@ -100,7 +100,7 @@ pub struct ErrorBody<'a> {
     error: Refusal<'a>,
 }
 
-/// Why a request was rejected.
+/// The reason of a rejection.
 #[derive(Serialize, ToSchema)]
 struct Refusal<'a> {
     /// For programs.

@@ -87,7 +87,7 @@ async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Requ
 #[serde(rename_all = "camelCase")]
 struct JobsPage {
     jobs: Vec<Job>,
-    /// Where the next page begins, also after a short or empty page; null at the end.
+    /// Start of the next page, also after a short or empty page; null at the end.
     next_cursor: Option<String>,
 }
 
@@ -228,7 +228,7 @@ async fn logs(
     Ok(body::ok(&Logs { logs, next_after }))
 }
 
-/// Why a job is cancelled.
+/// The reason of a cancellation.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Cancel {

@@ -64,7 +64,7 @@ pub mod response {
     pub use super::body::{json, ok};
 }
 
-/// What runs, for people: passwords are removed by the caller.
+/// The version and backends, for people: passwords are removed by the caller.
 #[derive(Debug, Clone)]
 pub struct Info {
     /// The version of the program.

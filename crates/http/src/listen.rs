@@ -69,7 +69,7 @@ impl AccessOptions {
     }
 }
 
-/// Why a server does not listen.
+/// The reasons why a server does not listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
@@ -83,7 +83,7 @@ pub enum ListenError {
     },
     /// The address can be reached from other machines, and there are no tokens.
     #[error(
-        "refusing to listen on {bind} without tokens, because everybody who can reach it could do everything: set tokens, \
+        "refusing to listen on {bind} without tokens, because every client that can reach it could do everything: set tokens, \
          listen on loopback, make only probes and metrics public, or allow it as insecure"
     )]
     NoTokens {

@@ -99,7 +99,7 @@ async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceNa
     }
 }
 
-/// Whether another node coordinates shards.
+/// Returns whether another node coordinates shards.
 fn is_elsewhere(cluster: &Leadership, view: &ShardsView) -> bool {
     cluster.leader.is_some() && !cluster.is_me && !matches!(view.state(), ShardsState::Listening(_))
 }

@@ -41,7 +41,7 @@ struct HealthCheck {
     #[schema(example = "Coordinator")]
     component: &'static str,
     is_healthy: bool,
-    /// What is wrong. Present only if the check fails, and only for a token that may read.
+    /// The error. Present only if the check fails, and only for a token that may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }

@@ -97,7 +97,7 @@ fn describe_code(what: &'static str, code: &str, message: &str) -> Error {
     }
 }
 
-/// Returns the message of the error's cause: the driver's own text says little.
+/// Returns the message of the error's cause: the driver's own text has no detail.
 pub(super) fn in_words(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return format!("{} ({})", refusal.message(), refusal.code().code());

@@ -177,7 +177,7 @@ async fn is_lost(reports: &mut mpsc::UnboundedReceiver<u64>, number: u64) {
     std::future::pending().await
 }
 
-/// Returns once a ping is not answered: a connection to an unreachable server may break without an error.
+/// Returns once a ping has no reply: a connection to an unreachable server may break without an error.
 async fn is_silent(live: Option<Live>) {
     let Some(mut live) = live else { return };
     loop {

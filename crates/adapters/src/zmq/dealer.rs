@@ -119,7 +119,7 @@ impl Dealer for ConnectedDealer {
         match self.dealer_socket.socket.try_send(Message::single(message)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                // The library also returns this after a rejection; the next receive tells the two apart.
+                // The library also returns this after a rejection; the next receive distinguishes the two.
                 Err(Error::unavailable("the shard coordinator", "it cannot be reached, or too many messages wait for it"))
             }
             Err(TrySendError::Closed) => Err(unavailable(omq_tokio::Error::Closed)),

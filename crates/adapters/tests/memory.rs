@@ -46,7 +46,7 @@ mod cache {
 mod leases {
     use super::*;
 
-    /// In memory the adapter is the backend: all share one.
+    /// In memory the adapter is the backend: all clients share one.
     async fn fresh(count: usize) -> Clients {
         tokio::time::pause();
         let leases: Arc<dyn Leases> = Arc::new(MemoryLeases::new());

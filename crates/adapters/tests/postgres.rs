@@ -46,8 +46,8 @@ mod leases {
 mod leases_of_a_store {
     use super::*;
 
-    /// In a schema of its own, beside what else the database holds. One goes by the store's connections, the others by their
-    /// own.
+    /// In a schema of its own, beside other contents of the database. One client uses the store's connections, the
+    /// others their own.
     async fn fresh(count: usize) -> Clients {
         let with_schema = |url| format!("{url}&schema=some%20jobs");
         let url = SharedPostgres::get().create_database_like("of_schemas", |url| async move {

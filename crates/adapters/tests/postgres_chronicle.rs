@@ -1,5 +1,5 @@
-//! The checks of the cluster against a real store: silent over an honest history, loud over every fence that is broken behind
-//! the store's back. A check that cannot fail would promise nothing.
+//! The checks of the cluster against a real store: they pass over a valid history, and fail over every fence that is
+//! broken behind the store's back. A check that cannot fail would prove nothing.
 #![cfg(feature = "postgres")]
 
 use convoke_adapters::postgres::PostgresStore;
@@ -16,7 +16,7 @@ use convoke_testkit::process::{Chronicler, SharedPostgres};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// Two nodes on one store: `n1` leads, both own.
+/// Two nodes on one store: `n1` leads, both own runs.
 struct Cluster {
     n1: PostgresStore,
     n2: PostgresStore,
@@ -47,7 +47,7 @@ impl Cluster {
         Cluster { n1, n2, fence, chronicler }
     }
 
-    /// A job that `n1` dispatched and that runs, owned by `n1`.
+    /// Starts a job that `n1` dispatched and owns.
     async fn running(&self) -> Dispatch {
         let spec = JobSpec::new(JobType::new("t").expect("a name")).with(|job| job.queue = Some(queue()));
         let job = spec.into_job(JobId(Uuid::now_v7()), now(), &RetrySettings::default()).expect("a job");
@@ -73,7 +73,7 @@ impl Cluster {
         broken
     }
 
-    /// What is found once these statements have been run behind the store's back.
+    /// Returns the findings after these statements have been run behind the store's back.
     async fn found_after(&self, sql: &str) -> Vec<&'static str> {
         assert_eq!(self.broken().await, [], "before anything is broken");
         self.chronicler.meddle(sql).await;
@@ -138,7 +138,7 @@ async fn an_epoch_that_fell_is_found() {
     assert!(found.contains(&"L1") && found.contains(&"L2"), "{found:?}");
 }
 
-/// What a former leader could do if its fence were not compared: here the seal is put back for the moment of its write.
+/// A former leader's write without a fence: the seal is set back for the moment of its write.
 #[tokio::test]
 async fn a_write_of_a_former_leader_is_found() {
     let cluster = Cluster::start().await;

@@ -57,7 +57,7 @@ async fn a_job_is_there_when_its_transaction_commits_and_never_was_when_it_does_
     let queue = store.queue(&stage::queue("default")).await.expect("queue").expect("there");
     assert_eq!(queue.counts.get(Status::Pending), 2, "counted");
 
-    // And it runs, like any other; its count is folded on the way.
+    // It runs like any other; its count is merged meanwhile.
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
     let windows = vec![Window { queue: stage::queue("default"), limit: 9, metered: None }];
@@ -130,7 +130,7 @@ async fn a_unique_key_and_an_id_name_the_first_job() {
 #[tokio::test]
 async fn no_job_is_mistaken_for_the_holder_of_a_free_key() {
     let (store, application, _) = fresh().await;
-    // Whatever the checks before the store let through.
+    // Ids that the checks before the store accept.
     for id in [Uuid::nil(), Uuid::max()] {
         store.insert(vec![NewJob { id: JobId(id), ..stage::job(1) }]).await.expect("insert");
     }
@@ -156,7 +156,7 @@ async fn a_job_that_is_there_already_leaves_no_row_for_the_key_it_did_not_take()
     let cutoffs = Cutoffs { completed: long_ago, cancelled: long_ago, dead: long_ago };
     store.expire(fence, cutoffs, 100).await.expect("expire");
     assert!(application.query(KEYS, &[]).await.expect("keys").is_empty());
-    // A key that nobody took can be taken.
+    // A free key can be taken.
     let other = stage::job(2).with(|job| job.unique_key = Some("other".into()));
     assert!(store.insert(vec![other]).await.expect("insert")[0].created);
 }
@@ -176,7 +176,7 @@ async fn of_two_transactions_that_race_for_a_key_one_makes_the_job() {
             second.commit().await.expect("commits");
             (two, answer)
         });
-        // The second stands in line for the key.
+        // The second waits for the key.
         let admin = connect(&url).await;
         let lines = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%convoke_enqueue%'";
         eventually("the second to wait", async || admin.query_opt(lines, &[]).await.expect("looks")).await;
@@ -204,7 +204,7 @@ async fn a_transaction_that_stays_open_keeps_nobody_from_enqueueing() {
     }
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
-    // Who wants the same key cannot be told yet whether it is taken; those beside it are not kept waiting by it.
+    // It is not known yet whether the key is taken; calls for other keys do not wait for it.
     let keyed = |n: u64, key: &str| stage::job(n).with(|job| job.unique_key = Some(key.into()));
     let (waits, passes) =
         tokio::join!(store.insert(vec![keyed(200, "mine")]), store.insert(vec![keyed(201, "another")]));
@@ -220,7 +220,7 @@ fn keyed(key: String) -> NewJob {
     NewJob { id: JobId(Uuid::now_v7()), ..stage::job(1).with(|job| job.unique_key = Some(key)) }
 }
 
-/// What is to be expected of each of the calls that are made at once.
+/// The expected result of each concurrent call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Stored,

@@ -1,4 +1,5 @@
-//! `convoke_enqueue(job jsonb)` beside `JobSpec::into_job`: the same requests give the same jobs and the same complaints.
+//! `convoke_enqueue(job jsonb)` beside `JobSpec::into_job`: the same requests result in the same jobs and the same
+//! errors.
 #![cfg(feature = "postgres")]
 
 use std::time::Duration;
@@ -45,7 +46,7 @@ fn nested(depth: usize) -> Value {
     (1..depth).fold(json!([]), |inner, _| json!([inner]))
 }
 
-/// Values of each field that are fine, the last of them at a limit; and values that are not, the first just over a limit.
+/// Valid values of each field, the last of them at a limit; and invalid ones, the first just over a limit.
 fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
     // No two cases have the same id or key.
     let key = |bytes: usize| json!(format!("{number}-{}", "k".repeat(bytes - number.to_string().len() - 1)));
@@ -153,7 +154,7 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
     ]
 }
 
-/// A request with some fields, at most one of which is wrong; returns that one.
+/// Returns a request with some fields, at most one of which is wrong, and the name of that one.
 fn request(dice: &mut Dice, number: u64) -> (Value, Option<String>) {
     let mut fields = Map::new();
     let values = values(number);
@@ -189,16 +190,16 @@ fn request(dice: &mut Dice, number: u64) -> (Value, Option<String>) {
     (Value::Object(fields), wrong.map(str::to_owned))
 }
 
-/// Why a request was refused.
+/// The reason of a rejection.
 #[derive(Debug)]
 enum Refused {
-    /// By a rule of a field.
+    /// A rule of a field.
     Invalid(Invalid),
-    /// It could not be read.
+    /// The request could not be parsed.
     Unreadable(String),
 }
 
-/// Two databases for the same requests: one by way of core, one by way of SQL.
+/// Two databases for the same requests: one through core, one through SQL.
 struct Pair {
     core: (PostgresStore, Client),
     sql: (PostgresStore, Client),
@@ -227,7 +228,7 @@ impl Pair {
     }
 }
 
-/// A job with its columns that are not read as part of it.
+/// Returns a job with its columns that are not read as part of it.
 async fn stored((store, client): &(PostgresStore, Client), id: JobId) -> (Job, String, Option<Vec<String>>, bool) {
     let job = store.get(&[id]).await.expect("get").remove(0).expect("there");
     let select = "select j.document, j.keys, k.until is not null as reserved,
@@ -246,7 +247,7 @@ async fn stored((store, client): &(PostgresStore, Client), id: JobId) -> (Job, S
     (job, row.get("document"), keys, row.get("reserved"))
 }
 
-/// The same job but for its id, its times and how its arguments are spaced.
+/// Compares all but the id, the times and the spaces in the arguments.
 fn assert_same(text: &str, core: &Job, sql: &Job) {
     let value = |job: &Job| job.definition.args.to::<Value>().expect("JSON");
     assert_eq!(value(core), value(sql), "{text}");
@@ -281,7 +282,7 @@ async fn compare(defaults: RetrySettings, seed: u64, cases: u64) -> u64 {
                 let field = wrong.expect("only what is wrong is refused");
                 assert!(by_core.field.starts_with(&field), "{by_core}: {shown}");
             }
-            // A reader complains in its own words, in which both have what is expected.
+            // Each parser has its own words; both name what is expected.
             (Err(Refused::Unreadable(by_core)), Err(by_sql)) => {
                 let field = wrong.expect("only what is wrong is refused");
                 assert!(by_sql.contains(&field), "{by_core} / {by_sql}: {shown}");

@@ -1,4 +1,4 @@
-//! Leases on PostgreSQL where an answer is lost after the change it tells of was committed.
+//! Leases on PostgreSQL if a reply is lost after its change was committed.
 #![cfg(feature = "postgres")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use convoke_testkit::process::{LosingProxy, SharedPostgres};
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Leases behind a proxy, and others that go to the same database directly.
+/// Leases behind a proxy, and others that connect to the same database directly.
 async fn stage() -> (LosingProxy, PostgresLeases, PostgresLeases) {
     let url = SharedPostgres::get().create_database();
     let host = url.split(['@', '/']).find(|part| part.starts_with("127.0.0.1:")).expect("an address");
@@ -26,7 +26,7 @@ async fn leader(leases: &PostgresLeases) -> Option<(String, Epoch)> {
     leases.read("ns").await.expect("read").map(|lease| (lease.holder, lease.epoch))
 }
 
-/// Its answer was lost, and it says that it does not know.
+/// Asserts that the reply was lost and that the result is `Unknown`.
 fn assert_lost<T: std::fmt::Debug>(proxy: &LosingProxy, answer: Result<T>) {
     assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
     assert!(matches!(answer, Err(Error::Unknown { .. })), "expected not to know, got {answer:?}");
@@ -35,7 +35,7 @@ fn assert_lost<T: std::fmt::Debug>(proxy: &LosingProxy, answer: Result<T>) {
 #[tokio::test]
 async fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
     let (proxy, behind, direct) = stage().await;
-    // A name goes with a statement's values, so that what is lost is the answer to the election and not to its preparation.
+    // A name is among a statement's values, so that the lost reply is that of the election and not of its preparation.
     proxy.lose_the_answer_to("candidate-1");
     assert_lost(&proxy, behind.elect("ns", "candidate-1", LONG, Floor::UNKNOWN).await);
     let read = leader(&direct).await;

@@ -1,5 +1,5 @@
-//! How the server goes about the busy statements: by the indexes that are meant for them, however much has ended; and an end
-//! of a run writes no index of the jobs.
+//! The plans of the busy statements: they use the indexes that are meant for them, however many jobs have ended; and
+//! the end of a run writes no index of the jobs.
 #![cfg(feature = "postgres")]
 
 use convoke_adapters::postgres::{PostgresStore, plans};
@@ -69,7 +69,7 @@ async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
     rows.iter().map(|row| format!("{}\n", row.get::<_, String>(0))).collect()
 }
 
-/// A statement, its arguments, and what it must be seen to do, so many times.
+/// A statement, its arguments, and what its plan must contain, so many times.
 type Busy = (&'static str, String, Vec<(&'static str, usize)>);
 
 fn busy() -> [Busy; 9] {
@@ -86,7 +86,7 @@ fn busy() -> [Busy; 9] {
         (
             "dispatch",
             "1, '{q}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', 1".to_owned(),
-            // One range; then the rows where they are.
+            // One range; then the rows by their place.
             vec![
                 ("using convoke_waiting_pending", 1),
                 ("Index Cond: ((queue_id = w_2.queue_id) AND (rank >= w_2.floor))", 1),
@@ -137,7 +137,7 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
     let store = PostgresStore::connect(&url).await.expect("connects");
     let client = connect(&url).await;
     client.batch_execute(BUSY).await.expect("set");
-    // Never looked at; known to be empty; with some jobs that wait; with many that have ended.
+    // Without statistics; known to be empty; with some waiting jobs; with many ended ones.
     for step in 0..4 {
         match step {
             0 => {}
@@ -157,7 +157,7 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
     }
 }
 
-/// Statements by which duties look for runs in flight, and the index that each must use.
+/// Statements by which duties search for runs in flight, and the index that each must use.
 fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
     let none = InFlightFilter::default;
     let now = Some(Timestamp::UNIX_EPOCH);
@@ -226,7 +226,7 @@ async fn duties_find_the_runs_of_a_worker_or_an_owner_by_index_whatever_the_serv
     }
 }
 
-/// Adds runs in flight: half of them one worker's and one owner's, the rest of many.
+/// Adds runs in flight: half of one worker and one owner, the rest of many.
 async fn add_runs(client: &Client, count: usize) {
     let sql = format!(
         "insert into convoke_runs (id, execution_id, seq, due_at, dispatched_at, log_seq, queue_id, attempt, worker, owner,
@@ -248,7 +248,7 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
     let count = Scaled { quick: 3_000, full: 10_000 }.get();
     run_through(&store, fence, count).await;
     let client = connect(&url).await;
-    // Statistics are told some time after the fact.
+    // Statistics are reported with a delay.
     let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'convoke_jobs'";
     let (updates, hot) = eventually("statistics", async || {
         let row = client.query_one(sql, &[]).await.expect("told");
@@ -261,7 +261,7 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
     assert!(hot * 10 >= updates * 9, "only {hot} of {updates} updates were HOT");
 }
 
-/// Adds jobs that a list meets: newer than all that are there.
+/// Adds jobs that a list reads: newer than all stored ones.
 async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, count: usize) {
     let (has_ended, is_scheduled, state) = (!state.is_live(), state == Status::Scheduled, state.code());
     let document = format!(r#"{{"v":1,"type":"{job_type}","queue":"{queue}"}}"#);
@@ -285,8 +285,8 @@ async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, c
     client.batch_execute(&sql).await.expect("added");
 }
 
-/// The rows of our tables, and entries of their indexes, that have been read so far, by table. Waits until all other sessions
-/// have ended: a session reports its statistics at its end.
+/// Returns how many rows of the tables, and entries of their indexes, have been read so far, by table. Waits until all
+/// other sessions have ended: a session reports its statistics at its end.
 async fn rows_read(client: &Client) -> Vec<(String, i64)> {
     let others = "select count(*) from pg_stat_activity
                   where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
@@ -303,7 +303,7 @@ async fn rows_read(client: &Client) -> Vec<(String, i64)> {
     client.query(sql, &[]).await.expect("read").iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// The first page of a list by a store of its own, and the most rows of one table that it read.
+/// Returns the first page of a list by a store of its own, and the most rows of one table that it read.
 async fn first_page(url: &str, client: &Client, query: &JobQuery) -> (JobPage, i64) {
     let before = rows_read(client).await;
     let store = PostgresStore::connect(url).await.expect("connects");
@@ -314,7 +314,8 @@ async fn first_page(url: &str, client: &Client, query: &JobQuery) -> (JobPage, i
     (page, most.expect("there are tables"))
 }
 
-/// What a page may read of one table: documented as about 10,000 jobs, and as many index entries to decide how.
+/// How many rows of one table a page may read: documented as about 10,000 jobs, and as many index entries to choose the
+/// plan.
 const READ_MAX: i64 = 21_000;
 
 #[tokio::test]
@@ -326,7 +327,7 @@ async fn a_list_reads_a_bounded_number_of_rows_and_finds_few_jobs_behind_many() 
     add_jobs(&client, "q", "t", Status::Cancelled, 4).await;
     add_jobs(&client, "other", "rare", Status::Scheduled, 3).await;
     add_jobs(&client, "q", "t", Status::Pending, 60_000).await;
-    // As many ranges of ended jobs as are not read side by side.
+    // More ranges of ended jobs than are read side by side.
     for n in 0..70 {
         add_jobs(&client, &format!("q{n}"), "u", Status::Failed, 1).await;
     }

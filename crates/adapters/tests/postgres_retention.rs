@@ -76,7 +76,7 @@ async fn search_keys_go_with_their_job_and_a_job_without_any_has_none() {
     let admin = connect(&url).await;
     let fence = store.seal(Epoch(1)).await.expect("seal");
     let correlated = |n: u64, id: &str| stage::job(n).with(|job| job.correlation_id = Some(id.into()));
-    // By the careful way, which opens the queue; then by the fast one.
+    // Through the function with all checks, which opens the queue; then through the fast lane.
     store.insert(vec![correlated(1, "a"), stage::job(2)]).await.expect("insert");
     store.insert(vec![correlated(3, "a"), correlated(4, "b \"\\,{}"), stage::job(5)]).await.expect("insert");
     let left = async || -> Vec<(String, i64)> {
@@ -92,7 +92,7 @@ async fn search_keys_go_with_their_job_and_a_job_without_any_has_none() {
     let page = list("a", 1).await;
     assert_eq!((page.jobs[0].id, page.next_cursor.is_some()), (stage::job_id(3), true), "newest first");
     assert_eq!(list("b \"\\,{}", 9).await.jobs.len(), 1);
-    // Ended jobs: cancelled ones expire, those that failed are purged.
+    // Ended jobs: cancelled ones expire, failed ones are purged.
     store.cancel(&[stage::job_id(1), stage::job_id(4)], None, stage::at(10)).await.expect("cancel");
     let cutoff = stage::at(1_000);
     store.expire(fence, Cutoffs { completed: cutoff, cancelled: cutoff, dead: cutoff }, 100).await.expect("expire");

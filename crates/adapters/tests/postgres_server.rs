@@ -1,4 +1,4 @@
-//! The PostgreSQL store on a server that misbehaves, and with others beside it.
+//! The PostgreSQL store on a faulty server, and with other clients beside it.
 #![cfg(feature = "postgres")]
 
 use std::collections::HashSet;
@@ -104,7 +104,7 @@ async fn a_server_that_is_away_is_unavailable_and_everything_heals_when_it_is_ba
     store.insert(vec![new_job("q")]).await.expect("insert");
     let run = store.dispatch(fence, order("q", 1)).await.expect("dispatch").runs.remove(0);
     postgres.kill().await;
-    // The first to ask may find out only by asking: then it is not known what became of it.
+    // The first call may find the broken connection by using it: then its outcome is unknown.
     assert!(store.insert(vec![new_job("q")]).await.expect_err("away").is_transient());
     assert!(matches!(store.insert(vec![new_job("q")]).await, Err(Error::Unavailable { .. })));
     assert!(store.record(vec![completed(&run)]).await.expect_err("away").is_transient());
@@ -214,7 +214,8 @@ const QUEUES: [&str; 3] = ["a", "b", "c"];
 async fn insert_many(store: &PostgresStore, number: usize, count: usize) {
     for n in 0..count / 10 {
         let jobs: Vec<_> = (0..10).map(|k| new_job(QUEUES[(n + k + number) % 3])).collect();
-        // A queue that another makes at the same moment is waited for, and not for long: then it is to be tried again.
+        // An insert waits briefly for a queue that another transaction creates at the same moment, and must then be
+        // retried.
         let inserted = loop {
             match store.insert(jobs.clone()).await {
                 Err(Error::Unavailable { .. }) => {}
@@ -225,7 +226,7 @@ async fn insert_many(store: &PostgresStore, number: usize, count: usize) {
     }
 }
 
-/// Every fourth fails for good, the others complete; one in ten says before that it has started.
+/// Every fourth fails permanently, the others complete; one in ten reports its start before.
 async fn end_all(store: &PostgresStore, runs: &[Dispatch]) {
     let now = Timestamp::now();
     let mut reports = Vec::new();
@@ -254,7 +255,7 @@ async fn dispatch_all(
             let mut taken = store.dispatch(fence, order(queue, 40)).await.expect("dispatch").runs;
             for run in &mut taken {
                 assert!(given.insert(run.job_id), "{} was dispatched twice", run.job_id);
-                // How it is to end, for whoever ends it.
+                // Encodes the expected end: no retry means that it fails.
                 count += 1;
                 run.input.max_retries = u32::from(!count.is_multiple_of(4));
             }
@@ -296,7 +297,7 @@ async fn a_call_that_is_refused_does_not_fail_those_that_waited_with_it() {
     let store = connect(&url).await;
     store.insert(vec![new_job("q")]).await.expect("insert");
     let admin = client(&url).await;
-    // A row that the server itself refuses, beside others in one statement.
+    // A row that the server itself rejects, beside others in one statement.
     admin
         .batch_execute("alter table convoke_jobs add constraint no_seven check (keys is distinct from array['c:7'])")
         .await
@@ -354,7 +355,7 @@ fn make_certificate(directory: &std::path::Path, name: &str) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Gives a file to whom the server runs as.
+/// Copies a file with the owner that the server runs as.
 fn hand_over(from: &std::path::Path, to: &std::path::Path, like: &std::path::Path) {
     std::fs::copy(from, to).expect("copied");
     let done = |command: &mut std::process::Command| assert!(command.status().expect("runs").success());

@@ -1,4 +1,4 @@
-//! The Redis adapters against the suites of their ports, and against what can happen to a real server.
+//! The Redis adapters against the suites of their ports, and against events of a real server.
 #![cfg(feature = "redis")]
 
 mod redis_stage;
@@ -40,7 +40,7 @@ mod cache {
 
     convoke_testkit::cache_conformance!(fresh, tokio::time::sleep);
 
-    /// Leases use the same prefix: a node of the name `epoch` must not cost a cluster its epoch.
+    /// Leases use the same prefix: a node of the name `epoch` must not delete a cluster's epoch.
     #[tokio::test]
     async fn what_others_wrote_is_neither_returned_nor_changed() {
         let server = RedisServer::start().await;
@@ -145,7 +145,7 @@ mod keys {
         assert!(probe.keys("*").await.is_empty());
     }
 
-    /// With a name that has pending entries they would be lost.
+    /// If the name were removed with its pending entries, they would be lost.
     #[tokio::test]
     async fn a_consumer_that_is_dropped_leaves_its_name_only_with_pending_entries() {
         let server = RedisServer::start().await;
@@ -203,7 +203,7 @@ mod keys {
             probe.ask(&["XACK", "q", "g", &taken[stranger].id]).await;
         }
         assert_eq!(backlog().await, 1, "two are acknowledged, two pending");
-        // From here on Redis itself does not say how far the group is behind: the last that was given is gone.
+        // From here on Redis does not report the lag of the group: the last delivered entry is deleted.
         own.ack(&[taken[3].id.clone()]).await.expect("ack");
         assert_eq!(backlog().await, 1);
         bus.trim(&["q".into(), "no such queue".into()]).await.expect("trim");
@@ -378,7 +378,7 @@ mod keys {
         let heir = bus.consumer("q", "g", "heir").await.expect("consumer");
         let bodies: Vec<String> = (0..1_500).map(|n| n.to_string()).collect();
         push(&bus, "q", &bodies.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        // Its own come first, and are in the way of nothing.
+        // Its own entries come first, and do not block the others.
         assert_eq!(heir.take(700).await.expect("take").len(), 700);
         assert_eq!(dead.take(800).await.expect("take").len(), 800);
         dead.leave().await.expect("leave");
@@ -408,7 +408,7 @@ mod keys {
         let bus = connect(&server.url()).await;
         let multiplex = bus.multiplex().await.expect("multiplex");
         multiplex.add(&channels().of_jobs(&[job(1), job(2)])).await.expect("add");
-        // A key of a job's name that is none of ours must not keep the others from being read.
+        // A foreign key of a job's name must not prevent the others from being read.
         probe.ask(&["SET", &status(2), "not a stream"]).await;
         probe.ask(&["XADD", &channels().logs(job(1)), "*", "data", "line"]).await;
         for garbage in ["", "{", "[]", r#"{"v":2,"jobs":[]}"#, &"x".repeat(2 << 20)] {

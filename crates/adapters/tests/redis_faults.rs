@@ -1,4 +1,4 @@
-//! The Redis adapters while things happen to Redis: it is restarted empty, goes away, fails over, loses answers.
+//! The Redis adapters during faults of Redis: it restarts empty, is unavailable, fails over, loses replies.
 #![cfg(feature = "redis")]
 
 mod redis_stage;
@@ -14,7 +14,7 @@ use convoke_testkit::process::{PATIENCE, RedisSentinel, RedisServer, eventually}
 
 use redis_stage::*;
 
-/// Until it answers without an error that will pass.
+/// Repeats until there is no transient error.
 async fn persist<T>(what: &str, act: impl AsyncFn() -> convoke_core::Result<T>) -> T {
     eventually(what, async || match act().await {
         Ok(done) => Some(done),
@@ -28,7 +28,7 @@ async fn within_reason<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come"))
 }
 
-/// Waits for the word that something may have been missed; messages before it are passed over.
+/// Waits for the notice that messages may have been missed; messages before it are ignored.
 async fn gap(subscription: &mut dyn Subscription) {
     while within_reason("a gap", subscription.next()).await.expect("no error").is_some() {}
 }
@@ -72,7 +72,7 @@ async fn what_came_while_the_bells_were_lost_is_read_without_them() {
     multiplex.add(&[status(1)]).await.expect("add");
     push(&bus, &status(1), &["first"]).await;
     assert_eq!(within_reason("the first", multiplex.next()).await.expect("next").len(), 1);
-    // Added by somebody who rings no bell, just before the connection that hears bells is lost.
+    // Added by a producer without bells, just before the connection that receives bells is lost.
     probe.ask(&["XADD", &status(1), "*", "data", "silent"]).await;
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     let read = within_reason("the second", multiplex.next()).await.expect("next");
@@ -152,7 +152,8 @@ async fn an_election_whose_answer_was_lost_is_found_won() {
     let proxy = Proxy::to(server.port()).await;
     let leases = RedisLeases::connect(&proxy.url(), "convoke").await.expect("connects");
     let ttl = Duration::from_secs(60);
-    // The server knows the script from then on, so that what is lost is the answer to an election and not to its introduction.
+    // The server knows the script from then on, so that the lost reply is that of an election and not of loading the
+    // script.
     let before = elect_for_a_moment(&leases).await;
     proxy.lose_the_answer_to("EVALSHA");
     let lease = leases.elect("ns", "a", ttl, Floor::UNKNOWN).await.expect("it was elected");
@@ -181,7 +182,7 @@ async fn sealed_epochs_go_on_after_redis_lost_its_data() {
     assert!(matches!(leases.renew("coordinator", "a", Epoch(7), ttl).await, Err(Error::Fenced { .. })));
 }
 
-/// Elects, and resigns: gives the number.
+/// Elects and resigns. Returns the epoch.
 async fn elect_for_a_moment(leases: &RedisLeases) -> Epoch {
     let elect = async || leases.elect("ns", "a", Duration::from_secs(60), Floor::UNKNOWN).await;
     let epoch = persist("elect", elect).await.epoch;
@@ -197,7 +198,7 @@ async fn epochs_rise_after_redis_lost_the_last_of_them_or_all() {
     let first = elect_for_a_moment(&leases).await;
     let saved = probe.ask(&["GET", "convoke:ns:epoch"]).await;
     probe.ask(&["SAVE"]).await;
-    // Faster than any clock of less than microseconds would tell.
+    // More often than the ticks of any clock coarser than microseconds.
     let mut last = first;
     for _ in 0..5_000 {
         let epoch = elect_for_a_moment(&leases).await;

@@ -1,4 +1,4 @@
-//! The link of a mesh on Redis: what it leaves there, and what it never does twice.
+//! The link of a mesh on Redis: its data there, and that no message is sent twice.
 #![cfg(feature = "redis")]
 
 mod redis_stage;
@@ -19,7 +19,7 @@ use redis_stage::{Probe, Proxy};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// Counts what it hears, and how often it is told that it may have missed something.
+/// Counts received messages, and notices that some may have been missed.
 #[derive(Default)]
 struct CountingInbox {
     received: AtomicUsize,
@@ -116,7 +116,7 @@ async fn a_number_that_was_given_to_another_is_the_others() {
     let mut probe = Probe::connect(&server.url()).await;
     let (old, new) = (connect(&server.url()).await, connect(&server.url()).await);
     let before = old.join("old", Arc::new(CountingInbox::default())).await.expect("join");
-    // Redis lost all, and gives the number to the next before the first is heard of again.
+    // Redis lost all data, and assigns the number to the next instance before the first sends a heartbeat.
     probe.ask(&["FLUSHALL"]).await;
     probe.ask(&["SET", "app:mesh:my-app:bearer:1", "another"]).await;
     let fenced = |answer| matches!(answer, Err(Error::Fenced { .. }));
@@ -125,7 +125,7 @@ async fn a_number_that_was_given_to_another_is_the_others() {
     before.leave().await.expect("leave");
     assert_eq!(probe.number(&["ZCARD", "app:mesh:my-app:heartbeats"]).await, 1, "what is the other's stays");
     assert_eq!(new.join("new", Arc::new(CountingInbox::default())).await.expect("join").id(), InstanceId(2));
-    // An instance of the existing system has no token: that it listens says enough.
+    // An instance of the existing system has no token: its subscription is enough.
     probe.ask(&["FLUSHALL"]).await;
     let mut stranger = Probe::connect(&server.url()).await;
     stranger.ask(&["SUBSCRIBE", "app:mesh:my-app:node:1"]).await;
@@ -140,7 +140,7 @@ async fn a_lock_whose_answer_was_lost_is_found_to_be_ones_own() {
     let server = RedisServer::start().await;
     let proxy = Proxy::to(server.port()).await;
     let link = connect(&proxy.url()).await;
-    // Known to the server from here on, so that the next is the script itself.
+    // Known to the server from here on, so that the next request is the script itself.
     link.lead("before", LONG).await.expect("lead");
     link.resign("before").await.expect("resign");
     proxy.lose_the_answer_to("EVALSHA");
@@ -174,7 +174,7 @@ async fn strange_things_in_the_registry_are_passed_over() {
         probe.ask(&["ZADD", heartbeats, "9999999999999", member]).await;
         probe.ask(&["ZADD", heartbeats, "1", &format!("{member}old")]).await;
     }
-    // One of theirs that was swept out and came back without its name.
+    // An instance of the existing system that was removed and came back without its name.
     probe.ask(&["ZADD", heartbeats, "9999999999999", "7"]).await;
     let nodes = link.nodes(LONG).await.expect("nodes");
     let seen: Vec<_> = nodes.into_iter().map(|node| (node.instance_id, node.hostname)).collect();

@@ -1,4 +1,4 @@
-//! Leases on S3 against the suite of their port, on a real server, and what of them others can see.
+//! Leases on S3 against the suite of their port, on a real server, and the files that other systems read.
 #![cfg(feature = "s3")]
 
 mod s3_stage;
@@ -69,7 +69,7 @@ async fn a_resigned_state_is_over_by_every_clock_and_keeps_its_epoch() {
     other.read("ns").await.expect("read").expect("a leads");
     one.resign("ns", "a", lease.epoch).await.expect("resign");
     let (state, _) = server.bucket().get(STATE).await.expect("a state");
-    // Zero would be no end at all to s3db.js.
+    // Zero would be a lease without end to s3db.js.
     assert_eq!((&state["leaseEnd"], &state["epoch"], &state["leaderId"]), (&json!(1), &json!(42), &json!("a")));
     assert_eq!(other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("at once").epoch, Epoch(43));
 }

@@ -1,4 +1,4 @@
-//! Leases on S3 when the server refuses, is slow, or does what it was asked without saying so.
+//! Leases on S3 if the server rejects, is slow, or executes a request without a reply.
 #![cfg(feature = "s3")]
 
 mod s3_stage;
@@ -15,7 +15,7 @@ use convoke_testkit::process::{Fault, HttpProxy, HttpRequest, S3Server, eventual
 use jiff::SignedDuration;
 use s3_stage::*;
 
-/// A server, one contender behind a proxy, and one that goes to the server directly.
+/// A server, one contender behind a proxy, and one that connects to the server directly.
 struct Stage {
     server: S3Server,
     proxy: HttpProxy,
@@ -23,10 +23,10 @@ struct Stage {
     direct: S3Leases,
 }
 
-/// Long enough to be renewed on a busy machine, short enough to be waited out.
+/// Long enough to be renewed on a busy machine, short enough for a test to wait until it expires.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// A lease of which a third is waited for an answer that does not come.
+/// A lease with a third of it as the time limit of a reply.
 const UNANSWERED: Duration = Duration::from_secs(9);
 
 async fn stage() -> Stage {
@@ -42,7 +42,7 @@ fn is_state_write(request: &HttpRequest) -> bool {
     request.is_conditional && request.path.ends_with("state.json")
 }
 
-/// This happens to the first `count` writes of the state, and nothing to any other request.
+/// Applies the fault to the first `count` writes of the state, and to no other request.
 fn to_writes(proxy: &HttpProxy, count: u32, fault: Fault) {
     let left = AtomicU32::new(count);
     proxy.rule(move |request| {
@@ -181,7 +181,7 @@ async fn a_renewal_that_arrives_late_does_not_stand_in_the_way_of_the_next() {
     assert_eq!(proxy.take_requests().len(), 2, "it has seen what is there, and leaves it to the next heartbeat");
     behind.renew("ns", "a", lease.epoch, LONG).await.expect("still its own term");
     assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
-    // And one that arrives after the resignation does not bring the term back.
+    // A write that arrives after the resignation does not bring the term back.
     to_writes(&proxy, 1, Fault::Held);
     assert_unknown(behind.renew("ns", "a", lease.epoch, UNANSWERED).await);
     behind.resign("ns", "a", lease.epoch).await.expect("resign");
@@ -224,7 +224,7 @@ async fn clocks_ten_minutes_apart_have_one_leader_and_hand_over_in_time() {
     for (name, leads, heir, follows) in [("ahead", &ahead, "behind", &behind), ("behind", &behind, "ahead", &ahead)] {
         let term = leads.elect("ns", name, LEASE, Floor::UNKNOWN).await.expect("nobody leads").epoch;
         let mut renewed = tokio::time::Instant::now();
-        // It renews for more than a lease, and nobody else gets in, whatever their clocks say.
+        // It renews for more than a lease, and no other is elected, whatever their clocks show.
         for _ in 0..4 {
             tokio::time::sleep(LEASE * 3 / 10).await;
             leads.renew("ns", name, term, LEASE).await.expect("its own term");
@@ -232,7 +232,7 @@ async fn clocks_ten_minutes_apart_have_one_leader_and_hand_over_in_time() {
             let answer = follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await;
             assert!(matches!(answer, Err(Error::Conflict(_))), "{heir} took over from {name}: {answer:?}");
         }
-        // Then it is silent, and the other gets in; not before its lease is over.
+        // Then it is silent, and the other is elected; not before the lease is over.
         let taking = || async { follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await.ok() };
         let taken = eventually("the next leader", taking).await;
         assert!(taken.epoch > term && renewed.elapsed() >= LEASE, "{heir} after {:?}", renewed.elapsed());
@@ -245,23 +245,23 @@ async fn clocks_ten_minutes_apart_have_one_leader_and_hand_over_in_time() {
 #[tokio::test]
 async fn a_newcomer_waits_out_the_lease_of_whom_it_finds_even_if_it_looks_long_over() {
     let server = S3Server::start().await;
-    // By the newcomer's clock this lease was over ten minutes ago.
+    // By this clock the lease was over ten minutes ago.
     let past = connect_by(&server, server.address(), -SignedDuration::from_mins(10)).await;
     let newcomer = connect(&server).await;
     let lease = past.elect("ns", "a", LEASE, Floor::UNKNOWN).await.expect("nobody leads");
     let answer = newcomer.elect("ns", "b", LEASE, Floor::UNKNOWN).await;
     assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
-    // And by this one's it lasts for another ten.
+    // By this clock it lasts for another ten.
     let latecomer = connect_by(&server, server.address(), -SignedDuration::from_mins(20)).await;
     assert_eq!(leader(&latecomer).await, Some(("a".into(), lease.epoch)));
     eventually("the end of the lease", || async { leader(&latecomer).await.is_none().then_some(()) }).await;
     latecomer.elect("ns", "c", LEASE, Floor::UNKNOWN).await.expect("it is over");
 }
 
-/// Every epoch that somebody was told it has, in the order of being told.
+/// Every epoch that a contender received, in that order.
 type Claims = Arc<parking_lot::Mutex<Vec<(Epoch, String)>>>;
 
-/// A contender that takes what it can get, and goes on whatever it is answered.
+/// A contender that takes every term it can get, and continues after any error.
 async fn contend(name: String, leases: S3Leases, claims: Claims, beats: u32) {
     let ttl = Duration::from_millis(600);
     let mut term: Option<Epoch> = None;
@@ -294,7 +294,7 @@ async fn under_every_fault_at_once_no_epoch_has_two_holders() {
         let skew = SignedDuration::from_mins(10 * (n - 2));
         let leases = connect_by(&server, proxy.address(), skew).await;
         let count = AtomicU32::new(u32::try_from(n).unwrap_or(0));
-        // One in three is ill, each of another illness than the last.
+        // One request in three fails, each with another fault than the last.
         proxy.rule(move |_| match count.fetch_add(1, Ordering::Relaxed) % 15 {
             2 => Fault::Refused(503),
             5 => Fault::Refused(409),

@@ -1,4 +1,4 @@
-//! Our leases and workers of the published system in one namespace: neither takes the place of the other.
+//! Leases of Convoke and workers of the published system in one namespace: neither takes the place of the other.
 #![cfg(feature = "s3")]
 
 mod s3_stage;
@@ -31,7 +31,7 @@ fn theirs(server: &S3Server, id: &str) -> S3Worker {
     S3Worker::start(server.bucket().clone(), settings)
 }
 
-/// Waits until all say the same, and that it is one of them.
+/// Waits until all name the same leader, one of them.
 async fn agreed(fleet: &BTreeMap<&str, S3Worker>) -> (String, u64) {
     eventually("one leader that all agree on", || async {
         let mut views = fleet.values().map(S3Worker::leader);
@@ -54,7 +54,7 @@ async fn while_ours_renews_theirs_elect_nobody_else() {
     for member in fleet.values() {
         assert_eq!(member.leader(), Some(("m".into(), epoch.0)));
     }
-    // What it gives up is another's at once, long before it would have ended.
+    // A resigned term is free for another at once, long before it would have expired.
     leases.renew("ns", "m", epoch, LONG).await.expect("its own term");
     leases.resign("ns", "m", epoch).await.expect("resign");
     let (_, next) = agreed(&fleet).await;
@@ -77,7 +77,7 @@ async fn who_is_elected_by_others_is_told_once_and_under_an_epoch_of_its_own() {
     assert!(matches!(rival, Err(Error::Conflict(_))), "{rival:?}");
     let claimed = a.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("it was elected");
     assert_eq!(claimed.epoch, Epoch(9), "not the next: another process of theirs may be about to use that");
-    // A second process of that name is not given the same.
+    // A second process of that name does not receive the same term.
     for leases in [&a, &b] {
         let again = leases.elect("ns", "a", LONG, Floor::UNKNOWN).await;
         assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");

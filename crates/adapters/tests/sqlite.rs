@@ -41,7 +41,7 @@ mod leases {
 mod leases_of_a_store {
     use super::*;
 
-    /// One goes by the store, which there is one of; the others use its file, as other processes would.
+    /// One client uses the store, of which there is one; the others use its file, as other processes would.
     async fn fresh(count: usize) -> Clients {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("convoke.db");

@@ -1,4 +1,4 @@
-//! What is particular to a store in a file: crashes, locks, migrations, errors of the disk.
+//! A store in a file: crashes, locks, migrations, errors of the disk.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn order(limit: usize) -> DispatchOrder {
     }
 }
 
-/// The files of a store as a crash at this moment would leave them.
+/// Copies the files of a store as a crash at this moment would leave them.
 fn copy_as_after_a_crash(from: &Path, to: &Path) {
     for suffix in ["", "-wal"] {
         let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
@@ -160,7 +160,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None` where this machine does not let us mount.
+    /// `None` if this machine does not permit the mount.
     fn mount(directory: &Path) -> Option<SmallDisk> {
         let done = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
@@ -217,7 +217,7 @@ async fn one_verb_that_the_database_fails_does_not_fail_its_neighbours() {
     let path = directory.path().join("convoke.db");
     let store = SqliteStore::open(&path).expect("opens");
     store.insert(vec![new_job()]).await.expect("inserted");
-    // A trigger that fails one kind of job stands for whatever the database may stumble over.
+    // A trigger that fails one kind of job stands for any error of the database.
     let raw = rusqlite::Connection::open(&path).expect("opens");
     raw.execute_batch(
         "create trigger stumble before insert on jobs when new.document like '%bad%'
@@ -274,7 +274,7 @@ async fn a_refusal_leaves_the_verbs_committed_with_it_alone() {
     assert_eq!((counts.get(Status::Pending), counts.in_flight()), (50, 0));
 }
 
-/// Every verb of a leader is refused to a former one: taking the comparison out of any of them fails here.
+/// Every verb of a leader rejects a former one: without the comparison in any of them this test fails.
 #[tokio::test]
 async fn a_former_leader_can_write_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -317,7 +317,7 @@ async fn the_log_starts_over_while_writers_go_on() {
     assert!(largest < 200 << 20, "the log grew to {largest} bytes");
 }
 
-/// How SQLite would run a statement.
+/// Returns SQLite's plan of a statement.
 fn plan(raw: &rusqlite::Connection, sql: &str) -> String {
     let mut statement = raw.prepare(&format!("explain query plan {sql}")).expect("prepared");
     let mut rows = statement.raw_query();
@@ -328,7 +328,7 @@ fn plan(raw: &rusqlite::Connection, sql: &str) -> String {
     plan
 }
 
-/// A statement of a file with the values of its names, as the store builds it.
+/// Returns a statement of a file with the values of its names, as the store builds it.
 fn built(text: &str, names: &[(&str, &str)]) -> String {
     let (first, second) = (Status::Dispatched.code(), Status::Running.code());
     let constants = [

@@ -1,4 +1,4 @@
-//! Rounds of honest and hostile peers leave nothing behind. Alone in its process, whose memory and files are counted.
+//! Rounds of valid and hostile peers leave nothing behind. Alone in its process, whose memory and files are counted.
 #![cfg(all(feature = "zmq", target_os = "linux"))]
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 const ROUNDS: usize = 30;
 const PEERS_A_ROUND: usize = 20;
-/// What the allocator may keep for itself between two looks.
+/// How much the allocator may keep between two measurements.
 const SLACK_BYTES: u64 = 16 << 20;
 
 fn open_files() -> usize {
@@ -29,7 +29,7 @@ async fn receive(router: &mut dyn Router) -> Peer {
     batch[0].from.clone()
 }
 
-/// Ones that come, talk and go; ones that talk garbage; ones whose message is too large.
+/// Peers that connect, send and leave; peers that send garbage; peers whose message is too large.
 async fn round(router: &mut dyn Router) {
     let port = router.address().strip_prefix("tcp://").expect("TCP").to_owned();
     for _ in 0..PEERS_A_ROUND {
@@ -79,7 +79,7 @@ async fn rounds_of_peers_leave_neither_files_nor_memory_behind() {
         dropped += router.send(sends).await.into_iter().filter(|sent| *sent == Sent::Full).count();
     }
     assert!(dropped > 0, "100 megabytes were all taken");
-    // Both sides of a connection are in this process: its two queues of messages, and what is framed ahead.
+    // Both sides of a connection are in this process: its two queues of messages, and the bytes framed ahead.
     let kept = u64::from(ZmqLimits::default().peer_queue_max) * 10_000 * 3 + (256 << 10);
     let grown = resident_bytes().saturating_sub(before);
     assert!(

@@ -83,8 +83,8 @@ pub enum ListenError {
     },
     /// The address can be reached from other machines, and there are no tokens.
     #[error(
-        "refusing to listen on {bind} without tokens, because every client that can reach it could do everything: set tokens, \
-         listen on loopback, make only probes and metrics public, or allow it as insecure"
+        "refusing to listen on {bind} without tokens, because every client that can reach it could do everything: \
+         set tokens, listen on loopback, make only probes and metrics public, or allow it as insecure"
     )]
     NoTokens {
         /// The address as configured.

@@ -1,4 +1,4 @@
-//! What the tests of the Redis adapters have in common.
+//! Shared parts of the tests of the Redis adapters.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::net::Ipv4Addr;
@@ -58,7 +58,7 @@ pub async fn push(bus: &dyn Bus, queue: &str, bodies: &[&str]) {
     bus.push(entries).await.expect("push");
 }
 
-/// A connection of the test's own, to look at what the adapter left and to do what a stranger would.
+/// A connection of the test's own, to inspect the adapter's data and to act as a foreign client.
 pub struct Probe(MultiplexedConnection);
 
 impl Probe {
@@ -82,7 +82,7 @@ impl Probe {
         }
     }
 
-    /// How long the list is that it answers with.
+    /// Returns the length of the list in the reply.
     pub async fn rows(&mut self, words: &[&str]) -> usize {
         match self.ask(words).await {
             Value::Array(rows) => rows.len(),
@@ -101,14 +101,14 @@ impl Probe {
         keys
     }
 
-    /// Connections to the server, this one included.
+    /// Returns the number of connections to the server, this one included.
     pub async fn connections(&mut self) -> usize {
         let Value::BulkString(list) = self.ask(&["CLIENT", "LIST"]).await else { panic!("CLIENT LIST answers text") };
         String::from_utf8_lossy(&list).lines().count()
     }
 }
 
-/// Stands before a Redis and loses one answer on demand.
+/// A proxy of a Redis that loses one reply on demand.
 pub struct Proxy(LosingProxy);
 
 impl Proxy {

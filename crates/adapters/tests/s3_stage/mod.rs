@@ -1,4 +1,4 @@
-//! What the tests of S3 share.
+//! Shared parts of the tests of S3.
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub async fn connect(server: &S3Server) -> S3Leases {
     connect_by(server, server.address(), SignedDuration::ZERO).await
 }
 
-/// By way of a proxy, with a clock that is wrong.
+/// Connects through a proxy, with a clock that is wrong.
 pub async fn connect_by(server: &S3Server, address: SocketAddr, skew: SignedDuration) -> S3Leases {
     let variables = S3Server::variables_for(address);
     S3Leases::connect(&server.url(PREFIX), variables, Arc::new(Skewed(skew))).await.expect("connects")

@@ -1,4 +1,4 @@
-//! A worker's socket: it finds its coordinator, also later and again, and gets its last word out.
+//! A worker's socket: it connects to its coordinator, also later and again, and sends its last message.
 
 use bytes::Bytes;
 use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
@@ -23,7 +23,7 @@ async fn a_dealer_finds_the_coordinator_that_took_over() {
     let mut dealer = connect(&*router).await;
     for term in 0..3 {
         dealer.send(Bytes::from(format!("term {term}"))).await.expect("room");
-        // A word that was lost with the last coordinator is said again, as a worker's heartbeat is.
+        // A message that was lost with the last coordinator is sent again, as a worker's heartbeat is.
         let received = loop {
             tokio::select! {
                 received = receive(&mut *router) => break received,

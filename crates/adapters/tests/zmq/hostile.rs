@@ -1,4 +1,5 @@
-//! What strangers send to an open port. None of it is fatal, all of it is counted, and honest workers do not notice.
+//! Input from unknown peers on an open port. None of it is fatal, all of it is counted, and it does not affect valid
+//! workers.
 
 use bytes::Bytes;
 use convoke_adapters::zmq::ZmqLimits;
@@ -25,15 +26,15 @@ async fn garbage_ends_its_own_connection_and_is_counted() {
         (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect(),
         wrong(10, 9),
         wrong(12, b'X'),
-        // A command that is none where READY must come.
+        // An unknown command instead of READY.
         [greeting(), frame(4, b"\x05NOPES")].concat(),
         // A message before the handshake is over.
         [greeting(), frame(0, b"too soon")].concat(),
         // READY whose property is longer than the frame.
         [greeting(), frame(4, b"\x05READY\x0bSocket-Type\xff\xff\xff\xffDEALER")].concat(),
-        // A socket type that does not talk to a ROUTER.
+        // A socket type that a ROUTER does not accept.
         [greeting(), frame(4, b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB")].concat(),
-        // A command that says it is as long as can be said.
+        // A command with the largest possible length.
         [greeting(), vec![6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]].concat(),
     ];
     let strangers = garbage.len() as u64;
@@ -75,7 +76,7 @@ async fn half_handshakes_that_are_held_open_do_not_keep_workers_out() {
         let _ = stream.write_all(&greeting()[..round % 64]).await;
         held.push(stream);
     }
-    // While they are all still held by their side.
+    // While their side still holds all of them.
     serves(&mut *router).await;
     for stream in &mut held {
         closed(stream).await;
@@ -87,7 +88,7 @@ async fn half_handshakes_that_are_held_open_do_not_keep_workers_out() {
 async fn a_message_over_the_limit_ends_its_connection_and_is_counted() {
     let mut router = bind().await;
     let limit = ZmqLimits::default().message_bytes_max;
-    // One frame, and many that are too much only together.
+    // One frame, and many that exceed the limit only together.
     let one = frame(0, &vec![b'x'; limit + 1]);
     let many = [frame(1, &vec![b'x'; limit / 4]).repeat(5), frame(0, b"")].concat();
     let endless = frame(1, b"").repeat(limit);

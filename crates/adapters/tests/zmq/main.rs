@@ -1,4 +1,4 @@
-//! The ZeroMQ sockets, with real dealers and with peers written by hand that keep no rule.
+//! The ZeroMQ sockets, with real dealers and with handwritten peers that break the protocol.
 #![cfg(feature = "zmq")]
 
 mod dealer;

@@ -1,4 +1,4 @@
-//! Where a router listens, and what is left when it is gone.
+//! The port of a router, and that it is free after the router is dropped.
 
 use std::net::TcpListener;
 
@@ -41,7 +41,7 @@ async fn a_router_that_is_dropped_frees_its_address_for_the_next_at_once() {
     let mut router = bind().await;
     let address = router.address().to_owned();
     for _ in 0..20 {
-        // With a connection, so that the port is not merely unused.
+        // With a connection, so that the port is in use.
         let mut dealer = connect(&*router).await;
         dealer.send(Bytes::from_static(b"here")).await.expect("room");
         receive(&mut *router).await;
@@ -58,7 +58,7 @@ async fn a_router_that_is_dropped_frees_its_address_for_another_process() {
     let _dealer = connect(&*router).await;
     let port = router.address().rsplit_once(':').expect("it has a port").1.to_owned();
     drop(router);
-    // As patient as a standby, which insists for a moment too.
+    // As patient as a standby, which also retries for a moment.
     let script = "import socket, sys, time\n\
                   for _ in range(30):\n    \
                       try:\n        \

@@ -1,4 +1,4 @@
-//! Whose answers go where, when peers come and go.
+//! The receivers of replies while peers connect and disconnect.
 
 use bytes::Bytes;
 use convoke_core::ports::router::{Peer, Sent};
@@ -37,7 +37,7 @@ async fn one_answer_for_each_message_in_order() {
     assert_eq!(router.send(sends.into()).await, [Sent::Queued, Sent::Gone, Sent::Queued, Sent::Gone]);
 }
 
-/// The old connection is still open each time: the machine of the old worker lost its power, and nobody has noticed.
+/// The old connection is still open each time: the machine of the old worker lost its power, which is not noticed yet.
 #[tokio::test]
 async fn a_worker_that_comes_back_under_its_routing_id_is_heard_at_once() {
     let mut router = bind().await;

@@ -1,4 +1,4 @@
-//! Who gets in, and what becomes of those who do not.
+//! Accepted and rejected peers.
 
 use bytes::Bytes;
 use convoke_adapters::zmq::{ZmqCredentials, ZmqDealer, ZmqKeys, ZmqRouter, ZmqSecurity};
@@ -36,7 +36,7 @@ async fn a_password_lets_its_user_in_and_nobody_else() {
     let wrong = [plain("ada", "other"), plain("eve", "secret"), plain("ada", ""), plain("adas", "ecret")];
     for (before, credentials) in wrong.into_iter().enumerate() {
         let mut dealer = connect(&*router, credentials).await;
-        // It may have been turned away before it says a word.
+        // It may have been rejected before it sends.
         if let Err(error) = dealer.send(Bytes::from_static(b"let me in")).await {
             assert!(error.is_transient(), "{error}");
         }

@@ -1,4 +1,4 @@
-//! A router, dealers, and a connection that speaks ZMTP by hand.
+//! A router, dealers, and handwritten ZMTP connections.
 
 use std::future::Future;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub async fn connect_as(router: &dyn Router, id: &'static str) -> Box<dyn Dealer
     ZmqDealer::new().routing_id(id).connect(router.address()).await.expect("an address")
 }
 
-/// The next message of the router.
+/// Returns the next message of the router.
 pub async fn receive(router: &mut dyn Router) -> Received {
     let mut batch = within("a message", router.receive(1)).await.expect("an open socket");
     assert_eq!(batch.len(), 1);
@@ -47,17 +47,17 @@ pub async fn answer(router: &mut dyn Router, to: &Peer, message: impl Into<Bytes
     router.send(vec![(to.clone(), message.into())]).await[0]
 }
 
-/// How often a worker that hears nothing says its word again.
+/// How often a worker without a reply repeats its message.
 const REPEAT: Duration = Duration::from_millis(200);
 
-/// A dealer that comes now is heard and answered. What waited on a connection that failed is lost, so it repeats itself.
+/// Asserts that a new dealer is served. Messages on a failed connection are lost, so it repeats its message.
 pub async fn serves(router: &mut dyn Router) {
     let mut dealer = connect(router).await;
     let word = Bytes::from_static(b"are you there?");
     let from = within("an honest worker's word", async {
         loop {
             if dealer.send(word.clone()).await.is_err() {
-                // It was turned away: a receive returns that, and the next send connects again.
+                // It was rejected: a receive returns that, and the next send connects again.
                 let _ = timeout(REPEAT, dealer.receive()).await;
                 continue;
             }
@@ -78,19 +78,19 @@ pub async fn refused(router: &dyn Router, what: &str, at_least: u64) {
     eventually(what, async || (router.refusals().handshakes >= at_least).then_some(())).await;
 }
 
-/// Where nobody listens yet.
+/// Returns an address without a listener.
 pub fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("tcp://{}", listener.local_addr().expect("it has one"))
 }
 
-/// A TCP connection to the router's port.
+/// Opens a TCP connection to the router's port.
 pub async fn raw(router: &dyn Router) -> TcpStream {
     let address = router.address().strip_prefix("tcp://").expect("a TCP address");
     TcpStream::connect(address).await.expect("the port is open")
 }
 
-/// Waits until the other side has closed, whatever it says before.
+/// Waits until the other side has closed, whatever it sends before.
 pub async fn closed(stream: &mut TcpStream) {
     let mut said = [0; 1024];
     within("the connection's end", async { while matches!(stream.read(&mut said).await, Ok(1..)) {} }).await;
@@ -126,7 +126,7 @@ pub fn ready(id: &str) -> Vec<u8> {
     frame(4, &body)
 }
 
-/// A peer by hand that has come through the handshake and has said `hello`.
+/// Returns a handwritten peer that has completed the handshake and has sent `hello`.
 pub async fn by_hand(router: &mut dyn Router, id: &str) -> (TcpStream, Peer) {
     let mut stream = raw(router).await;
     let hello = frame(0, b"hello");
@@ -136,7 +136,7 @@ pub async fn by_hand(router: &mut dyn Router, id: &str) -> (TcpStream, Peer) {
     (stream, received.from)
 }
 
-/// Short enough that a test can wait for them.
+/// Limits short enough that a test can wait for them.
 pub fn impatient() -> ZmqLimits {
     ZmqLimits { handshake_timeout: Duration::from_millis(300), ..ZmqLimits::default() }
 }

@@ -255,7 +255,9 @@ fn role(tokens: &Tokens, headers: &HeaderMap) -> Result<Role, ApiError> {
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
         return Err(ApiError::unauthorized("expected Authorization: Bearer …, got another scheme"));
     }
-    tokens.role(token.trim_ascii()).ok_or_else(|| ApiError::unauthorized("expected a token of the configuration, got an unknown one"))
+    tokens
+        .role(token.trim_ascii())
+        .ok_or_else(|| ApiError::unauthorized("expected a token of the configuration, got an unknown one"))
 }
 
 /// Returns the role that a request needs; `None` if it is open to all.

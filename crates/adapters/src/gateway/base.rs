@@ -43,7 +43,8 @@ impl Base {
     /// Returns the address of `path`, which begins with a slash and is encoded already.
     pub fn join(&self, path: &str) -> Result<Uri> {
         let uri = if self.prefix.is_empty() { path.to_owned() } else { format!("{}{path}", self.prefix) };
-        let refuse = |error: &dyn std::fmt::Display| Invalid::new("path", format!("expected a path, got {path:?}: {error}"));
+        let refuse =
+            |error: &dyn std::fmt::Display| Invalid::new("path", format!("expected a path, got {path:?}: {error}"));
         let path_and_query = PathAndQuery::try_from(uri).map_err(|error| refuse(&error))?;
         let built = Uri::builder()
             .scheme(self.scheme.clone())

@@ -65,7 +65,9 @@ impl Failure {
         match self {
             Failure::Refused(error) => error,
             Failure::Unreadable(message) => Error::unavailable(what, message),
-            Failure::Late(Kind::Read) => Error::unavailable(what, format!("no reply from PostgreSQL within {PATIENCE:?}")),
+            Failure::Late(Kind::Read) => {
+                Error::unavailable(what, format!("no reply from PostgreSQL within {PATIENCE:?}"))
+            }
             Failure::Late(Kind::Write) => Error::unknown(what, format!("no reply from PostgreSQL within {PATIENCE:?}")),
             Failure::Undone(code, message) => describe_code(what, &code, &message),
             Failure::Database(error) => describe(what, &error),

@@ -106,7 +106,9 @@ fn parse_credentials(field: &str, text: Option<&str>) -> Result<(Option<String>,
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let decode = |text: &str| match text {
         "" => Ok(None),
-        text => decode_percent(text).map(Some).ok_or_else(|| wrong(field, "expected percent-encoded UTF-8 as user and password")),
+        text => decode_percent(text)
+            .map(Some)
+            .ok_or_else(|| wrong(field, "expected percent-encoded UTF-8 as user and password")),
     };
     Ok((decode(user)?, decode(password)?))
 }
@@ -148,7 +150,8 @@ fn parse_tls(field: &str, wanted: bool, query: &str) -> Result<Option<Tls>, Inva
     let mut tls = Tls::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode_percent(value).ok_or_else(|| wrong(field, format!("expected percent-encoded UTF-8 as {key}")))?;
+        let value =
+            decode_percent(value).ok_or_else(|| wrong(field, format!("expected percent-encoded UTF-8 as {key}")))?;
         let place = match key {
             "ca" => &mut tls.authority,
             "cert" => &mut tls.certificate,

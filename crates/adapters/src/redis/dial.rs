@@ -119,7 +119,8 @@ impl Dialer {
         match role.first() {
             Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
             _ => {
-                Err((ErrorKind::MasterNameNotFoundBySentinel, "the server named by the Sentinel is not a master").into())
+                Err((ErrorKind::MasterNameNotFoundBySentinel, "the server named by the Sentinel is not a master")
+                    .into())
             }
         }
     }
@@ -129,7 +130,9 @@ impl Dialer {
         let mut question = redis::cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(master);
         let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
-        answer.ok_or_else(|| (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know a master of this name").into())
+        answer.ok_or_else(|| {
+            (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know a master of this name").into()
+        })
     }
 
     fn sentinel(&self, host: &str, port: u16, login: bool) -> RedisResult<Client> {

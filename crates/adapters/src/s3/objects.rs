@@ -76,7 +76,10 @@ impl Objects {
         };
         match within(wait.min(REQUEST_WAIT), reading).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(bytes)) => Err(Error::unavailable(WHAT, format!("{path} has {bytes} bytes, which is too large for a file of Convoke"))),
+            Ok(Err(bytes)) => Err(Error::unavailable(
+                WHAT,
+                format!("{path} has {bytes} bytes, which is too large for a file of Convoke"),
+            )),
             Err(Failure::Response(object_store::Error::NotModified { .. })) => Ok(Found::Unchanged),
             Err(Failure::Response(error)) if is_missing(&error) => Ok(Found::Missing),
             Err(failure) => Err(failure.nothing_happened()),

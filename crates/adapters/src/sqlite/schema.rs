@@ -118,7 +118,9 @@ pub(super) fn describe(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::CannotOpen) if directory.is_some_and(|parent| !parent.exists()) => {
             format!("{shown} cannot be opened: its directory does not exist")
         }
-        Some(ErrorCode::CannotOpen) => format!("{shown} cannot be opened: the file must be readable and its directory writable"),
+        Some(ErrorCode::CannotOpen) => {
+            format!("{shown} cannot be opened: the file must be readable and its directory writable")
+        }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!("{shown} is locked by another program"),
         _ => format!("{shown} cannot be opened: {error}"),
     };

@@ -120,7 +120,10 @@ impl Dealer for ConnectedDealer {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
                 // The library also returns this after a rejection; the next receive distinguishes the two.
-                Err(Error::unavailable("the shard coordinator", "it cannot be reached, or too many messages wait for it"))
+                Err(Error::unavailable(
+                    "the shard coordinator",
+                    "it cannot be reached, or too many messages wait for it",
+                ))
             }
             Err(TrySendError::Closed) => Err(unavailable(omq_tokio::Error::Closed)),
             Err(TrySendError::Error(error)) => Err(unavailable(error)),

@@ -94,7 +94,7 @@ mod tests {
         };
         assert_eq!(kind(400), "Argument delay: m");
         assert_eq!(kind(413), "TooLarge delay: m");
-        assert_eq!(kind(422), "Senseless delay: m");
+        assert_eq!(kind(422), "Unprocessable delay: m");
         assert_eq!(kind(404), "no job 7");
         assert_eq!(kind(409), "conflict m");
         assert_eq!(kind(429), "unavailable");

@@ -1,4 +1,4 @@
-//! Turns addresses into adapters. The only place that names them.
+//! Turns addresses into adapters. No other module names the adapters.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,27 +33,29 @@ use convoke_runtime::jobs::{BusClient, Ports};
 
 use crate::mesh::MeshAddress;
 
-/// A JSON client of a coordinator's HTTP API.
+/// Returns a JSON client of a coordinator's HTTP API.
 pub fn http(url: &str, token: Option<String>) -> Result<Http> {
     Http::connect(url, token)
 }
 
-/// A worker's way to a coordinator's gateway; to any of several, where their addresses have commas between.
+/// Returns a worker's link to a coordinator's gateway. Several addresses, separated by commas, are nodes of one
+/// cluster.
 pub fn worker_link(url: &str, token: Option<String>) -> Result<Arc<dyn WorkerLink>> {
     Ok(Arc::new(gateway(url, token)?))
 }
 
-/// A client's way to a coordinator's HTTP interface; to any of several, where their addresses have commas between.
+/// Returns a client's link to a coordinator's HTTP API. Several addresses, separated by commas, are nodes of one
+/// cluster.
 pub fn client_link(url: &str, token: Option<String>) -> Result<Arc<dyn ClientLink>> {
     Ok(Arc::new(gateway(url, token)?))
 }
 
-/// Whether this is the address of a bus, rather than of a coordinator.
+/// Returns whether this is the address of a bus, rather than of a coordinator.
 pub fn is_bus(url: &str) -> bool {
     matches!(url.split_once(':'), Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)))
 }
 
-/// A worker's way by whatever the address is of.
+/// Returns a worker's link to the gateway or bus at the address.
 pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
     if !is_bus(url) {
         return worker_link(url, token);
@@ -61,7 +63,7 @@ pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> R
     Ok(bus_worker_link(open_bus("url", url, bus_prefix).await?, bus_prefix))
 }
 
-/// A client's way by whatever the address is of.
+/// Returns a client's link to the HTTP API or bus at the address.
 pub async fn client_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn ClientLink>> {
     if !is_bus(url) {
         return client_link(url, token);
@@ -69,12 +71,12 @@ pub async fn client_way(url: &str, token: Option<String>, bus_prefix: &str) -> R
     Ok(bus_client_link(open_bus("url", url, bus_prefix).await?, bus_prefix))
 }
 
-/// A worker's way by a bus.
+/// Returns a worker's link over a bus.
 pub fn bus_worker_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn WorkerLink> {
     Arc::new(BusLink::new(bus, Channels::new(prefix), clock(), BusLinkSettings::default()))
 }
 
-/// A client's way by a bus. It can enqueue, and no more.
+/// Returns a client's link over a bus. It can only enqueue.
 pub fn bus_client_link(bus: Arc<dyn Bus>, prefix: &str) -> Arc<dyn ClientLink> {
     Arc::new(BusClient::new(bus, Channels::new(prefix), clock()))
 }
@@ -86,20 +88,20 @@ fn gateway(url: &str, token: Option<String>) -> Result<GatewayLink> {
     }
 }
 
-/// Where a shard coordinator listens, and who may speak to it.
+/// Returns the binding of a shard coordinator: its address, and the credentials that workers need.
 #[cfg(feature = "zmq")]
 pub fn shard_router(bind: &str, security: ZmqSecurity) -> Result<Arc<dyn RouterBinding>> {
     Ok(Arc::new(ZmqRouter::new(bind)?.security(security)))
 }
 
-/// A shard worker's way to its coordinator.
+/// Returns a shard worker's link to its coordinator.
 #[cfg(feature = "zmq")]
 pub fn shard_dealer(credentials: ZmqCredentials) -> Arc<dyn DealerConnecting> {
     Arc::new(ZmqDealer::new().credentials(credentials))
 }
 
-/// Returns what may be shown of an address: the parts that were understood, which are scheme, hosts, ports and path. Of one
-/// that cannot be read only the scheme is shown, since a password may be anywhere in it.
+/// Returns the parts of an address that may be shown: scheme, hosts, ports and path. If the address cannot be parsed
+/// only the scheme is shown, since a password may be anywhere in it.
 pub fn shown(url: &str) -> String {
     let understood = match Address::parse("url", url, LEASES) {
         Ok(Address::Memory | Address::Sqlite(_)) => Some(url.to_owned()),
@@ -117,7 +119,7 @@ pub fn shown(url: &str) -> String {
     })
 }
 
-/// Connects to what has this address, as `setting` has it.
+/// Connects to the engine at this address; errors name the `setting`.
 #[cfg(any(feature = "postgres", feature = "redis", feature = "s3"))]
 async fn reach<T>(setting: &str, url: &str, connecting: impl Future<Output = Result<T>>) -> Result<T> {
     let engine = match url.split_once(':') {
@@ -129,45 +131,47 @@ async fn reach<T>(setting: &str, url: &str, connecting: impl Future<Output = Res
     crate::unreachable::connect(engine, &shown(url), setting, connecting).await
 }
 
-/// Whether what is kept there ends with the process.
+/// Returns whether data at this address ends with the process.
 pub fn is_in_memory(url: &str) -> bool {
     matches!(Address::parse("url", url, LEASES), Ok(Address::Memory))
 }
 
-/// Wall time.
+/// Returns the wall clock.
 pub fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// Where a coordinator's engines are.
+/// The addresses of a coordinator's engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses<'a> {
+    /// URL of the store.
     pub store: &'a str,
+    /// URL of the bus.
     pub bus: &'a str,
-    /// Before every name on the bus.
+    /// Prefix of every name on the bus.
     pub bus_prefix: &'a str,
-    /// Absent: the store's, or the bus's where the store is memory.
+    /// URL of the leases. `None`: those of the store, or of the bus if the store is `memory:`.
     pub leases: Option<&'a str>,
-    /// The cache that nodes share; `memory:` for none.
+    /// URL of the cache that nodes share; `memory:` for none.
     pub cache: &'a str,
-    /// The options of jobs that applications enqueue inside the store and leave them out.
+    /// Defaults of jobs that applications enqueue inside the store without these options.
     pub defaults: RetrySettings,
 }
 
 impl Default for Addresses<'_> {
-    /// All in memory.
+    /// All engines in memory.
     fn default() -> Self {
         let (store, bus, cache) = ("memory:", "memory:", "memory:");
         Addresses { store, bus, bus_prefix: BUS_PREFIX, leases: None, cache, defaults: RetrySettings::default() }
     }
 }
 
-/// The world of a coordinator.
+/// Connects to all engines of a coordinator.
 pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
     let Addresses { store, bus, bus_prefix, leases, cache, defaults } = addresses;
     let cache = open_cache(cache)?;
     let (store, own_leases) = open_store(store, &defaults).await?;
-    // Before the leases, which may be where the bus is: an address that is none of a bus is refused as that.
+    // Opened before the leases, which may use the same URL: an address that is not a bus is then rejected as `bus.url`.
     let channels = open_bus("bus.url", bus, bus_prefix).await?;
     let leases = match (leases, own_leases) {
         (Some(url), _) => open_leases("leases.url", url, bus_prefix).await?,
@@ -177,7 +181,7 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
     Ok(Ports { store, bus: channels, leases, cache, clock: clock() })
 }
 
-/// Leases, for electors. At `memory:` all electors of the process meet.
+/// Connects to the leases of electors. All electors of the process share those at `memory:`.
 pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
     static SHARED: OnceLock<Arc<MemoryLeases>> = OnceLock::new();
     match Address::parse("leases.url", url, LEASES)? {
@@ -186,7 +190,7 @@ pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
     }
 }
 
-/// A store, with leases of its own where other processes can see them.
+/// Opens a store, with its leases if other processes can see them.
 async fn open_store(
     url: &str,
     #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "of that feature alone"))]
@@ -219,7 +223,7 @@ async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> 
     }
 }
 
-/// A cache need not be there: it is connected to in the background.
+/// Opens a cache. It is optional, so it connects in the background.
 fn open_cache(url: &str) -> Result<Option<Arc<dyn SharedCache>>> {
     match Address::parse("cache.url", url, BUSES)? {
         Address::Memory => Ok(None),
@@ -244,7 +248,7 @@ async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Lea
     }
 }
 
-/// The link to a mesh. Those of one process that name the same key at `memory:` meet.
+/// Connects to a mesh. Instances of one process with the same key at `memory:` are in the same mesh.
 pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshLink>> {
     if key.is_empty() || key.len() > NAME_BYTES_MAX || key.chars().any(char::is_control) {
         let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
@@ -263,14 +267,14 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
     }
 }
 
-/// What is set for this process, as far as it is text.
+/// Returns the environment variables that are valid text.
 #[cfg(feature = "s3")]
 fn environment() -> Vec<(String, String)> {
     let variables = std::env::vars_os();
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
 
-/// What each of them takes, for refusals.
+/// The accepted addresses of each setting, for error messages.
 const STORES: &str = "postgres://…, sqlite:PATH or memory:";
 const BUSES: &str = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
 const LEASES: &str =
@@ -303,7 +307,7 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Names the scheme only: the rest of a URL may hold a password.
+/// The message names only the scheme: the rest of a URL may contain a password.
 fn unsupported(field: &str, url: &str, supported: &str) -> convoke_core::Error {
     let scheme = url.split(':').next().unwrap_or_default();
     Invalid::new(field, format!("expected {supported}, got a {scheme}: URL")).into()

@@ -1,4 +1,4 @@
-//! What a handler knows of its run and can say of it.
+//! The context of a handler: reads and reports on its run.
 
 use convoke_core::jobs::LogLevel;
 use convoke_core::{ExecutionId, JobId};
@@ -6,7 +6,7 @@ use convoke_runtime::jobs::worker;
 
 use crate::error::Result;
 
-/// Cheap to clone; a clone can be given to a task that the handler starts.
+/// The run of a handler. Cheap to clone; tasks that the handler starts may use a clone.
 #[derive(Debug, Clone)]
 pub struct Context(worker::Context);
 
@@ -15,60 +15,67 @@ impl Context {
         Context(inner)
     }
 
+    /// Returns the id of the job, the same for all its attempts.
     pub fn job_id(&self) -> JobId {
         self.0.job_id()
     }
 
-    /// New for every attempt: what to fence one's own writes with.
+    /// Returns the id of this run, new for every attempt: use it to fence your own writes.
     pub fn execution_id(&self) -> ExecutionId {
         self.0.execution_id()
     }
 
+    /// Returns the job's type.
     pub fn job_type(&self) -> &str {
         self.0.job_type().as_str()
     }
 
+    /// Returns the job's queue.
     pub fn queue(&self) -> &str {
         self.0.queue().as_str()
     }
 
-    /// 1 for the first.
+    /// Returns the number of this attempt; 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.0.attempt()
     }
 
+    /// Returns how many attempts may follow the first.
     pub fn max_retries(&self) -> u32 {
         self.0.max_retries()
     }
 
+    /// Returns the correlation id that was set when the job was enqueued.
     pub fn correlation_id(&self) -> Option<&str> {
         self.0.correlation_id()
     }
 
+    /// Returns the job's tags.
     pub fn tags(&self) -> &[String] {
         &self.0.input().tags
     }
 
-    /// Adds a line to the job's log. Fails only once the run is over.
+    /// Adds a line to the job's log. Fails only if the run is over.
     pub async fn log(&self, message: impl Into<String>) -> Result<()> {
         self.log_at(LogLevel::Info, message).await
     }
 
+    /// Adds a line of the given level to the job's log. Fails only if the run is over.
     pub async fn log_at(&self, level: LogLevel, message: impl Into<String>) -> Result<()> {
         Ok(self.0.log(level, message).await?)
     }
 
-    /// Says how far the run has got, in percent. Fails only once the run is over.
+    /// Reports the progress of the run in percent. Fails only if the run is over.
     pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<()> {
         Ok(self.0.progress(percent, message).await?)
     }
 
-    /// Whether the handler should stop: its job was cancelled, its time is up, or the worker ends.
+    /// Returns whether the handler should stop: its job was cancelled, its deadline has passed, or the worker stops.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// Ready as soon as the handler should stop. One that goes on is dropped a few seconds later.
+    /// Completes when the handler should stop. A handler that continues is dropped a few seconds later.
     pub async fn cancelled(&self) {
         self.0.cancelled().await;
     }

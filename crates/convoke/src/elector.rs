@@ -1,9 +1,9 @@
-//! Who leads a namespace, among all processes that ask at the same address.
+//! Election of one leader for a namespace, among all processes that use the same backend.
 //!
-//! A process needs one elector for a namespace, and has no more than that: whoever starts a second one at the same
-//! address, for the same namespace and member (or none named, both times), is given a handle of the first. However many
-//! parts of an application subscribe, there is one heartbeat. When the last handle is dropped the elector resigns and
-//! leaves; [`stop`](runtime::Elector::stop) does so and waits for it.
+//! A process has at most one elector for a namespace. If a second one is started with the same address, namespace and
+//! member (or no member in both cases), it is a handle of the first. However many parts of an application subscribe,
+//! there is one heartbeat. When the last handle is dropped, the elector resigns and leaves;
+//! [`stop`](runtime::Elector::stop) does so and waits for it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -32,13 +32,13 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// Connects to where leadership is decided: `redis://…`, `postgres://…`, `s3://…`, `sqlite:PATH` for the processes of one
-    /// machine, `memory:` for one process.
+    /// Connects to the backend that keeps the leases: `redis://…`, `postgres://…`, `s3://…`, `sqlite:PATH` for the
+    /// processes of one machine, `memory:` for one process.
     pub async fn connect(url: &str) -> Result<Candidate> {
         Self::connect_with_prefix(url, connect::BUS_PREFIX).await
     }
 
-    /// As [`connect`](Self::connect), where keys of a Redis have another prefix than `convoke`.
+    /// Like [`connect`](Self::connect), with another prefix of Redis keys than `convoke`.
     pub async fn connect_with_prefix(url: &str, prefix: &str) -> Result<Candidate> {
         let leases = connect::leases(url, prefix).await?;
         let place = format!("{prefix} {url}");
@@ -46,7 +46,7 @@ impl Elector {
         Ok(Candidate { leases, place: Some(place), namespace, id: None, settings })
     }
 
-    /// An elector over whatever decides. It is never shared: the caller keeps what it starts.
+    /// Returns a candidate on the given leases. Its elector is never shared within the process.
     pub fn over(leases: Arc<dyn Leases>) -> Candidate {
         Candidate { leases, place: None, namespace: NAMESPACE.into(), id: None, settings: Settings::default() }
     }
@@ -60,10 +60,10 @@ impl Deref for Elector {
     }
 }
 
-/// An elector that has not started yet.
+/// Options of an elector that has not started.
 pub struct Candidate {
     leases: Arc<dyn Leases>,
-    /// What is asked there, where others may ask too.
+    /// The address, if other electors of this process may share this one. `None` for given leases.
     place: Option<String>,
     namespace: String,
     id: Option<String>,
@@ -71,46 +71,47 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whose leader is elected; else `default`. Namespaces know nothing of each other. `coordinator` is refused: a cluster of
-    /// Convoke that keeps its leases in the same place elects its leader by that name.
+    /// Sets the namespace to lead. Default: `default`. Namespaces are independent. `coordinator` is rejected: a Convoke
+    /// cluster with the same leases elects its leader under that name.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// The member's name; else one that is made for this elector. No two that live at the same time may share one: it is what
-    /// tells a leader from another.
+    /// Sets the member's name. Default: a new random name. Live members must not share a name, because it identifies
+    /// the leader.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// For how long a lease holds without a renewal; the other times follow in the proportion that the defaults have.
+    /// Sets how long a lease lasts without a renewal. The other times keep the proportions of the defaults.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.with_ttl(ttl);
         self
     }
 
+    /// Sets which member takes a vacant lead. Default: the first to come.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.settings.policy = policy;
         self
     }
 
-    /// Whether the lead is left to members of another system while there are any in the namespace: on S3 those of s3db.js. By default it
-    /// is.
+    /// Sets whether members of another system take precedence while there are any in the namespace: on S3, members of
+    /// s3db.js. Default: true.
     pub fn yield_to_foreign(mut self, yields: bool) -> Self {
         self.settings.yield_to_foreign = yields;
         self
     }
 
-    /// All that can be set.
+    /// Sets all options.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Begins to beat, or joins the elector of this process that does so already. Who leads is known after the first
-    /// heartbeat, which comes after the startup jitter.
+    /// Starts the heartbeat, or joins the elector of this process that runs already. The leader is known after the
+    /// first heartbeat, which follows the startup jitter.
     pub async fn start(self) -> Result<Elector> {
         self.refuse_a_bad_name().await?;
         let Candidate { leases, place, namespace, id, settings } = self;
@@ -123,7 +124,8 @@ impl Candidate {
                 let mut running = running().lock();
                 match running.get(&key) {
                     Some(elector) if let Some(inner) = elector.upgrade() => return join(inner, &settings),
-                    // Its farewell would be taken for that of the next one of the same name. Who gives none has a new one.
+                    // The resignation of the former elector would count as that of the next one with the same name.
+                    // Without a given name, the next one gets a new name.
                     Some(elector) if key.id.is_some() && !elector.has_left() => elector.clone(),
                     _ => {
                         let inner = start(leases, key.namespace.clone(), key.id.clone(), settings)?;
@@ -137,11 +139,12 @@ impl Candidate {
         }
     }
 
-    /// A namespace that the backend cannot have is refused here, not in every heartbeat. Whatever else fails may pass.
+    /// Rejects a namespace that the backend cannot store here, not in every heartbeat. Any other failure may be
+    /// transient.
     async fn refuse_a_bad_name(&self) -> Result<()> {
         check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
         if self.namespace == CLUSTER {
-            // Whoever won it would keep the nodes from their jobs, and do none of them.
+            // A member that won it would block the nodes of the cluster without dispatching jobs.
             let message = format!("expected another name than {CLUSTER:?}, by which a cluster elects its own leader");
             return Err(convoke_core::Error::from(Invalid::unprocessable("namespace", message)).into());
         }
@@ -152,7 +155,7 @@ impl Candidate {
     }
 }
 
-/// A further handle of one that runs.
+/// Returns another handle of a running elector.
 fn join(inner: runtime::Elector, settings: &Settings) -> Result<Elector> {
     if inner.settings() == *settings {
         return Ok(Elector { inner });
@@ -175,12 +178,12 @@ fn start(
     Ok(runtime::Elector::start(Candidacy { id, namespace, leases, clock: connect::clock(), settings })?)
 }
 
-/// What makes two electors of a process one.
+/// The key by which two electors of a process are the same.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     place: String,
     namespace: String,
-    /// None where it may have any name.
+    /// `None` if any name will do.
     id: Option<String>,
 }
 
@@ -239,7 +242,7 @@ mod tests {
         let first = candidate("again").await.id("a").start().await.expect("starts");
         let guard = first.lead().await.expect("leads").guard();
         drop(first);
-        // Its farewell waits for what is still done in its term.
+        // Its resignation waits for the work of its term.
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(3)).await;
             drop(guard);

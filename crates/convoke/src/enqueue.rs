@@ -1,4 +1,4 @@
-//! A job on its way: options, then `.await`.
+//! Requests to enqueue jobs: set options, then `.await`.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 
-/// One job. Nothing is sent until it is awaited.
+/// A request to enqueue one job. Nothing is sent until it is awaited.
 #[must_use = "nothing is enqueued until it is awaited"]
 pub struct Enqueue<O> {
     client: client::Client,
@@ -22,7 +22,7 @@ pub struct Enqueue<O> {
     output: PhantomData<fn() -> O>,
 }
 
-/// Many jobs with the same options. Nothing is sent until it is awaited.
+/// A request to enqueue many jobs with the same options. Nothing is sent until it is awaited.
 #[must_use = "nothing is enqueued until it is awaited"]
 pub struct EnqueueAll<O> {
     client: client::Client,
@@ -30,10 +30,10 @@ pub struct EnqueueAll<O> {
     output: PhantomData<fn() -> O>,
 }
 
-/// What a mistake in an option costs is an error when the job is enqueued, so that options can be chained.
+/// An invalid option is returned as an error when the job is enqueued, so that options can be chained.
 macro_rules! options {
     () => {
-        /// `default` where none is named.
+        /// Sets the queue. Default: `default`.
         pub fn queue(self, queue: impl AsRef<str>) -> Self {
             match QueueName::new(queue) {
                 Ok(queue) => self.each(|spec| spec.template.queue = Some(queue.clone())),
@@ -41,41 +41,43 @@ macro_rules! options {
             }
         }
 
+        /// Sets the priority, which decides the order of dispatch within the queue.
         pub fn priority(self, priority: Priority) -> Self {
             self.each(|spec| spec.template.priority = Some(priority))
         }
 
-        /// Not before this has passed.
+        /// Delays the job: it is not dispatched before this time has passed.
         pub fn delay(self, delay: Duration) -> Self {
             self.each(|spec| spec.delay = Some(delay))
         }
 
-        /// Not before this instant.
+        /// Delays the job: it is not dispatched before this instant.
         pub fn run_at(self, at: Timestamp) -> Self {
             self.each(|spec| spec.run_at = Some(at))
         }
 
-        /// How many attempts may follow the first.
+        /// Sets how many attempts may follow the first.
         pub fn max_retries(self, retries: u32) -> Self {
             self.each(|spec| spec.template.max_retries = Some(retries))
         }
 
+        /// Sets the backoff between attempts.
         pub fn retry_policy(self, policy: RetryPolicy) -> Self {
             self.each(|spec| spec.template.retry_policy = Some(policy))
         }
 
-        /// How long one attempt may take.
+        /// Sets how long one attempt may take.
         pub fn timeout(self, timeout: Duration) -> Self {
             self.each(|spec| spec.template.timeout = Some(timeout))
         }
 
-        /// Shown with the job, and a filter of lists.
+        /// Sets an id that is shown with the job and by which lists can be filtered.
         pub fn correlation_id(self, id: impl Into<String>) -> Self {
             let id = id.into();
             self.each(|spec| spec.template.correlation_id = Some(id.clone()))
         }
 
-        /// Adds a tag: a word under which the job is found.
+        /// Adds a tag, by which the job can be found.
         pub fn tag(self, tag: impl Into<String>) -> Self {
             let tag = tag.into();
             self.each(|spec| spec.template.tags.get_or_insert_default().push(tag.clone()))
@@ -90,13 +92,14 @@ impl<O> Enqueue<O> {
 
     options!();
 
-    /// While a job with this key is live, no second is made: the handle is then of the first.
+    /// Sets a unique key: while a job with this key is live, no second one is created, and the handle is that of the
+    /// first.
     pub fn unique_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         self.each(|spec| spec.template.unique_key = Some(key.clone()))
     }
 
-    /// Keeps the unique key taken for so long, even when the job ends sooner.
+    /// Keeps the unique key reserved for this long, even if the job ends sooner.
     pub fn unique_for(self, duration: Duration) -> Self {
         self.each(|spec| spec.template.unique_for = Some(duration))
     }

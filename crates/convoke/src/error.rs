@@ -1,4 +1,4 @@
-//! What can go wrong, for callers of a client and for handlers.
+//! Errors of clients, handlers and coordinators.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -8,33 +8,48 @@ use convoke_core::jobs::Status;
 use convoke_core::{Invalid, JobId};
 use convoke_runtime::jobs::worker::{Failure, Stopped};
 
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn StdError + Send + Sync>;
 
+/// An error of a client, a handler, or a coordinator in this process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The coordinator refused, or is away.
+    /// The coordinator rejected the request or is unreachable.
     #[error(transparent)]
     Coordinator(#[from] convoke_core::Error),
-    /// A job that was waited for did not complete.
+    /// A job ended, but not as completed. Returned by [`Handle::wait`](crate::Handle::wait).
     #[error("job {id} ended as {}{}", status.as_str(), error.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
-    NotCompleted { id: JobId, status: Status, error: Option<String> },
-    /// A handler's own failure.
+    NotCompleted {
+        /// The job.
+        id: JobId,
+        /// How it ended.
+        status: Status,
+        /// The error of the last attempt, or the reason of the cancellation.
+        error: Option<String>,
+    },
+    /// A handler failed.
     #[error("{message}")]
     Failed {
+        /// Shown with the job.
         message: String,
-        /// False where another attempt would be in vain.
+        /// False if the job must not be retried.
         retry: bool,
     },
-    /// The run that a handler speaks of is over.
+    /// The run of this handler is over.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// Arguments or a result that cannot be written or read as JSON.
+    /// Arguments or a result could not be written or read as JSON.
     #[error("{what}: {source}")]
-    Json { what: &'static str, source: serde_json::Error },
-    /// A coordinator in this process may not, or cannot, listen where it was told to.
+    Json {
+        /// Which value it was.
+        what: &'static str,
+        /// The reason.
+        source: serde_json::Error,
+    },
+    /// A coordinator in this process may not, or cannot, listen on the given address.
     #[cfg(feature = "coordinator")]
     #[error(transparent)]
     Listen(#[from] convoke_http::ListenError),
@@ -42,23 +57,23 @@ pub enum Error {
     #[cfg(feature = "coordinator")]
     #[error("some runs found no other owner; they are marked as orphans, and the next leader will see to them")]
     RunsOrphaned,
-    /// Whatever a handler met.
+    /// Any other error of a handler.
     #[error("{}", Chain(&**.0))]
     Other(Source),
 }
 
 impl Error {
-    /// A failure that another attempt may mend.
+    /// Returns a failure that is retried, if the job has retries left.
     pub fn failed(message: impl Display) -> Self {
         Error::Failed { message: message.to_string(), retry: true }
     }
 
-    /// A failure for good: the job becomes a dead letter at once.
+    /// Returns a failure that is not retried: the job becomes a dead letter at once.
     pub fn permanent(message: impl Display) -> Self {
         Error::Failed { message: message.to_string(), retry: false }
     }
 
-    /// Any other error, with its causes.
+    /// Wraps any other error, with its causes.
     pub fn other(error: impl Into<Source>) -> Self {
         Error::Other(error.into())
     }
@@ -97,7 +112,7 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// An error with its causes in one line.
+/// Shows an error with its causes in one line.
 struct Chain<'a>(&'a (dyn StdError + 'static));
 
 impl Display for Chain<'_> {
@@ -112,14 +127,14 @@ impl Display for Chain<'_> {
     }
 }
 
-/// What a handler's error means to its run. Handlers may return any error that can be shown; ours can also say that
-/// another attempt would be in vain.
+/// Converts a handler's error into the outcome of its run. Handlers may return any error that implements `Display`;
+/// [`Error::permanent`] also prevents a retry.
 pub(crate) fn failure<E: Display + 'static>(error: E) -> Failure {
     let any: &dyn Any = &error;
     let ours = any.downcast_ref::<Error>().or_else(|| any.downcast_ref::<Source>()?.downcast_ref::<Error>());
     match ours {
         Some(Error::Failed { message, retry: false }) => Failure::permanent(message),
-        // The alternate form is what shows the causes of errors that carry a chain.
+        // The alternate form shows the causes of errors that carry a chain.
         _ => Failure::new(format!("{error:#}")),
     }
 }

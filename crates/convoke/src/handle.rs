@@ -1,4 +1,4 @@
-//! A job that was enqueued.
+//! Handles of enqueued jobs.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// `O` is what the job results in.
+/// A handle of an enqueued job. `O` is the type of the job's result.
 pub struct Handle<O> {
     client: client::Client,
     enqueued: Enqueued,
@@ -22,35 +22,38 @@ impl<O: DeserializeOwned> Handle<O> {
         Handle { client, enqueued, output: PhantomData }
     }
 
+    /// Returns the job's id.
     pub fn id(&self) -> JobId {
         self.enqueued.id
     }
 
-    /// False where a job with the same unique key was there already: this is the handle of that one.
+    /// Returns false if a job with the same unique key existed already. The handle is then that job's.
     pub fn created(&self) -> bool {
         self.enqueued.created
     }
 
-    /// The job as it is now.
+    /// Reads the job's current state.
     pub async fn job(&self) -> Result<JobView> {
         Ok(self.client.job(self.id()).await?)
     }
 
+    /// Reads the job's current status.
     pub async fn status(&self) -> Result<Status> {
         Ok(self.job().await?.status)
     }
 
-    /// Cancels it, whatever it is doing.
+    /// Cancels the job, whether it waits or runs.
     pub async fn cancel(&self) -> Result<JobView> {
         Ok(self.client.cancel(self.id(), None).await?)
     }
 
+    /// Cancels the job, with a reason that is shown with it.
     pub async fn cancel_because(&self, reason: impl Into<String>) -> Result<JobView> {
         Ok(self.client.cancel(self.id(), Some(reason.into())).await?)
     }
 
-    /// What the job resulted in, once it has completed; [`Error::NotCompleted`] where it ended otherwise. Waits through all
-    /// its attempts, without a limit of its own.
+    /// Waits until the job has ended and returns its result; [`Error::NotCompleted`] if it did not complete. Waits
+    /// through all attempts, without a time limit.
     pub async fn wait(&self) -> Result<O> {
         let job = self.client.ended(self.id()).await?;
         if job.status != Status::Completed {

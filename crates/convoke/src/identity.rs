@@ -1,4 +1,4 @@
-/// A name for this process that no other has: the host's and something random, such as `web-3-5f01ab`.
+/// Returns a unique name for this process: the host's name and a random number, such as `web-3-5f01ab`.
 pub fn fresh_id() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host: String = host.chars().filter(|c| !c.is_control()).take(60).collect();

@@ -1,9 +1,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A kind of work: its arguments are the type's fields, its result the `Output`.
+/// A job type: its fields are the arguments, `Output` is the result.
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// The name that the coordinator and workers in other languages know it by.
+    /// The name of the type for the coordinator and for workers in other languages.
     const TYPE: &'static str;
+    /// The type of the result. `()` for none.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 }

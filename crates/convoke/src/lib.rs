@@ -1,5 +1,5 @@
-//! What an application depends on to enqueue jobs and to run them, to know who leads ([`Elector`]), and to call its other
-//! instances ([`mesh`]).
+//! The library for applications: enqueues and runs jobs, elects a leader ([`Elector`]), and calls the other instances
+//! of the application ([`mesh`]).
 //!
 //! ```no_run
 //! use convoke::{Client, Context, Job, Worker};
@@ -89,7 +89,7 @@ pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use unreachable::Unreachable;
 pub use worker::Worker;
 
-/// What an [`Elector`] tells and takes.
+/// The settings, events and terms of an [`Elector`].
 pub mod election {
     pub use convoke_core::election::{
         BreakerSettings, BreakerState, BreakerStatus, ContentionSettings, ElectionEvent, EpochGate, Event, Metrics,

@@ -13,10 +13,10 @@
 //! # }
 //! ```
 //!
-//! It owns what the coordinator assigned to it for as long as its heartbeats are answered. When they are not it drops
-//! everything by a change, before anybody else is given it, and registers again. Whatever is written for a shard should
-//! carry the version of the assignment, and what has a lower one be refused: that holds also against a worker that was
-//! paused between [`owns`](ShardWorker::owns) and its write.
+//! A worker owns its assigned shards for as long as the coordinator acknowledges its heartbeats. If it does not, the
+//! worker releases all shards by a change, before they are assigned to another worker, and registers again. Every write
+//! for a shard should carry the version of the assignment, and the storage should reject lower versions: that protects
+//! also against a worker that was paused between [`owns`](ShardWorker::owns) and its write.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ use convoke_runtime::shards::{self as runtime, Changes, WorkerOptions};
 use crate::connect::{self, ZmqCredentials};
 use crate::error::Result;
 
-/// Holds shards of a service. Cheap to clone; when the last clone is dropped it falls silent, and its shards move once it
-/// is taken for dead. [`leave`](Self::leave) is better.
+/// Holds shards of a service. Cheap to clone. When the last clone is dropped, heartbeats stop, and its shards move
+/// after the coordinator's timeout; [`leave`](Self::leave) moves them at once.
 #[derive(Clone)]
 pub struct ShardWorker {
     worker: runtime::ShardWorker,
 }
 
-/// A worker that is yet to connect. Options first, then [`connect`](Self::connect).
+/// Options of a worker that has not connected. [`connect`](Self::connect) connects it.
 #[must_use = "it does nothing until it connects"]
 pub struct ShardWorkerBuilder {
     url: String,
@@ -43,8 +43,9 @@ pub struct ShardWorkerBuilder {
 }
 
 impl ShardWorker {
-    /// Registers as `worker_id` of `service`, which has `max_shards` shards. Waits for no coordinator: it registers as soon as
-    /// one is there. Several addresses, with commas between, are coordinators of which one leads.
+    /// Registers as `worker_id` of `service`, which has `max_shards` shards. Does not wait for a coordinator: the
+    /// worker registers as soon as there is one. Several addresses, separated by commas, are coordinators of which one
+    /// leads.
     pub async fn connect(
         url: &str,
         service: impl Into<String>,
@@ -54,7 +55,7 @@ impl ShardWorker {
         ShardWorker::builder(url, service, worker_id, max_shards).connect().await
     }
 
-    /// The same, with options.
+    /// Returns a builder, for further options.
     pub fn builder(
         url: &str,
         service: impl Into<String>,
@@ -65,78 +66,83 @@ impl ShardWorker {
         ShardWorkerBuilder { url: url.to_owned(), options, credentials: ZmqCredentials::Open }
     }
 
-    /// What it owns now, in order. Nothing while it is not certain that the coordinator thinks it alive.
+    /// Returns the shards that it owns now, in order. Empty while it is uncertain whether the coordinator considers it
+    /// alive.
     pub fn shards(&self) -> Vec<Shard> {
         self.worker.shards()
     }
 
-    /// Whether it owns a shard at this moment: worth asking before each piece of work.
+    /// Returns whether it owns a shard now. Check it before each piece of work.
     pub fn owns(&self, shard: Shard) -> bool {
         self.worker.owns(shard)
     }
 
-    /// Of the latest assignment: the fence to write with.
+    /// Returns the version of the latest assignment: the fence for writes.
     pub fn version(&self) -> Version {
         self.worker.version()
     }
 
-    /// Whether another worker has registered under its id. It has given up its shards then, and is over.
+    /// Returns whether another worker has registered under its id. It has then released its shards and stopped.
     pub fn is_replaced(&self) -> bool {
         self.worker.is_replaced()
     }
 
-    /// Whether a coordinator has answered lately.
+    /// Returns whether a coordinator has replied lately.
     pub fn is_connected(&self) -> bool {
         self.worker.is_connected()
     }
 
-    /// Waits until a coordinator has answered.
+    /// Waits until a coordinator has replied.
     pub async fn ready(&self) {
         self.worker.ready().await;
     }
 
-    /// What changes, beginning with all that is owned now. There is one such stream: another call ends the one before.
+    /// Returns the stream of changes, which begins with all shards that are owned now. There is one stream: another
+    /// call ends the previous one.
     ///
-    /// A change counts as done when the next one is asked for, by `done()`, or when the stream is dropped. With
-    /// [`handoff`](ShardWorkerBuilder::handoff) a shard that was removed reaches its next owner only then, so stop working on
-    /// it first. Without a stream nobody is waited for.
+    /// A change is done when the next one is requested, by `done()`, or when the stream is dropped. With
+    /// [`handoff`](ShardWorkerBuilder::handoff) a removed shard moves to its next owner only then, so stop working on
+    /// it first. Without a stream the coordinator does not wait.
     pub fn changes(&self) -> Changes {
         self.worker.changes()
     }
 
-    /// Leaves: a last change removes all shards, and they go to others as soon as that is done. Waits for that, and until the
-    /// coordinator has heard; false where that took longer than the grace. The stream of changes is over then. Do not
-    /// wait here in the task that follows the stream: it would wait for itself.
+    /// Leaves the service: a last change removes all shards, and they move to other workers when that change is done.
+    /// Waits for that and for the coordinator's acknowledgement; returns false if it took longer than the grace period.
+    /// The stream of changes then ends. Do not call this in the task that reads the stream: it would wait for itself.
     pub async fn leave(&self) -> bool {
         self.worker.leave().await
     }
 }
 
 impl ShardWorkerBuilder {
-    /// To be asked to let go of a shard, and waited for, before another worker is given it.
+    /// Sets whether the coordinator requests a shard's release, and waits for it, before it assigns the shard to
+    /// another worker.
     pub fn handoff(mut self, handoff: bool) -> Self {
         self.options.handoff = handoff;
         self
     }
 
-    /// A third of the coordinator's timeout unless told.
+    /// Sets the time between heartbeats. Default: a third of the coordinator's timeout.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         self.options.heartbeat_interval = Some(interval);
         self
     }
 
-    /// How long [`ShardWorker::leave`] waits; 25 s unless told.
+    /// Sets how long [`ShardWorker::leave`] waits. Default: 25 s.
     pub fn leave_grace(mut self, grace: Duration) -> Self {
         self.options.leave_grace = grace;
         self
     }
 
-    /// What the coordinator asks for: nothing unless told.
+    /// Sets the credentials that the coordinator requires. Default: none.
     pub fn credentials(mut self, credentials: ZmqCredentials) -> Self {
         self.credentials = credentials;
         self
     }
 
+    /// Starts the worker, which registers as soon as a coordinator is reachable. Rejects addresses other than
+    /// `tcp://HOST:PORT`.
     pub async fn connect(self) -> Result<ShardWorker> {
         let addresses: Vec<String> = self.url.split(',').map(|address| address.trim().to_owned()).collect();
         if let Some(address) = addresses.iter().find(|address| !address.starts_with("tcp://")) {

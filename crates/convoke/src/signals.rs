@@ -1,6 +1,6 @@
-//! The process is asked to end.
+//! Signals that ask the process to end.
 
-/// Ready at the next SIGTERM or SIGINT.
+/// Completes at the next SIGTERM or SIGINT.
 #[cfg(unix)]
 pub(crate) async fn termination() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};

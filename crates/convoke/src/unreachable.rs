@@ -1,11 +1,12 @@
-//! Connecting to a backend: a line in the log if it takes long, and an error that names the place and the setting.
+//! Connections to backends: logs a connection that takes long, and returns an error that names the address and the
+//! setting.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use convoke_core::{Error, Result};
 
-/// After this long a connection that is being made is logged.
+/// A connection that takes longer than this is logged.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// A backend that could not be connected to. The source of an [`Error::Unavailable`].
@@ -20,7 +21,7 @@ pub struct Unreachable {
 }
 
 impl Unreachable {
-    /// Returns what an error says of a backend that could not be connected to, if it is one.
+    /// Returns the `Unreachable` inside an error, if it has one.
     pub fn of(error: &Error) -> Option<&Unreachable> {
         match error {
             Error::Unavailable { source, .. } => source.downcast_ref(),
@@ -28,18 +29,19 @@ impl Unreachable {
         }
     }
 
-    /// The setting that has the address: `store.url`, `bus.url`, `leases.url`, `mesh.url`, or `url` of what was connected.
+    /// Returns the setting that has the address: `store.url`, `bus.url`, `leases.url`, `mesh.url`, or `url` of a client
+    /// or worker.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// The same with the setting under another name, such as that of a flag.
+    /// Returns the same error with another name of the setting, such as a flag.
     pub fn by(&self, setting: impl Into<String>) -> Unreachable {
         Unreachable { setting: setting.into(), ..self.clone() }
     }
 }
 
-/// Connects to the backend at `address`, which may be shown.
+/// Connects to the backend at `address`, which contains no credentials.
 pub(crate) async fn connect<T>(
     engine: &'static str,
     address: &str,
@@ -64,13 +66,13 @@ pub(crate) async fn connect<T>(
     })
 }
 
-/// As the operating system says it, without its number: `connection refused`.
+/// Returns the operating system's message without its number: `connection refused`.
 fn plain(cause: &str) -> String {
     let cause = match cause.rsplit_once(" (os error ") {
         Some((words, number)) if number.ends_with(')') => words,
         _ => cause,
     };
-    // The last cause is what happened; those before it say who noticed.
+    // The last cause is the original error; those before it name the layers that it passed.
     match cause.rsplit_once("Connection refused") {
         Some(_) => "connection refused".into(),
         None => cause.to_owned(),
@@ -83,7 +85,7 @@ mod tests {
     use crate::connect::{Addresses, backends, leases, mesh_link, worker_way};
     use crate::mesh::MeshAddress;
 
-    /// Nobody listens there: it was bound and dropped.
+    /// Returns a port without a listener: it was bound and dropped.
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         listener.local_addr().expect("an address").port()
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(error_of(worker_way(&redis, None, "p").await), refused("Redis", "", "url"));
     }
 
-    /// The port takes connections, and whoever has it never says a word.
+    /// The listener accepts connections and never replies.
     #[tokio::test]
     async fn a_port_that_never_replies_is_given_up() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");

@@ -1,4 +1,4 @@
-//! Runs jobs.
+//! The worker: takes jobs from queues and runs their handlers.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::error::{Error, Result, failure};
 use crate::job::Job;
 use crate::signals;
 
-/// How long to wait for a bus that is away when the worker starts.
+/// The time between two attempts to connect to a bus that is unreachable when the worker starts.
 const REACH_AGAIN: Duration = Duration::from_secs(1);
 
-/// Takes jobs from queues and runs the handler of their type. Options first, then [`run`](Self::run).
+/// Takes jobs from queues and runs the handler of their type. Set options first, then call [`run`](Self::run).
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     url: String,
@@ -28,14 +28,14 @@ pub struct Worker {
     link: Option<Arc<dyn WorkerLink>>,
     settings: Settings,
     handlers: Handlers,
-    /// The first option that made no sense; told when the worker is run, so that options can be chained.
+    /// The first invalid option. Returned when the worker is run, so that options can be chained.
     problem: Option<Error>,
 }
 
 impl Worker {
-    /// Checks the address. The worker registers when it is run, and waits for a coordinator that is not there yet. Several
-    /// addresses, with commas between, are nodes of one cluster: a worker outlives the one it speaks to. With the address of
-    /// a bus (`redis://…`) it needs none of them.
+    /// Checks the address. The worker registers when it is run, and waits for a coordinator that is not up yet. Several
+    /// addresses, separated by commas, are nodes of one cluster: the worker moves to another node if one fails. With
+    /// the address of a bus (`redis://…`) it does not connect to nodes.
     pub async fn connect(url: &str) -> Result<Worker> {
         if !connect::is_bus(url) {
             connect::worker_link(url, None)?;
@@ -43,7 +43,7 @@ impl Worker {
         Ok(Worker::to(url.to_owned(), None))
     }
 
-    /// A worker of whatever speaks for a coordinator.
+    /// Returns a worker on the given link to a coordinator.
     pub fn over(link: Arc<dyn WorkerLink>) -> Worker {
         Worker::to(String::new(), Some(link))
     }
@@ -54,18 +54,19 @@ impl Worker {
         Worker { url, token: None, bus_prefix, link, settings, handlers, problem: None }
     }
 
-    /// What coordinators have before the names of their channels, where the address is that of a bus; `convoke` unless told.
+    /// Sets the prefix of the coordinators' channels, if the address is that of a bus. Default: `convoke`.
     pub fn bus_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.bus_prefix = prefix.into();
         self
     }
 
-    /// A token of the role `worker`.
+    /// Sets a token of the role `worker`.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
+    /// Sets the queues to take jobs from.
     pub fn queues<Q: AsRef<str>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
         match queues.into_iter().map(QueueName::new).collect::<Result<_, _>>() {
             Ok(queues) => self.settings.queues = queues,
@@ -74,19 +75,19 @@ impl Worker {
         self
     }
 
-    /// How many jobs run at once; 10 unless told.
+    /// Sets how many jobs run at once. Default: 10.
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.settings.concurrency = concurrency;
         self
     }
 
-    /// What people see it as.
+    /// Sets the name that lists of workers show.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// Made up unless told. No two live workers may have the same.
+    /// Sets the worker's id, which must be unique among live workers. Default: a random one.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         match WorkerId::new(id) {
             Ok(id) => self.settings.id = Some(id),
@@ -95,20 +96,20 @@ impl Worker {
         self
     }
 
-    /// How long jobs may go on once the worker was asked to stop; 25 s unless told.
+    /// Sets how long runs may continue after the worker was asked to stop. Default: 25 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;
         self
     }
 
-    /// How long a handler may go on once its job was cancelled; 5 s unless told.
+    /// Sets how long a handler may continue after its job was cancelled. Default: 5 s.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.settings.cancel_grace = grace;
         self
     }
 
-    /// Runs jobs of the type `T`. The error can be of any type that can be shown; [`Error::permanent`] says that another
-    /// attempt would be in vain.
+    /// Registers the handler of jobs of the type `T`. Its error may be any type that implements `Display`;
+    /// [`Error::permanent`] prevents a retry.
     pub fn handle<T, F, Fut, E>(self, handler: F) -> Self
     where
         T: Job,
@@ -125,7 +126,7 @@ impl Worker {
         })
     }
 
-    /// Runs jobs of a type that this program has no Rust type for.
+    /// Registers the handler of a job type that has no Rust type in this program.
     pub fn handle_raw<F, Fut, R, E>(self, job_type: &str, handler: F) -> Self
     where
         F: Fn(Context, serde_json::Value) -> Fut + Send + Sync + 'static,
@@ -156,8 +157,8 @@ impl Worker {
         self.problem.get_or_insert(error);
     }
 
-    /// Works until SIGTERM or SIGINT, then drains: takes no more, finishes what it has within the grace period, gives the
-    /// rest back and leaves. A second signal ends the grace period.
+    /// Works until SIGTERM or SIGINT, then drains: takes no more runs, finishes those it has within the grace period,
+    /// releases the rest and leaves. A second signal ends the grace period.
     pub async fn run(self) -> Result<()> {
         let shutdown = Shutdown::default();
         let listen = async {
@@ -174,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Works until `stop` is ready, then drains. Signals are the caller's.
+    /// Works until `stop` completes, then drains. Does not handle signals.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
         let shutdown = Shutdown::default();
         let work = self.work(shutdown.clone());
@@ -202,7 +203,7 @@ impl Worker {
     }
 }
 
-/// Waits for a bus that is not there yet, as a worker waits for a coordinator.
+/// Waits for a bus that is not up yet, as a worker waits for a coordinator.
 async fn reach(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
     let outages = Outages::new([("bus", String::new())]);
     loop {
@@ -216,7 +217,7 @@ async fn reach(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc
     }
 }
 
-/// A handler's future as the engine wants it.
+/// Converts a handler's future for the runtime.
 fn into_handler_future<R, E, Fut>(handler: Fut) -> HandlerFuture
 where
     R: Serialize + 'static,

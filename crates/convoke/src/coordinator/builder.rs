@@ -17,7 +17,7 @@ use crate::connect;
 use crate::error::Result;
 use crate::identity::fresh_id;
 
-/// A coordinator that is yet to start. Options first, then [`start`](Self::start).
+/// Options of a coordinator that has not started. [`start`](Self::start) starts it.
 #[must_use = "a coordinator does nothing until it is started"]
 #[derive(Clone, Default)]
 pub struct CoordinatorBuilder {
@@ -35,72 +35,74 @@ pub struct CoordinatorBuilder {
 }
 
 impl CoordinatorBuilder {
-    /// The node's name, which no other live node of the cluster may have. Default: the host's name and a random number.
+    /// Sets the node's name, which must be unique among the live nodes of the cluster. Default: the host's name and a
+    /// random number.
     pub fn node_id(mut self, id: impl Into<String>) -> Self {
         self.node_id = Some(id.into());
         self
     }
 
-    /// Where jobs are kept: `sqlite:FILE`, `postgres://…` or `memory:`. Default: `sqlite:convoke.db`.
+    /// Sets the store of jobs: `sqlite:FILE`, `postgres://…` or `memory:`. Default: `sqlite:convoke.db`.
     pub fn store(mut self, url: impl Into<String>) -> Self {
         self.store = Some(url.into());
         self
     }
 
-    /// How nodes reach each other: `redis://…`, or `memory:` for a single node. Default: `memory:`.
+    /// Sets the bus between nodes: `redis://…`, or `memory:` for a single node. Default: `memory:`.
     pub fn bus(mut self, url: impl Into<String>) -> Self {
         self.bus = Some(url.into());
         self
     }
 
-    /// The prefix of every channel's name on the bus. Default: `convoke`.
+    /// Sets the prefix of every channel's name on the bus. Default: `convoke`.
     pub fn bus_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.bus_prefix = Some(prefix.into());
         self
     }
 
-    /// Where leadership is decided, as a URL. Default: the store, or the bus if the store is `memory:`.
+    /// Sets the URL of the leases that decide leadership. Default: the store, or the bus if the store is `memory:`.
     pub fn leases(mut self, url: impl Into<String>) -> Self {
         self.leases = Some(url.into());
         self
     }
 
-    /// Where nodes keep what they show of finished jobs, workers and nodes: `memory:`, each its own, or `redis://…`, shared.
-    /// Default: `memory:`.
+    /// Sets the cache for data that nodes show of finished jobs, workers and nodes: `memory:`, one for each node, or
+    /// `redis://…`, shared. Default: `memory:`.
     pub fn cache(mut self, url: impl Into<String>) -> Self {
         self.cache = Some(url.into());
         self
     }
 
-    /// Serves the HTTP API on a port of the node's own, as `host:port`; port 0 takes a free one. Default: none.
+    /// Serves the HTTP API on a port of the node's own, as `host:port`; with port 0 the system chooses a free port.
+    /// Default: none.
     ///
-    /// On loopback everybody on the machine may do everything. Any other address needs [`tokens`](Self::tokens),
+    /// On loopback, every user of the machine has full access. Any other address needs [`tokens`](Self::tokens),
     /// [`public`](Self::public) paths or [`insecure`](Self::insecure).
     pub fn http(mut self, bind: impl Into<String>) -> Self {
         self.http = Some(bind.into());
         self
     }
 
-    /// The tokens that requests must carry, with the role of each. They also hold for [`Coordinator::router`].
+    /// Sets the tokens that requests must carry, with the role of each. They also apply to [`Coordinator::router`].
     pub fn tokens<T: Into<String>>(mut self, tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
         self.access.tokens = tokens.into_iter().map(|(token, role)| (token.into(), role)).collect();
         self
     }
 
-    /// Paths that are open to everybody without a token.
+    /// Sets the paths that are served without a token.
     pub fn public(mut self, paths: PublicPaths) -> Self {
         self.access.public = paths;
         self
     }
 
-    /// Names beside addresses and `localhost` that a node without tokens accepts in `Host`.
+    /// Sets the names that a node without tokens accepts in `Host`, in addition to addresses and `localhost`.
     pub fn hosts<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.access.hosts = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Whether everybody who can reach the HTTP API may do everything. For networks that are trusted, and for applications
-    /// that check access before requests reach [`Coordinator::router`].
+    /// Sets whether every client that can reach the HTTP API has full access. For trusted networks, and for
+    /// applications that check access before requests reach [`Coordinator::router`].
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.access.insecure = insecure;
         self
@@ -113,27 +115,27 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Everything else that can be set: the sections `store`, `bus`, `leases`, `cluster`, `channels`, `cache`, `retry`,
-    /// `rate_limit`, `election`, `worker` and `retention` of the configuration. An address or prefix that is set by a method
-    /// of its own counts, whichever comes first.
+    /// Sets all other options: the sections `store`, `bus`, `leases`, `cluster`, `channels`, `cache`, `retry`,
+    /// `rate_limit`, `election`, `worker` and `retention` of the configuration. An address or prefix that is set by its
+    /// own method takes precedence, in either order of the calls.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Opens the port, connects to the store and the bus, joins the cluster and begins to work. [`Coordinator::ready`] waits
-    /// until it takes work.
+    /// Opens the port, connects to the store and the bus, joins the cluster and starts the node's tasks.
+    /// [`Coordinator::ready`] waits until the node accepts work.
     ///
-    /// Fails with the name of the key if a value is wrong ([`Error::Coordinator`](crate::Error::Coordinator)), if a backend
-    /// cannot be reached ([`Unreachable`](crate::Unreachable)), and if the node may not or cannot listen
-    /// ([`Error::Listen`](crate::Error::Listen)). Nothing runs then.
+    /// Fails with the name of the key if a value is wrong ([`Error::Coordinator`](crate::Error::Coordinator)), if a
+    /// backend cannot be reached ([`Unreachable`](crate::Unreachable)), and if the node may not or cannot listen
+    /// ([`Error::Listen`](crate::Error::Listen)). After a failure nothing runs.
     ///
-    /// Metrics are recorded for `/metrics` by a recorder of the process, which the first coordinator installs, unless the
-    /// application has installed one of its own before: then the counters go there.
+    /// Metrics for `/metrics` are recorded by a recorder of the process, which the first coordinator installs. If the
+    /// application has installed its own recorder before, the metrics go there.
     pub async fn start(mut self) -> Result<Coordinator> {
         self.set_addresses();
         let id = self.check()?;
-        // In the order in which things can go wrong cheaply.
+        // The checks that fail cheaply come first.
         let (listener, policy) = match &self.http {
             Some(bind) => {
                 let GuardedListener { listener, policy } = GuardedListener::bind(bind, &self.access).await?;
@@ -143,13 +145,13 @@ impl CoordinatorBuilder {
         };
         let address = listener.as_ref().map(|listener| listener.local_addr()).transpose()?;
         let ports = connect::backends(self.addresses()).await?;
-        // Before anything counts.
+        // Metrics that are recorded before there is a recorder are lost.
         let metrics = recorder::shared();
         let (shards, duties) = self.shard_duty(&id, &ports).await?;
         let node = jobs::Coordinator::start_with(id, ports, self.settings.clone(), duties).await?;
         let mut background = Vec::new();
         if listener.is_none() {
-            // A server does it by itself.
+            // A server does this itself.
             background.push(AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics.clone()))));
         }
         if let Some(shards) = shards.clone() {
@@ -170,7 +172,7 @@ impl CoordinatorBuilder {
         Ok(Coordinator { node, state, server, drained: OnceCell::new(), _background: background })
     }
 
-    /// Puts the addresses that were set by methods of their own into the settings.
+    /// Copies the addresses that were set by their own methods into the settings.
     fn set_addresses(&mut self) {
         let Settings { store, bus, leases, cache, .. } = &mut self.settings;
         for (given, url) in [(&self.store, &mut store.url), (&self.bus, &mut bus.url), (&self.cache, &mut cache.url)] {
@@ -186,7 +188,7 @@ impl CoordinatorBuilder {
         }
     }
 
-    /// Rejects what cannot work, by the name of the key.
+    /// Rejects settings that cannot work, with the name of the key.
     fn check(&self) -> Result<NodeId, Invalid> {
         let id = self.node_id.clone().unwrap_or_else(fresh_id);
         let id = NodeId::new(id).map_err(|invalid| Invalid::new("node.id", invalid.message))?;

@@ -1,4 +1,4 @@
-//! A coordinator inside an application's own process: what `convoke serve` runs, as a value.
+//! A coordinator inside an application's own process: the node that `convoke serve` runs, as a value.
 //!
 //! ```no_run
 //! use convoke::Coordinator;
@@ -17,9 +17,9 @@
 //! and `convoke serve` can be one of them. A node serves the HTTP API on a port of its own ([`CoordinatorBuilder::http`]),
 //! inside the application's axum server ([`Coordinator::router`]), on both or on neither.
 //!
-//! [`Coordinator::drain`] ends a node without losing time: it resigns and hands its runs over. A [`Coordinator`] that is
-//! dropped instead is aborted, as by a crash. Nothing that was acknowledged is lost then either; other nodes find out that
-//! it is gone after `cluster.dead_node_timeout`, and its runs go on with another owner.
+//! [`Coordinator::drain`] ends a node without losing time: it resigns and hands its runs over. A [`Coordinator`] that
+//! is dropped instead is aborted, as by a crash. Acknowledged work is not lost then either: other nodes detect the loss
+//! after `cluster.dead_node_timeout`, and its runs go on with another owner.
 
 mod builder;
 #[cfg(feature = "zmq")]
@@ -50,12 +50,12 @@ pub use convoke_runtime::jobs::{
 pub use convoke_runtime::shards::ShardsState;
 pub use shards::check_shards;
 
-/// A node that runs in this process. [`drain`](Self::drain) it before the process ends; dropping it aborts it.
+/// A node that runs in this process. Call [`drain`](Self::drain) before the process ends; dropping it aborts the node.
 pub struct Coordinator {
     node: jobs::Coordinator,
     state: AppState,
     server: Option<Server>,
-    /// Whether every run found another owner, once it has drained.
+    /// Whether every run found another owner. Set by the drain.
     drained: OnceCell<bool>,
     _background: Vec<AbortOnDropHandle<()>>,
 }
@@ -63,9 +63,9 @@ pub struct Coordinator {
 /// The HTTP server of a node.
 struct Server {
     address: SocketAddr,
-    /// Ends it.
+    /// Cancelled to end the server.
     closing: CancellationToken,
-    /// Set when it has ended.
+    /// Cancelled when the server has ended.
     ended: CancellationToken,
 }
 

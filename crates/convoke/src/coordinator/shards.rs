@@ -1,4 +1,4 @@
-//! The shard coordinator of a node: where it listens, and who may connect.
+//! The shard coordinator of a node: its address, and the credentials that workers need.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use convoke_runtime::shards::{ShardsDuty, ShardsRelay};
 use crate::connect::{self, Addresses, ZmqSecurity};
 use crate::error::Result;
 
-/// Rejects settings that cannot work, by the name of the key, also if shards are off.
+/// Rejects settings that cannot work, with the name of the key, even if shards are off.
 pub fn check_shards(settings: &ShardSettings) -> Result<(), Invalid> {
     security(settings)?;
     if settings.is_on() && !matches!(settings.bind.strip_prefix("tcp://").map(host_and_port), Some(Ok(_))) {
@@ -54,7 +54,7 @@ fn curve(settings: &ShardSettings, secret: &str) -> Result<ZmqSecurity, Invalid>
     })
 }
 
-/// The text is not repeated in a message: it is a secret.
+/// The text is a secret, so messages do not repeat it.
 fn plain(users: &str) -> Result<ZmqSecurity, Invalid> {
     let wrong = |nth: usize| {
         let expected = "expected \"off\" or \"user:password,user:password\", each of printable ASCII without spaces";
@@ -68,7 +68,7 @@ fn plain(users: &str) -> Result<ZmqSecurity, Invalid> {
     Ok(ZmqSecurity::Plain(users.collect::<Result<_, _>>()?))
 }
 
-/// Prepares the duty of the node that leads, and what the HTTP API shows of it.
+/// Prepares the duty of the node that leads, and its view for the HTTP API.
 pub(super) async fn prepare(
     settings: &ShardSettings,
     addresses: Addresses<'_>,
@@ -97,8 +97,8 @@ pub(super) async fn prepare(
     Ok((Shards { view: duty.view(), relay: Arc::new(relay), is_wanted: *required }, Arc::new(duty).into()))
 }
 
-/// Whether epochs count terms and outlive this process: they are sealed in the store, or kept by leases that lose nothing. A
-/// Redis takes them from its clock where nobody seals them.
+/// Returns whether epochs count terms and outlive this process: they are sealed in the store, or kept by durable
+/// leases. A Redis derives them from its clock if no store seals them.
 fn epochs_last(addresses: Addresses<'_>) -> bool {
     let leases = addresses.leases.unwrap_or(addresses.bus);
     let may_lose = |url: &str| connect::is_in_memory(url) || url.starts_with("redis");

@@ -1,15 +1,15 @@
-//! Where a mesh is, and what its names begin with.
+//! The address of a mesh, and the prefix of its names.
 //!
-//! The environment says both as the existing system reads it: `MESH_REDIS_HOST`, `_PORT`, `_PREFIX`, `_SENTINEL_HOST`,
-//! `_SENTINEL_PORT` and `_SENTINEL_NAME`, each falling back to the same with `REDIS_` in place of `MESH_REDIS_`; where that
-//! gives a Sentinel, it is asked, whatever hosts are named besides. The leader's lock has a prefix of its own,
-//! `MUTEX_REDIS_PREFIX`, which falls back to `REDIS_PREFIX`. An empty variable counts as unset.
+//! The environment sets both as the existing system reads them: `MESH_REDIS_HOST`, `_PORT`, `_PREFIX`,
+//! `_SENTINEL_HOST`, `_SENTINEL_PORT` and `_SENTINEL_NAME`, each falling back to the same with `REDIS_` in place of
+//! `MESH_REDIS_`. A Sentinel takes precedence over a host. The leader's lock has its own prefix, `MUTEX_REDIS_PREFIX`,
+//! which falls back to `REDIS_PREFIX`. An empty variable counts as unset.
 //!
 //! Without these variables both prefixes are the `name` in the `package.json` of the working directory, if there is one, as in
 //! the existing system. Without a name the mesh's prefix is `app`, and the lock's is the mesh's.
 //!
-//! That system has the lock where `MUTEX_REDIS_…` says, we have it where the mesh is. Where the two differ, its instances and
-//! ours would each have a leader: we say so in the log.
+//! The existing system keeps the lock at the address of `MUTEX_REDIS_…`, Convoke at the address of the mesh. If the two
+//! differ, its instances and ours would each elect a leader: that is logged as a warning.
 
 use std::io::{ErrorKind, Read as _};
 
@@ -18,53 +18,55 @@ use convoke_core::ids::check_name;
 
 const PREFIX: &str = "app";
 const PACKAGE: &str = "package.json";
-/// More than this is not read of it.
+/// The size limit of `package.json`.
 const PACKAGE_BYTES_MAX: u64 = 1 << 20;
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 const SENTINEL_NAME: &str = "mymaster";
 
+/// The address of a mesh and the prefixes of its names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MeshAddress {
     pub(crate) url: String,
     pub(crate) prefix: String,
     pub(crate) lock_prefix: String,
-    /// Where the existing system would have the lock, if not here.
+    /// The address at which the existing system would keep the lock, if it is another.
     lock_elsewhere: Option<String>,
     /// Why the name in `package.json` is not used, if there is such a file.
     package_problem: Option<String>,
 }
 
 impl MeshAddress {
-    /// An address, with names that begin with `app`.
+    /// Returns an address with the prefix `app`.
     pub fn new(url: impl Into<String>) -> Self {
         let (url, prefix, lock_prefix) = (url.into(), PREFIX.into(), PREFIX.into());
         MeshAddress { url, prefix, lock_prefix, lock_elsewhere: None, package_problem: None }
     }
 
-    /// What all names begin with, the lock's included.
+    /// Sets the prefix of all names, including the lock's.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         MeshAddress { lock_prefix: prefix.clone(), prefix, package_problem: None, ..self }
     }
 
-    /// What the lock's name begins with.
+    /// Sets the prefix of the lock's name.
     pub fn lock_prefix(self, prefix: impl Into<String>) -> Self {
         MeshAddress { lock_prefix: prefix.into(), ..self }
     }
 
-    /// An address, with the prefixes that the environment or the `package.json` of the working directory has.
+    /// Returns an address with the prefixes of the environment or of the `package.json` in the working directory.
     pub fn with_env(url: impl Into<String>) -> Self {
         prefixed(url.into(), &from_process, &package_name)
     }
 
-    /// All from the environment, the prefixes perhaps from `package.json`.
+    /// Reads the address and the prefixes from the environment; without variables, the prefixes come from
+    /// `package.json`.
     pub fn from_env() -> Result<Self, Invalid> {
         from_lookup(&from_process, &package_name)
     }
 
-    /// Why the name in `package.json` is not the prefix, if it would be one but for an error in the file.
+    /// Returns why the name in `package.json` is not the prefix, if an error in the file prevents it.
     pub fn package_problem(&self) -> Option<&str> {
         self.package_problem.as_deref()
     }
@@ -89,7 +91,7 @@ fn from_process(name: &str) -> Option<String> {
 }
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-/// Finds the name of the package.
+/// Reads the name of the package.
 type Package<'a> = &'a dyn Fn() -> Result<Option<String>, String>;
 
 /// Returns the name in the `package.json` of the working directory. `None` without a file or a name.
@@ -138,12 +140,12 @@ fn prefixed(url: String, lookup: Lookup<'_>, package: Package<'_>) -> MeshAddres
 
 fn from_lookup(lookup: Lookup<'_>, package: Package<'_>) -> Result<MeshAddress, Invalid> {
     let url = url_of("MESH_", lookup)?;
-    // A port of the lock's that is none is for those to mend who use it.
+    // An invalid port of the lock does not concern the mesh.
     let lock_elsewhere = url_of("MUTEX_", lookup).ok().filter(|lock| *lock != url);
     Ok(MeshAddress { lock_elsewhere, ..prefixed(url, lookup, package) })
 }
 
-/// What the variables say that begin so, over those that do not.
+/// Returns the URL of the variables with this prefix, which fall back to those without it.
 fn url_of(purpose: &str, lookup: Lookup<'_>) -> Result<String, Invalid> {
     let variable = |name: &str| {
         let names = [format!("{purpose}REDIS_{name}"), format!("REDIS_{name}")];
@@ -164,7 +166,7 @@ fn value(lookup: Lookup<'_>, name: &str) -> Option<String> {
     lookup(name).filter(|value| !value.is_empty())
 }
 
-/// Of the variable that was found, and its text.
+/// Parses the port in the variable that was found.
 fn port(variable: Option<(String, String)>, default: u16) -> Result<u16, Invalid> {
     let Some((name, text)) = variable else { return Ok(default) };
     match text.parse() {
@@ -192,7 +194,7 @@ mod tests {
         read_in(variables, Ok(None))
     }
 
-    /// In a directory with such a package.
+    /// The working directory has this package.
     fn read_in(variables: &[(&str, &str)], package: Result<Option<String>, String>) -> Result<MeshAddress, Invalid> {
         let find =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());

@@ -1,10 +1,10 @@
-//! Why a handler failed: anything that can be shown.
+//! The error of a handler.
 
 use std::fmt::{self, Display};
 
 use convoke_core::mesh::Fault;
 
-/// Made by `?` from any error, and by `.into()` from any text. The caller gets its words as
+/// An error of a handler, made by `?` from any error and by `.into()` from any text. The caller receives its text as
 /// [`MeshError::Handler`](crate::MeshError::Handler).
 pub struct HandlerError(String);
 
@@ -14,10 +14,10 @@ impl HandlerError {
     }
 }
 
-// It cannot be shown itself: that is what lets it be made of everything that can.
+// It does not implement `Display` or `Error` itself, since that would conflict with the conversion from every error.
 impl<E: Display> From<E> for HandlerError {
     fn from(error: E) -> Self {
-        // The alternate form is what shows the causes of errors that carry a chain.
+        // The alternate form shows the causes of errors that carry a chain.
         HandlerError(format!("{error:#}"))
     }
 }

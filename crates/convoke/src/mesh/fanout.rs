@@ -1,4 +1,4 @@
-//! Calls to many, or to whichever answers.
+//! Calls to all instances, or to any one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 
 use super::{CallOptions, Mesh, Request, encode};
 
-/// What each instance said, by its number.
+/// The reply or error of each instance, in order of their numbers.
 pub type Replies<R> = Vec<(InstanceId, Result<R, MeshError>)>;
 
-/// Where the next call to any instance begins.
+/// The instance at which the next call to any instance begins.
 #[derive(Default)]
 pub(super) struct Turns(AtomicUsize);
 
@@ -21,13 +21,13 @@ impl Turns {
 }
 
 impl Mesh {
-    /// Calls every live instance at once, ourselves included, and waits for all. In order of their numbers; one that fails
-    /// fails alone.
+    /// Calls every live instance at once, this one included, and waits for all. Results are in order of the numbers; a
+    /// failed call does not affect the others.
     pub async fn invoke_all<Q: Request>(&self, request: Q) -> Result<Replies<Q::Response>, MeshError> {
         self.invoke_all_with(request, CallOptions::default()).await
     }
 
-    /// The same with a timeout, which each has to itself, and an epoch.
+    /// Like [`invoke_all`](Self::invoke_all), with an epoch and a timeout for each call.
     pub async fn invoke_all_with<Q: Request>(
         &self,
         request: Q,
@@ -42,16 +42,16 @@ impl Mesh {
         Ok(join_all(calls).await)
     }
 
-    /// Calls live instances one after the other until one answers well, and fails as the last of them did.
+    /// Calls live instances one after the other until one succeeds. Returns the error of the last one if none does.
     ///
-    /// Each call begins with another instance, in order of their numbers, so that work is spread; ourselves are one of them.
-    /// The next is called after any failure, also after one of a handler and after a timeout: the request may then have run
-    /// more than once, each time on another instance.
+    /// Each call begins with another instance, in order of their numbers and this one included, so that work is spread.
+    /// The next one is called after any failure, including a handler's error and a timeout: the request may then have
+    /// run more than once, each time on another instance.
     pub async fn invoke_any<Q: Request>(&self, request: Q) -> Result<(InstanceId, Q::Response), MeshError> {
         self.invoke_any_with(request, CallOptions::default()).await
     }
 
-    /// The same with a timeout, which each has to itself, and an epoch.
+    /// Like [`invoke_any`](Self::invoke_any), with an epoch and a timeout for each call.
     pub async fn invoke_any_with<Q: Request>(
         &self,
         request: Q,
@@ -65,7 +65,7 @@ impl Mesh {
         for node in nodes {
             match self.call(node.instance_id, Q::TYPE, &data, options).await {
                 Ok(response) => return Ok((node.instance_id, response)),
-                // Nobody else can help a mesh that does not run.
+                // No other instance can be called by a mesh that does not run.
                 Err(error @ MeshError::Stopped { .. }) if self.instance_id() == InstanceId::NOBODY => {
                     return Err(error);
                 }

@@ -19,8 +19,8 @@
 //! ```
 //!
 //! A call is sent at most once, and ends once: with a reply, or with a [`MeshError`] that names the instance and the type.
-//! A handler may take as long as it needs: while it runs its instance sends heartbeats, and each gives the call its whole
-//! timeout again. The instances of an existing system on Node.js may be part of the same mesh.
+//! A handler may take as long as it needs: while it runs, its instance sends heartbeats, and each restarts the timeout
+//! of the call. The instances of an existing system on Node.js may be part of the same mesh.
 
 mod address;
 mod failure;
@@ -49,8 +49,8 @@ use crate::connect;
 
 /// An instance of a mesh. Clones are the same instance.
 ///
-/// Handlers may be added before and after the start; one for a type that has one replaces it. A handler that holds a clone of
-/// its own mesh keeps it alive: stop it.
+/// Handlers may be added before and after the start; a second handler of a type replaces the first. A handler that
+/// holds a clone of its own mesh keeps the mesh alive until it is stopped.
 #[derive(Clone)]
 pub struct Mesh {
     instance: Instance,
@@ -58,17 +58,18 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// The mesh `key` at an address: `redis://…`, `rediss://…`, `redis+sentinel://…`, or `memory:` for the instances of this
-    /// process. What names in Redis begin with is taken from the environment, as [`MeshAddress`] says.
+    /// Connects to the mesh `key` at an address: `redis://…`, `rediss://…`, `redis+sentinel://…`, or `memory:` for the
+    /// instances of this process. The prefix of names in Redis comes from the environment, see [`MeshAddress`].
     pub async fn connect(url: &str, key: &str) -> Result<Mesh, MeshError> {
         Mesh::at(&MeshAddress::with_env(url), key).await
     }
 
-    /// The mesh `key` at the address that the environment names.
+    /// Connects to the mesh `key` at the address in the environment.
     pub async fn from_env(key: &str) -> Result<Mesh, MeshError> {
         Mesh::at(&MeshAddress::from_env()?, key).await
     }
 
+    /// Connects to the mesh `key` at the given address and prefix.
     pub async fn at(address: &MeshAddress, key: &str) -> Result<Mesh, MeshError> {
         let link = connect::mesh_link(address, key).await.map_err(|error| match error {
             convoke_core::Error::Invalid(invalid) => MeshError::Invalid(invalid),
@@ -77,30 +78,30 @@ impl Mesh {
         Ok(Mesh::over(link))
     }
 
-    /// An instance of whatever mesh a link leads to.
+    /// Returns an instance on the given link to a mesh.
     pub fn over(link: Arc<dyn MeshLink>) -> Mesh {
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Mesh::named(link, hostname)
     }
 
-    /// The same under a host name of one's own choice.
+    /// Like [`over`](Self::over), with another host name than the machine's.
     pub fn named(link: Arc<dyn MeshLink>, hostname: impl Into<String>) -> Mesh {
         Mesh { instance: Instance::new(link, hostname, MeshSettings::default()), turns: Arc::default() }
     }
 
-    /// What the next start goes by. The defaults are those of the existing system.
+    /// Sets the options of the next start. The defaults are those of the existing system.
     pub fn settings(self, settings: MeshSettings) -> Self {
         self.instance.set(|present| *present = settings);
         self
     }
 
-    /// How long a call waits for a reply or a heartbeat unless it says otherwise; 10 s unless told.
+    /// Sets how long a call waits for a reply or a heartbeat, unless the call sets its own timeout. Default: 10 s.
     pub fn request_timeout(self, timeout: Duration) -> Self {
         self.instance.set(|settings| settings.request_timeout = timeout);
         self
     }
 
-    /// Answers requests of the type `Q`.
+    /// Registers the handler of requests of the type `Q`.
     pub fn on<Q, F, Fut>(self, handler: F) -> Self
     where
         Q: Request,
@@ -110,7 +111,8 @@ impl Mesh {
         self.on_with(move |_, request| handler(request))
     }
 
-    /// Answers requests of the type `Q`, knowing who calls, until when, and whether the instance stops.
+    /// Registers the handler of requests of the type `Q`, with a context: the caller, the deadline, and whether the
+    /// instance stops.
     pub fn on_with<Q, F, Fut>(self, handler: F) -> Self
     where
         Q: Request,
@@ -120,7 +122,7 @@ impl Mesh {
         self.add(Q::TYPE, Demand::default(), handler)
     }
 
-    /// Answers requests of the type `Q` with a state that handlers share.
+    /// Registers the handler of requests of the type `Q`, with a state that handlers share.
     pub fn on_shared<S, Q, F, Fut>(self, state: Arc<S>, handler: F) -> Self
     where
         S: Send + Sync + 'static,
@@ -131,8 +133,8 @@ impl Mesh {
         self.on_with(move |context, request| handler(state.clone(), context, request))
     }
 
-    /// Answers requests of the type `Q` from callers whose term of leadership is not over. Others are refused, and so are
-    /// those that name none.
+    /// Registers the handler of requests of the type `Q` that carry the epoch of a current term. Requests with a lower
+    /// epoch or none are rejected.
     pub fn on_fenced<Q, F, Fut>(self, floor: EpochFloor, handler: F) -> Self
     where
         Q: Request,
@@ -142,7 +144,7 @@ impl Mesh {
         self.add(Q::TYPE, Demand { epoch: Some(floor) }, handler)
     }
 
-    /// Answers requests of a type that this program has no Rust type for.
+    /// Registers the handler of a request type that has no Rust type in this program.
     pub fn on_raw<F, Fut>(self, request_type: &str, handler: F) -> Self
     where
         F: Fn(MeshContext, serde_json::Value) -> Fut + Send + Sync + 'static,
@@ -176,7 +178,7 @@ impl Mesh {
         self
     }
 
-    /// Hears broadcasts of the type `B`, and from whom.
+    /// Subscribes to broadcasts of the type `B`. The handler receives the sender's number.
     pub fn on_broadcast<B, F, Fut>(self, handler: F) -> Self
     where
         B: Broadcast,
@@ -193,7 +195,7 @@ impl Mesh {
         self
     }
 
-    /// Is told of each instance that is gone without having stopped, on the instance that leads and on no other.
+    /// Calls back for each instance that is gone without having stopped. Only the leading instance does so.
     pub fn on_node_gone<F, Fut>(self, callback: F) -> Self
     where
         F: Fn(InstanceId) -> Fut + Send + Sync + 'static,
@@ -203,53 +205,54 @@ impl Mesh {
         self
     }
 
-    /// Joins the mesh. From when it returns we can call and be called.
+    /// Joins the mesh. When it returns, this instance can call and be called.
     pub async fn start(&self) -> Result<Mesh, MeshError> {
         self.instance.start().await?;
         Ok(self.clone())
     }
 
-    /// Leaves the mesh: calls end as [`MeshError::Stopped`], handlers that run have a grace period. May be called at any time.
+    /// Leaves the mesh: calls end as [`MeshError::Stopped`], running handlers have a grace period. May be called at any
+    /// time.
     pub async fn stop(&self) {
         self.instance.stop().await;
     }
 
-    /// [`InstanceId::NOBODY`] before the start and after the stop.
+    /// Returns this instance's number; [`InstanceId::NOBODY`] before the start and after the stop.
     pub fn instance_id(&self) -> InstanceId {
         self.instance.id()
     }
 
-    /// Whether this instance is the one that removes those that are gone.
+    /// Returns whether this instance leads: it removes the instances that are gone.
     pub fn is_leader(&self) -> bool {
         self.instance.is_leader()
     }
 
-    /// Calls of ours that wait for their end.
+    /// Returns how many calls of this instance are open.
     pub fn calls_open(&self) -> usize {
         self.instance.calls_open()
     }
 
-    /// Handlers that run here.
+    /// Returns how many handlers run in this instance.
     pub fn handlers_running(&self) -> usize {
         self.instance.handlers_running()
     }
 
-    /// Messages that could not be read, since the start.
+    /// Returns how many messages could not be read since the start.
     pub fn messages_malformed(&self) -> u64 {
         self.instance.messages_malformed()
     }
 
-    /// The live instances, by number. Needs no start.
+    /// Returns the live instances, by number. Works before the start.
     pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
         self.instance.nodes().await
     }
 
-    /// Calls one instance; ourselves without a way over the link.
+    /// Calls one instance. A call to this instance itself does not use the link.
     pub async fn invoke<Q: Request>(&self, instance: InstanceId, request: Q) -> Result<Q::Response, MeshError> {
         self.invoke_with(instance, request, CallOptions::default()).await
     }
 
-    /// The same with a timeout of its own.
+    /// Like [`invoke`](Self::invoke), with its own timeout.
     pub async fn invoke_with_timeout<Q: Request>(
         &self,
         instance: InstanceId,
@@ -259,6 +262,7 @@ impl Mesh {
         self.invoke_with(instance, request, CallOptions { timeout: Some(timeout), ..CallOptions::default() }).await
     }
 
+    /// Like [`invoke`](Self::invoke), with a timeout and an epoch.
     pub async fn invoke_with<Q: Request>(
         &self,
         instance: InstanceId,
@@ -269,7 +273,7 @@ impl Mesh {
         self.call(instance, Q::TYPE, &data, options).await
     }
 
-    /// Calls a type that this program has no Rust type for.
+    /// Calls an instance with a request type that has no Rust type in this program.
     pub async fn invoke_raw(
         &self,
         instance: InstanceId,
@@ -291,12 +295,13 @@ impl Mesh {
         self.instance.call(instance, request_type, data, options, read).await
     }
 
-    /// Tells every instance, ourselves first; nobody answers. Says how many others listen.
+    /// Sends a broadcast to every instance, this one first. There are no replies. Returns how many other instances
+    /// received it.
     pub async fn broadcast<B: Broadcast>(&self, broadcast: B) -> Result<u64, MeshError> {
         self.instance.broadcast(B::TYPE, &encode(&broadcast)?, false).await
     }
 
-    /// Tells every instance but ourselves.
+    /// Sends a broadcast to every instance except this one.
     pub async fn broadcast_to_others<B: Broadcast>(&self, broadcast: B) -> Result<u64, MeshError> {
         self.instance.broadcast(B::TYPE, &encode(&broadcast)?, true).await
     }

@@ -1,17 +1,18 @@
-//! What instances say to each other.
+//! The types of requests and broadcasts.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A request: its data, what it is called on the wire, and what answers it.
+/// A request: its data, its name on the wire, and the type of the reply.
 pub trait Request: Serialize + DeserializeOwned + Send + 'static {
-    /// 1 to 255 bytes.
+    /// The name on the wire, 1 to 255 bytes.
     const TYPE: &'static str;
+    /// The type of the reply.
     type Response: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// What is told to everybody and answered by nobody.
+/// A message to every instance, without a reply.
 pub trait Broadcast: Serialize + DeserializeOwned + Send + 'static {
-    /// 1 to 255 bytes.
+    /// The name on the wire, 1 to 255 bytes.
     const TYPE: &'static str;
 }

@@ -72,7 +72,7 @@ impl Client {
         Ok(self.inner.cancel(id, None).await?)
     }
 
-    /// Makes an ended job pending again, with all its retries.
+    /// Makes a failed, timed-out or cancelled job pending again, with all its retries.
     pub async fn retry(&self, id: JobId) -> Result<JobView> {
         Ok(self.inner.retry(id).await?)
     }

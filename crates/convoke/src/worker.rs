@@ -163,7 +163,7 @@ impl Worker {
         let shutdown = Shutdown::default();
         let listen = async {
             signals::termination().await?;
-            tracing::info!("stopping: runs may finish, a second signal gives them back");
+            tracing::info!("stopping: runs may finish, a second signal releases them");
             shutdown.drain.cancel();
             signals::termination().await?;
             shutdown.hurry.cancel();

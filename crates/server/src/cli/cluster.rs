@@ -1,4 +1,4 @@
-//! `convoke cluster`: the nodes, who leads, what is on its way between them, and how to send one away.
+//! `convoke cluster`: shows the nodes, the leader and the handoffs, and drains a node.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -23,11 +23,12 @@ pub struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show nodes, roles, leader, epoch, owned jobs and handoffs under way; fails if nobody leads
+    /// Show nodes, roles, leader, epoch, owned jobs and handoffs in progress; fails if no node leads
     Status(StatusArgs),
-    /// Have a node hand its runs over and exit, as on SIGTERM, and wait until it has
+    /// Drain a node: it hands its runs over and exits, as on SIGTERM; waits until it has left
     ///
-    /// Any node takes the request. A supervisor that restarts whatever exits brings the node back: stop it there instead.
+    /// The request may go to any node. If a supervisor restarts processes that exit, it restarts the node too: stop the
+    /// node there instead.
     Drain(DrainArgs),
 }
 
@@ -35,25 +36,25 @@ enum Verb {
 struct DrainArgs {
     /// Id of the node
     node: String,
-    /// Return as soon as the node drains
+    /// Return as soon as the node has begun to drain
     #[arg(long)]
     no_wait: bool,
 }
 
 #[derive(Debug, Args)]
 struct StatusArgs {
-    /// Show it again and again until interrupted
+    /// Repeat until interrupted
     #[arg(long)]
     watch: bool,
-    /// How often, with --watch
+    /// Time between updates, with --watch
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse, requires = "watch")]
     every: Duration,
 }
 
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(300);
-/// More often than this nobody can read.
+/// The shortest time between updates that people can read.
 const EVERY_MIN: Duration = Duration::from_millis(100);
-/// Clears the terminal and goes to its upper left corner.
+/// Clears the terminal and moves the cursor to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 pub async fn run(args: ClusterArgs, verbose: u8) -> Result<()> {
@@ -86,14 +87,14 @@ async fn drain(remote: &Remote, DrainArgs { node, no_wait }: &DrainArgs) -> Resu
             }
             break;
         }
-        ensure!(state != "dead", "{node} died while it drained; the leader gives its runs to others");
+        ensure!(state != "dead", "{node} died while it drained; the leader assigns its runs to other nodes");
         tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
         answer = match remote.call(Method::GET, &path, None).await {
             Ok(answer) => answer,
             Err(CallError::Unreachable { server, .. }) => {
                 return Ok(line(format!(
-                    "the server at {server} cannot be reached any more: if it was {node}, it has gone. Name several \
-                     nodes in --server to see what became of its runs"
+                    "the server at {server} is no longer reachable: if it was {node}, it has exited. Name several \
+                     nodes in --server to follow its runs"
                 ))?);
             }
             Err(error) => return Err(error.into()),
@@ -117,7 +118,7 @@ async fn show(remote: &Remote, status: &StatusArgs) -> Result<()> {
                 let text = if remote.json { answer.text().into_owned() } else { shown(&cluster) };
                 (text, cluster["leader"].is_null())
             }
-            // Whoever watches sees it go and come back.
+            // With --watch, an outage is shown and the loop goes on.
             Err(error) if status.watch => (format!("error: {error}"), false),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! `convoke dead`: jobs that failed for good.
+//! `convoke dead`: dead letters, which are jobs that failed or timed out.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -27,43 +27,43 @@ enum Verb {
   convoke dead retry 0198c0de-0000-7000-8000-000000000001
   convoke dead retry --queue email --type email.send")]
     Retry(Selection),
-    /// Delete dead letters for ever
+    /// Delete dead letters permanently
     #[command(after_help = "Example: convoke dead purge --queue email")]
     Purge(Selection),
 }
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// Only those of a queue
+    /// Only dead letters of this queue
     #[arg(long, short)]
     queue: Option<QueueName>,
-    /// Only those of a type
+    /// Only dead letters of this job type
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<JobType>,
-    /// At most so many
+    /// Maximum number of dead letters
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// All of them, however many
+    /// List all, without a maximum
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Where the page before ended
+    /// Cursor printed by the previous page
     #[arg(long)]
     cursor: Option<String>,
 }
 
-/// Which dead letters. There is no default: to hit all of them one has to say so.
+/// Which dead letters. There is no default: --all must be given explicitly.
 #[derive(Debug, Args)]
 struct Selection {
-    /// These jobs
+    /// Ids of the jobs
     #[arg(value_name = "ID", conflicts_with_all = ["queue", "job_type", "all"])]
     ids: Vec<JobId>,
-    /// Those of a queue
+    /// All dead letters of this queue
     #[arg(long, short)]
     queue: Option<QueueName>,
-    /// Those of a type
+    /// All dead letters of this job type
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<JobType>,
-    /// All of them
+    /// All dead letters
     #[arg(long, conflicts_with_all = ["queue", "job_type"])]
     all: bool,
 }
@@ -84,7 +84,7 @@ impl Selection {
             body.insert("type".into(), json!(job_type));
         }
         if body.is_empty() {
-            return Err(Usage("say which: ids, --queue, --type, or --all".into()));
+            return Err(Usage("expected ids, --queue, --type or --all".into()));
         }
         Ok(body.into())
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn without_a_selection_nothing_is_sent() {
         let said = selection().body().expect_err("refused").to_string();
-        assert_eq!(said, "say which: ids, --queue, --type, or --all");
+        assert_eq!(said, "expected ids, --queue, --type or --all");
     }
 
     #[test]

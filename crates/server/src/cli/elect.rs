@@ -1,8 +1,8 @@
-//! `convoke elect`: any command as a singleton that is always somewhere.
+//! `convoke elect`: runs any command as a singleton, on one machine of many.
 //!
-//! It is started on as many machines as one likes. One of them leads and runs the command; where it dies, stops or loses sight
-//! of the backend, its command is gone before another's begins. A command that was frozen together with all around it (a
-//! suspended machine) cannot be stopped in time by anybody: what it writes is guarded by `CONVOKE_EPOCH`.
+//! It is started on any number of machines. One process leads and runs the command. If it dies, stops or loses the
+//! connection to the backend, its command has ended before another one starts. A command that is frozen together with
+//! its machine (suspended) cannot be stopped in time: `CONVOKE_EPOCH` fences its writes.
 
 mod inspect;
 mod leader_loop;
@@ -38,67 +38,69 @@ const FAILED: u8 = 1;
 
 #[derive(Debug, Args)]
 pub struct ElectArgs {
-    /// Namespace to contend in: those with the same name elect one leader. With status, members or metrics before it: look, and do not contend
+    /// Namespace to contend in: processes with the same namespace elect one leader. After status, members or metrics:
+    /// the namespace to show, without contending
     #[arg(value_name = "NAMESPACE", num_args = 1..=2, required_unless_present = "named")]
     words: Vec<String>,
-    /// The namespace, if it is called status, members or metrics itself
+    /// The namespace, if its name is status, members or metrics
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     named: Option<String>,
     #[arg(skip)]
     namespace: String,
-    /// Where it is decided: redis://…, postgres://…, s3://bucket/prefix, sqlite:PATH for the processes of one machine
+    /// URL of the leases: redis://…, postgres://…, s3://bucket/prefix, or sqlite:PATH for the processes of one machine
     #[arg(long, value_name = "URL", env = "CONVOKE_LEASES__URL", hide_env_values = true)]
     leases: String,
-    /// Unlike that of any other process that contends [default: host name + random]
+    /// Id of this process, unique among those that contend [default: host name + random]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// How long the lead lasts without a renewal: so long nobody leads after a crash [default: election.lease_timeout, 15s]
+    /// How long a lease lasts without a renewal, and so how long the namespace has no leader after a crash [default:
+    /// election.lease_timeout, 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Who takes a vacant place: first-come or lowest-id
+    /// Which member takes a vacant lead: first-come or lowest-id
     #[arg(long, value_name = "POLICY", default_value_t = Policy::FirstCome)]
     policy: Policy,
-    /// Leave the lead to members of s3db.js while any are in the namespace, on S3 [default: election.yield_to_foreign, true]
+    /// On S3, do not contend while members of s3db.js are in the namespace [default: election.yield_to_foreign, true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     yield_to_foreign: Option<bool>,
-    /// Stop when the first term ends
+    /// Exit when the first term ends
     #[arg(long)]
     once: bool,
-    /// From SIGTERM to SIGKILL when asked to stop; when the lead is lost, a fifth of --ttl at most
+    /// Time from SIGTERM to SIGKILL when asked to stop; if the lead is lost, at most a fifth of --ttl
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     grace: Duration,
-    /// Before the names of keys, where the leases are a Redis
+    /// Prefix of keys, if the leases are in Redis
     #[arg(long, value_name = "PREFIX", default_value = convoke::connect::BUS_PREFIX)]
     prefix: String,
-    /// Serve /health, /metrics and /v1/election here while contending
+    /// Serve /health, /metrics and /v1/election at this address while contending
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Serve them beyond loopback without tokens
+    /// Allow --http beyond loopback without tokens
     #[arg(long, requires = "http")]
     insecure: bool,
     /// With status, members or metrics: print JSON
     #[arg(long)]
     json: bool,
-    /// With status, members or metrics: look again and again until interrupted
+    /// With status, members or metrics: repeat until interrupted
     #[arg(long)]
     watch: bool,
-    /// What to run while leading; without one, a line of JSON is printed per change
+    /// Command to run while leading; without one, each change is printed as a line of JSON
     #[arg(last = true)]
     command: Vec<OsString>,
 }
 
-/// What `--help` says in the end.
+/// The text after the options in `--help`.
 pub const HELP: &str = "COMMAND runs only while this process leads, with CONVOKE_EPOCH (the term's number, rising) and
-CONVOKE_NAMESPACE in its environment and nothing on its standard input. Where the lead is lost it gets SIGTERM, then SIGKILL,
-with all that it started, before another can lead; then this process contends again, or ends with 1 where --once was given.
-Where this process dies, even by SIGKILL, COMMAND dies too.
+CONVOKE_NAMESPACE in its environment and nothing on its standard input. If the lead is lost it gets SIGTERM, then SIGKILL,
+with all that it started, before another can lead; then this process contends again, or exits with 1 if --once was given.
+If this process dies, even by SIGKILL, COMMAND dies too.
 
-When COMMAND ends by itself, the lead is given up and this process ends with its exit code (128 + N where signal N killed
-it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 where COMMAND died of the signal, else with its exit code;
-SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and mean nothing to a process that waits. Without a COMMAND, SIGHUP ends it too.
+When COMMAND ends by itself, this process resigns and exits with its exit code (128 + N if signal N killed
+it). SIGTERM, SIGINT and SIGQUIT are passed on and end both, with 0 if COMMAND died of the signal, else with its exit code;
+SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and ignored while this process does not lead. Without a COMMAND, SIGHUP ends it too.
 
-`convoke elect status NAMESPACE` shows leader, epoch, lease, members and what the leader publishes of itself; `members` and
-`metrics` show those. They never contend, and end with 0 if somebody leads (there are members, there are figures), else with 1.
+`convoke elect status NAMESPACE` shows leader, epoch, lease, members and the figures that the leader publishes; `members` and
+`metrics` show those. They never contend, and exit with 0 if there is a leader (members, figures), else with 1.
 A namespace called status, members or metrics is named by --namespace.
 
 Examples:
@@ -108,7 +110,7 @@ Examples:
   convoke elect status reports --leases redis://localhost --json";
 
 impl ElectArgs {
-    /// Finds out what is meant: a namespace to contend in, or one to look at.
+    /// Decides between a namespace to contend in and one to show.
     fn resolve(&mut self) -> Result<Option<View>, Usage> {
         let names = View::NAMES.join(", ");
         let (view, namespace) = match (self.words.as_slice(), self.named.take()) {
@@ -118,7 +120,7 @@ impl ElectArgs {
             ([word, namespace], None) if View::named(word).is_some() => (View::named(word), namespace.clone()),
             ([word], None) => {
                 return Err(Usage(format!(
-                    "expected a NAMESPACE after {word}: `convoke elect {word} NAMESPACE`. To contend in a namespace of that name say \
+                    "expected a NAMESPACE after {word}: `convoke elect {word} NAMESPACE`. To contend in a namespace of that name use \
                      --namespace {word}"
                 )));
             }
@@ -147,7 +149,7 @@ impl ElectArgs {
         let wrong = if looks { contending.as_slice() } else { looking.as_slice() };
         match wrong.iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) if looks => {
-                Err(Usage(format!("{flag} is for contending; status, members and metrics only look")))
+                Err(Usage(format!("{flag} is for contending; status, members and metrics do not contend")))
             }
             Some((flag, _)) => Err(Usage(format!("{flag} is for status, members and metrics"))),
             None => Ok(()),
@@ -158,13 +160,13 @@ impl ElectArgs {
 pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
     let view = args.resolve()?;
     if args.leases.starts_with("memory") {
-        let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; nobody else sees a memory:";
+        let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; other processes cannot reach memory:";
         return Err(Usage(message.into()).into());
     }
     if let Some(view) = view {
         return inspect::run(view, &args).await;
     }
-    // Chosen here, so that every line of the log names it.
+    // Chosen here, so that every log line carries it.
     let id = args.id.get_or_insert_with(convoke::fresh_id);
     let surroundings = Surroundings::read(&config::variables(), "elector").map_err(Usage)?;
     logs::start(&surroundings, &[("elector", id), ("namespace", &args.namespace)]);
@@ -200,7 +202,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
         error => error.into(),
     };
     let settings = settings(configured()?.coordinator.election, args);
-    // What was configured was checked with the rest of it.
+    // The configured values were checked when they were loaded.
     settings.check().map_err(|wrong| Usage(format!("--ttl: {}", wrong.message)))?;
     if !args.command.is_empty() {
         refuse_a_slow_heart(&settings)?;
@@ -213,7 +215,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
     candidate.start().await.map_err(wrong)
 }
 
-/// An elector can do with few heartbeats; a command is told to end before its lease is over, and needs one by then.
+/// An elector needs few heartbeats. A command is ended before its lease expires, so a renewal must come before that.
 fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
     let longest = settings.heartbeat_interval.saturating_add(settings.heartbeat_jitter);
     let allowed = settings.lease_timeout / BEAT_PART;
@@ -222,24 +224,24 @@ fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
     }
     Err(Usage(format!(
         "election.heartbeat_interval: expected at most {} with election.heartbeat_jitter, half of election.lease_timeout, so \
-         that a command is not told to end before the lease is renewed; got {}",
+         that a command is not stopped before the lease is renewed; got {}",
         duration::format(allowed),
         duration::format(longest)
     )))
 }
 
-/// As configured; `--ttl` sets the times that follow from it.
+/// Returns the configured settings; `--ttl` overrides the times that depend on it.
 fn settings(configured: Settings, args: &ElectArgs) -> Settings {
     let (startup_jitter_min, startup_jitter_max) = startup_jitter(&configured);
     let yield_to_foreign = args.yield_to_foreign.unwrap_or(configured.yield_to_foreign);
     let mut settings = args.ttl.map_or(configured.clone(), |ttl| configured.with_ttl(ttl));
-    // An outage that is over must not cost more than a failover does.
+    // Recovery after an outage must not take longer than a failover.
     let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
     *reset_timeout = settings.lease_timeout.min(*reset_timeout);
     Settings { policy: args.policy, startup_jitter_min, startup_jitter_max, yield_to_foreign, ..settings }
 }
 
-/// None by default: these are a few processes that somebody waits for. Who has a fleet that is deployed at once says so.
+/// No jitter by default, so that a few processes elect a leader at once. For a large fleet it can be configured.
 fn startup_jitter(configured: &Settings) -> (Duration, Duration) {
     let jitter = |settings: &Settings| (settings.startup_jitter_min, settings.startup_jitter_max);
     let set = jitter(configured);
@@ -257,21 +259,21 @@ async fn serve(elector: &Elector, command: &LeaderCommand, once: bool, signals: 
             never = tree.reap_forever() => match never {},
         };
         let Some(term) = term else { return Ok(0) };
-        info!(epoch = term.epoch().0, "leading: the command is started");
+        info!(epoch = term.epoch().0, "leading: starting the command");
         let outcome = run_term(&term, command, signals, &mut tree).await?;
-        info!(epoch = term.epoch().0, outcome = name(outcome), exit_code = exit_code(outcome), "the command has ended");
+        info!(epoch = term.epoch().0, outcome = name(outcome), exit_code = exit_code(outcome), "command ended");
         match outcome {
             Outcome::Ended(ending) => return Ok(ending.exit_code()),
             Outcome::Stopped(Ending::Signal(by)) if is_request(by) => return Ok(0),
             Outcome::Stopped(ending) => return Ok(ending.exit_code()),
             Outcome::Lost if once => return Ok(FAILED),
-            // A lease that was saved at the last moment is of no use to a command that has ended.
+            // A lease that was renewed at the last moment is of no use to a command that has ended.
             Outcome::Lost => elector.resign().await,
         }
     }
 }
 
-/// How a command ended, for the log.
+/// Returns how a command ended, for the log.
 fn name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Ended(_) => "ended",
@@ -291,7 +293,7 @@ fn is_request(signal: i32) -> bool {
     [Signal::TERM, Signal::INT, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
 }
 
-/// Prints what changes, until asked to stop or, with `once`, until the first term of our own has ended.
+/// Prints changes until asked to stop or, with `once`, until the first term of this process has ended.
 async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<()> {
     let mut events = elector.events();
     let show = async {
@@ -305,7 +307,7 @@ async fn watch(elector: &Elector, once: bool, signals: &mut Signals) -> Result<(
             _ = signals.end() => {}
             () = first_term(elector), if once => {}
         }
-        // The end of it is told too.
+        // The final change is printed too.
         elector.stop().await;
         anyhow::Ok(())
     };

@@ -1,4 +1,4 @@
-//! `convoke enqueue`: one job, and on demand its end.
+//! `convoke enqueue`: enqueues a job and, on request, waits until it has ended.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::process::ExitCode;
@@ -17,9 +17,9 @@ use super::output::{line, printable, text};
 use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, Usage};
 use super::template::TemplateArgs;
 
-/// Between two looks at the queue of a job that does not start.
+/// The time between two reads of the queue of a job that does not start.
 const QUEUE_LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// No input has a limit near this one. It bounds the memory for an input that is too large.
+/// The limits of all inputs are far below this one. It bounds the memory for an input that is too large.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Args)]
@@ -28,31 +28,31 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
   convoke enqueue report.build --queue reports --args @report.json --priority high --wait
   convoke enqueue invoice.remind --delay 3d --unique-key invoice-17")]
 pub struct EnqueueArgs {
-    /// Type of the job: which handler runs it
+    /// Type of the job, which selects its handler
     #[arg(value_name = "TYPE")]
     job_type: JobType,
     #[command(flatten)]
     template: TemplateArgs,
-    /// Run it after a while, such as 30s or 1h30m
+    /// Delay before the job is due, such as 30s or 1h30m
     #[arg(long, value_parser = duration::parse, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Run it at an instant, such as 2030-01-31T09:00:00Z
+    /// Instant at which the job is due, such as 2030-01-31T09:00:00Z
     #[arg(long, value_parser = instant::parse, value_name = "INSTANT")]
     at: Option<Timestamp>,
-    /// Wait until it has ended, show its progress or why it does not start; exit code 1 if it failed
+    /// Wait until the job has ended, and show its progress or why it does not start; exit code 1 if it failed
     #[arg(long, short)]
     wait: bool,
     #[command(flatten)]
     remote: RemoteArgs,
 }
 
-/// Reads what is given under a name: JSON, a file's name after `@`, or `-` for standard input.
+/// Reads an argument: JSON, a file's name after `@`, or `-` for standard input.
 pub fn read_json(name: &str, given: &str, bytes_max: usize) -> Result<Json> {
     let mut text = String::new();
     match given.strip_prefix('@') {
         _ if given == "-" => {
             let input = std::io::stdin().take(INPUT_BYTES_MAX).read_to_string(&mut text);
-            input.with_context(|| format!("{name} -: cannot be read"))?;
+            input.with_context(|| format!("{name} -: cannot read standard input"))?;
         }
         Some(path) => {
             let file = std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX).read_to_string(&mut text));
@@ -68,7 +68,7 @@ pub fn read_json(name: &str, given: &str, bytes_max: usize) -> Result<Json> {
     Ok(Json::parse(text).map_err(|error| Usage(format!("{name}: expected JSON, got {}: {error}", shortened(given))))?)
 }
 
-/// Returns a size for people, exact if it is close to a limit of 1 MiB.
+/// Returns a size for people; exact if it is close to a limit of 1 MiB.
 fn size(bytes: usize) -> String {
     if bytes < 1_100_000 {
         return format!("{bytes} bytes");
@@ -122,8 +122,8 @@ async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
     let mut outage = Outage::default();
     let mut queue_looked_at: Option<Instant> = None;
     let mut obstacle = None;
-    // Short at first, to find out soon if nothing will come. On a terminal the bar should move; elsewhere the server may hold the
-    // response back.
+    // Short at first, to detect soon that no worker is there. On a terminal the bar should move; elsewhere the server
+    // may hold the response back.
     let mut hold = "400ms";
     loop {
         let answered = remote.call(Method::GET, &format!("/v1/jobs/{}?wait={hold}", convoke::encode(id)), None).await;
@@ -156,7 +156,7 @@ async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
     }
 }
 
-/// Returns why no job of the queue starts now, if that is so and this client may know.
+/// Returns why no job of the queue starts now, if there is a reason and this client may know it.
 async fn obstacle_in(remote: &Remote, queue: &str) -> Option<String> {
     let path = format!("/v1/queues/{}", convoke::encode(queue));
     let found = remote.call(Method::GET, &path, None).await.ok()?.value().ok()?;
@@ -166,7 +166,7 @@ async fn obstacle_in(remote: &Remote, queue: &str) -> Option<String> {
     (found["paused"] == true).then(|| format!("queue {queue} is paused"))
 }
 
-/// What the one who waits has seen: a bar on a terminal, lines elsewhere.
+/// The progress that was shown so far: a bar on a terminal, lines elsewhere.
 struct Shown {
     bar: Option<ProgressBar>,
     last: String,
@@ -214,7 +214,7 @@ impl Shown {
         now.clone_into(&mut self.last);
     }
 
-    /// Replaces the bar by how the job ended. Elsewhere that line is there already.
+    /// Replaces the bar by the job's outcome. Elsewhere that line was printed already.
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

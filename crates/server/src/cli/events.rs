@@ -1,4 +1,4 @@
-//! `convoke events`: follows what happens on all nodes.
+//! `convoke events`: follows the events of all nodes.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 use super::output::{line, printable};
 use super::remote::{CallError, Remote, RemoteArgs, query, usage};
 
-/// Between two attempts to reach a server that went away.
+/// The time between two attempts to reach a server that is unreachable.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Events are notices: events that happen while the connection is broken or that the server could not keep for a slow
-reader are missing, and standard error says so. To know the state for certain, read it again: `convoke job show`.
+    after_help = "Events are hints: those that happen while the connection is broken or that the server could not keep for a slow
+reader are missing, which is reported on standard error. To get the current state, read it: `convoke job show`.
 
 Examples:
   convoke events
@@ -24,7 +24,7 @@ Examples:
   convoke events --json | jq .event"
 )]
 pub struct EventsArgs {
-    /// Only events of these kinds (job) or names (job:failed), with commas between
+    /// Only events of these kinds (job) or names (job:failed), separated by commas
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ fn show(remote: &Remote, event: &ServerEvent) -> Result<()> {
     Ok(line(if remote.json { event.data.clone() } else { shown(&event.event, &fields) })?)
 }
 
-/// Returns an event as a line: when, what, and its other fields.
+/// Returns an event as a line: time, name, and its other fields.
 fn shown(name: &str, fields: &Map<String, Value>) -> String {
     let at = fields.get("at").and_then(Value::as_str).unwrap_or("-");
     let mut text = format!("{at} {name}");

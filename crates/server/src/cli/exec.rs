@@ -1,7 +1,8 @@
-//! A command that runs a job.
+//! Runs a command for a job.
 //!
-//! Each run of the command is supervised: all that it starts gets SIGTERM, then SIGKILL if the run is cancelled, takes too long or is
-//! dropped, and is killed when the command ends or the worker dies. Nothing outlives the run that started it.
+//! Each run of the command is supervised: all its processes get SIGTERM, then SIGKILL, if the run is cancelled, takes
+//! too long or is dropped, and are killed when the command ends or the worker dies. No process outlives the run that
+//! started it.
 
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::supervise::{Commands, Ending, RunningCommand};
 
-/// From SIGTERM to SIGKILL. Shorter than the time that the worker gives a cancelled handler.
+/// The time from SIGTERM to SIGKILL. Shorter than the worker's grace for a cancelled handler.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(4);
-/// How long to read what is still in the pipes when the command has ended.
+/// How long to read the rest of the pipes after the command has ended.
 pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub struct Exec {
@@ -31,7 +32,8 @@ impl Exec {
         Ok(Exec { commands: Commands::new(command, TERM_GRACE, without, bound)? })
     }
 
-    /// Waits until nothing of any command is left. Must be called before the process ends, when no run is left.
+    /// Waits until all processes of all commands have ended. Must be called before the process ends, when no run is
+    /// left.
     pub async fn finish(&self) {
         self.commands.finish().await;
     }
@@ -67,7 +69,7 @@ impl Exec {
     }
 }
 
-/// Returns the variables that tell a command which job it runs.
+/// Returns the environment variables that describe the job to the command.
 fn variables(cx: &Context) -> Vec<(String, String)> {
     let variables = [
         ("CONVOKE_JOB_ID", cx.job_id().to_string()),
@@ -83,7 +85,7 @@ fn variables(cx: &Context) -> Vec<(String, String)> {
     variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// Returns how an ending ends the attempt.
+/// Converts the end of a command into the outcome of the attempt.
 pub(super) fn result(ending: Ending, last_error_line: &str) -> Result<(), Failure> {
     let how = match ending {
         Ending::Code(0) => return Ok(()),
@@ -110,7 +112,7 @@ pub(super) async fn feed(stdin: Option<impl AsyncWrite + Unpin>, args: &Json) {
     }
 }
 
-/// Turns lines into logs, to the end of the pipe. The last line that is not empty is kept in `last`.
+/// Turns lines into logs until the end of the pipe. The last line that is not empty is kept in `last`.
 async fn logged(cx: &Context, level: LogLevel, pipe: Option<impl AsyncRead + Unpin>, mut last: Option<&mut String>) {
     let Some(pipe) = pipe else { return };
     let mut lines = BufReader::new(pipe);
@@ -118,13 +120,13 @@ async fn logged(cx: &Context, level: LogLevel, pipe: Option<impl AsyncRead + Unp
         if let Some(last) = last.as_deref_mut().filter(|_| !line.trim().is_empty()) {
             last.clone_from(&line);
         }
-        // A run that is over takes no more logs; the pipe is read nevertheless, so that the command does not block.
+        // A run that is over accepts no more logs; the pipe is still read, so that the command does not block.
         let _ = cx.log(level, line).await;
     }
 }
 
-/// The next line without its end. One that is longer than a log line may be comes in parts, so that a command which never
-/// ends its line costs no more memory than that.
+/// Returns the next line without its end. A line that is longer than the limit of a log line is split, which bounds the
+/// memory for a command that never ends its line.
 pub(super) async fn next_line(pipe: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = Vec::new();
     while let Ok(buffer) = pipe.fill_buf().await {

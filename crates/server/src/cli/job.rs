@@ -13,9 +13,9 @@ use super::pages::Listing;
 use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, query};
 use super::template::SHOWN;
 
-/// Between two attempts to reach a server that went away.
+/// The time between two attempts to reach a server that is unreachable.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
-/// As many log lines as a page may have.
+/// The maximum number of log lines in a page.
 const LOGS_PAGE: usize = 1_000;
 
 #[derive(Debug, Args)]
@@ -35,14 +35,14 @@ enum Verb {
     Show { id: JobId },
     /// Show a job's attempts
     History { id: JobId },
-    /// Cancel a job; one that runs is asked to stop
+    /// Cancel a job; a running one is asked to stop
     Cancel {
         id: JobId,
-        /// Why, for whoever looks at it later
+        /// Reason, shown with the job
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Run a job again that failed or was cancelled
+    /// Run a failed, timed-out or cancelled job again
     Retry { id: JobId },
     /// Print a job's log lines
     #[command(after_help = "Example: convoke job logs -f 0198c0de-0000-7000-8000-000000000001")]
@@ -51,25 +51,26 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Only those of a queue
+    /// Only jobs of this queue
     #[arg(long, short)]
     queue: Option<QueueName>,
-    /// Only those of a type
+    /// Only jobs of this type
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<JobType>,
-    /// created, pending, scheduled, dispatched, running, completed, failed, timedOut or cancelled
+    /// Only jobs with this status: created, pending, scheduled, dispatched, running, completed, failed, timedOut or
+    /// cancelled
     #[arg(long, value_parser = status)]
     status: Option<Status>,
-    /// Only those that belong together
+    /// Only jobs with this correlation id
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Only those with a tag
+    /// Only jobs with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// At most so many
+    /// Maximum number of jobs
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// Where the page before ended
+    /// Cursor printed by the previous page
     #[arg(long)]
     cursor: Option<String>,
 }
@@ -77,13 +78,13 @@ struct Filter {
 #[derive(Debug, Args)]
 struct LogArgs {
     id: JobId,
-    /// Go on until the job has ended
+    /// Print new lines until the job has ended
     #[arg(long, short)]
     follow: bool,
-    /// Only what comes after the line of this number
+    /// Only lines after the line of this number
     #[arg(long, value_name = "SEQ", conflicts_with = "follow")]
     after: Option<u64>,
-    /// At most so many lines [default: all]
+    /// Maximum number of lines [default: all]
     #[arg(long, conflicts_with = "follow")]
     limit: Option<usize>,
 }
@@ -182,7 +183,7 @@ async fn history(remote: &Remote, id: JobId) -> Result<()> {
         let path = query(&format!("/v1/jobs/{id}/history"), [("after", after.map(|after: u64| after.to_string()))]);
         let answer = remote.get(&path).await?;
         if remote.json {
-            // One page, as it is: whoever reads JSON follows `nextAfter`.
+            // One page, unchanged: the reader of the JSON follows `nextAfter`.
             return Ok(line(answer.text())?);
         }
         let page = answer.value()?;
@@ -202,7 +203,7 @@ async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
         let parameters = [("after", after.map(|after| after.to_string())), ("limit", Some(page.to_string()))];
         let answer = remote.get(&query(&format!("/v1/jobs/{}/logs", args.id), parameters)).await?;
         if remote.json {
-            // One page, as it is: whoever reads JSON follows `nextAfter`.
+            // One page, unchanged: the reader of the JSON follows `nextAfter`.
             return Ok(line(answer.text())?);
         }
         let answer = answer.value()?;
@@ -212,7 +213,7 @@ async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
         }
         left -= lines.len().min(left);
         after = lines.last().and_then(|entry| entry["seq"].as_u64()).or(after);
-        // A page may be short: only an empty one says that there are no more.
+        // A page may be short: only an empty one is the last.
         if lines.is_empty() {
             break;
         }
@@ -225,8 +226,8 @@ fn log_line(entry: &Value) -> String {
     format!("{at} {level:5} {}", printable(&text(entry, "message")))
 }
 
-/// Prints lines as they come, until the server reports the end of the job. If the connection breaks or the server restarts, the
-/// stream goes on after the last line that was printed.
+/// Prints lines as they arrive, until the server reports the end of the job. If the connection breaks or the server
+/// restarts, the stream continues after the last printed line.
 async fn follow(remote: &Remote, id: JobId) -> Result<()> {
     let mut printed: Option<u64> = None;
     let mut outage = Outage::default();

@@ -1,10 +1,10 @@
-//! `convoke mesh`: the instances of an application, as one of them sees the others.
+//! `convoke mesh`: lists and calls the instances of an application, and runs an instance.
 //!
-//! There is no server in between: a command speaks to the mesh's own Redis, which a flag names, or else the variables by which
-//! applications are told. `nodes` only reads. `call` has to be an instance itself, since an answer needs a channel to come
-//! by: it joins, calls, and leaves, also when it is interrupted. `broadcast` does too, since a broadcast names its sender.
-//! `serve` stays and runs commands for requests, or replies to two types of request to try. All go by the keys of the section
-//! `mesh`.
+//! There is no server in between: a command connects to the mesh's own Redis, whose address comes from a flag or from
+//! the environment variables of applications. `nodes` only reads. `call` and `broadcast` join as an instance and leave
+//! afterwards, also if they are interrupted: a reply needs a channel of the caller, and a broadcast names its sender.
+//! `serve` stays and runs commands for requests, or handles two types of request for trying a mesh. All use the section
+//! `mesh` of the configuration.
 
 mod serve;
 
@@ -65,23 +65,23 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Call an instance, and print its answer as JSON
+    /// Call an instance, and print its reply as JSON
     #[command(
-        after_help = "Exit code 0 with the answer; 1 with the name of what went wrong: NoNode, NoHandler, Handler, Busy,
-RequestTimeout, StaleEpoch, Stopped or Unavailable; 2 where the command line is wrong."
+        after_help = "Exit code 0 with the reply; 1 with the name of the error: NoNode, NoHandler, Handler, Busy,
+RequestTimeout, StaleEpoch, Stopped or Unavailable; 2 if the command line is wrong."
     )]
     Call(CallArgs),
     /// Send a broadcast to every instance, and print how many received it
     #[command(
-        after_help = "Nobody replies to a broadcast. Exit code 0 when it was published, also if no instance received it; 1 with the
-name of what went wrong: Unavailable, RequestTimeout or Stopped; 2 if the command line is wrong.
+        after_help = "There are no replies. Exit code 0 if it was published, even if no instance received it; 1 with the
+name of the error: Unavailable, RequestTimeout or Stopped; 2 if the command line is wrong.
 
 Examples:
   convoke mesh broadcast my-app clearCache '{\"keys\":[\"a\"]}'
   convoke mesh broadcast my-app clearCache @keys.json --json"
     )]
     Broadcast(BroadcastArgs),
-    /// Join, and run a command for each request until asked to stop
+    /// Join the mesh, and run a command for each request until asked to stop
     Serve(serve::ServeArgs),
 }
 
@@ -118,13 +118,13 @@ struct CallArgs {
     /// How long to wait for a reply or a heartbeat [default: mesh.request_timeout, 10s]
     #[arg(long, value_parser = timeout, value_name = "DURATION")]
     timeout: Option<Duration>,
-    /// The term of leadership in whose name to call; some handlers demand one
+    /// Epoch of the caller's term of leadership, which some handlers require
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
 }
 
 fn redis_url(text: &str) -> Result<String, &'static str> {
-    // The address is not repeated: it may hold a password.
+    // The message does not repeat the address: it may contain a password.
     if connect::is_bus(text) {
         Ok(text.to_owned())
     } else {
@@ -184,7 +184,7 @@ impl MeshArgs {
     }
 }
 
-/// What asks a question says nothing of itself unless it is asked to.
+/// Starts the log if it is wanted: a command that only asks should print its result alone.
 fn start_logs(key: &str, wanted: bool) -> Result<()> {
     if wanted {
         logs::start(&Surroundings::read(&config::variables(), "mesh").map_err(Usage)?, &[("mesh", key)]);
@@ -192,16 +192,16 @@ fn start_logs(key: &str, wanted: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where the mesh is, and what an instance goes by there.
+/// The address of the mesh, and the settings of an instance.
 struct Place {
     address: MeshAddress,
-    /// By the flag, rather than by the environment.
+    /// Whether the address came from the flag, rather than from the environment.
     is_named: bool,
     settings: MeshSettings,
 }
 
 impl Place {
-    /// Connected, but not joined.
+    /// Connects without joining.
     async fn instance(&self, key: &str) -> Result<Instance> {
         let source = if self.is_named { "--redis" } else { "MESH_REDIS_… or REDIS_…" };
         let link = connect::mesh_link(&self.address, key).await.map_err(|error| match error {
@@ -217,7 +217,7 @@ impl Place {
     }
 }
 
-/// With the name that the error has in the code, to be told apart by.
+/// Puts the name of the error's variant before its message, for scripts.
 fn named(error: MeshError) -> anyhow::Error {
     match error {
         MeshError::Invalid(invalid) => Usage(invalid.to_string()).into(),
@@ -234,10 +234,10 @@ async fn nodes(instance: &Instance, json: bool) -> Result<()> {
         return Ok(line(page.to_string())?);
     }
     let row = |node| vec![text(node, "instanceId"), text(node, "hostname"), age(node, "lastHeartbeatAt")];
-    Ok(table(&["instance", "hostname", "last beat"], list(&page, "nodes").iter().map(row).collect())?)
+    Ok(table(&["instance", "hostname", "last heartbeat"], list(&page, "nodes").iter().map(row).collect())?)
 }
 
-/// Redis says how long ago an instance was heard of, by its own clock; as an instant that is by ours.
+/// Redis returns the age of a heartbeat by its own clock; the instant shown is by the clock of this machine.
 fn shown(node: &MeshNode, now: Timestamp) -> Value {
     let ago = SignedDuration::try_from(node.idle).unwrap_or(SignedDuration::MAX);
     let at = now.checked_sub(ago).unwrap_or(Timestamp::MIN);
@@ -251,7 +251,7 @@ impl CallArgs {
         let instance = place.instance(&self.key).await?;
         let answered = tokio::select! {
             answered = self.call(&instance, &data) => answered.map_err(named),
-            () = stop.asked() => Err(anyhow!("Stopped: interrupted before there was an answer")),
+            () = stop.asked() => Err(anyhow!("Stopped: interrupted before a reply arrived")),
         };
         instance.stop().await;
         Ok(line(answered?)?)

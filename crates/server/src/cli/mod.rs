@@ -1,9 +1,9 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command but `serve`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP API: it
-//! checks what can be checked without a server, asks, and shows the answer as a table or, with `--json`, as the server sent it. What
-//! was asked for goes to standard output; everything else (progress, errors, hints) to standard error. The exit code is 0
-//! when it was done, 1 when it failed, 2 when the command line itself was wrong.
+//! Every command except `serve`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP
+//! API: it validates its arguments, sends a request, and prints the response as a table or, with `--json`, as the
+//! server sent it. Results go to standard output; everything else (progress, errors, hints) to standard error. The exit
+//! code is 0 on success, 1 on failure, 2 if the command line is wrong.
 
 mod cluster;
 mod dead;
@@ -40,7 +40,7 @@ pub use supervise::exec_under_guard;
 /// Schedules, dispatches and never loses jobs: one binary, one file.
 #[derive(Debug, Parser)]
 #[command(name = "convoke", version, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Without a command, `convoke` is `convoke serve`. `convoke COMMAND --help` says more.")]
+#[command(after_help = "Without a command, `convoke` is `convoke serve`. See also `convoke COMMAND --help`.")]
 pub struct Cli {
     /// Log more: requests to the server, or debug logs
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -61,23 +61,23 @@ pub enum Command {
     Enqueue(Box<enqueue::EnqueueArgs>),
     /// List, show, cancel and retry jobs, and read their logs
     Job(job::JobArgs),
-    /// Work that comes again: cron expressions and intervals
+    /// Manage recurring jobs: cron expressions and intervals
     Schedule(schedule::ScheduleArgs),
-    /// Look at queues, pause them, limit them
+    /// Show queues, pause them, limit them
     Queue(queue::QueueArgs),
-    /// Jobs that failed for good: list, retry or purge them
+    /// List, retry or purge dead letters: jobs that failed or timed out
     Dead(dead::DeadArgs),
     /// Run a worker for any command, or list the workers
     Worker(worker::WorkerArgs),
-    /// Look at the nodes of the cluster
+    /// Show the nodes of the cluster, or drain one
     Cluster(cluster::ClusterArgs),
-    /// Follow what happens on all nodes
+    /// Follow the events of all nodes
     Events(events::EventsArgs),
-    /// Call the instances of an application, list them, or be one to try
+    /// List and call the instances of an application, or run one
     Mesh(mesh::MeshArgs),
-    /// Who owns which part of a service; be a worker of one
+    /// Show the workers of sharded services, or run one
     Shards(shards::ShardsArgs),
-    /// Run a command on one machine of many: only while leader
+    /// Run a command on one machine of many: only while it leads
     #[command(after_help = elect::HELP)]
     Elect(elect::ElectArgs),
     /// Supervises a command on behalf of the process that started it
@@ -89,7 +89,7 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Parses a command line. Global flags may stand before the command as well, where `serve`'s own flags may not.
+    /// Parses a command line. Global flags may also precede the command; the flags of `serve` may not.
     pub fn typed(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Cli::try_parse_from(after_the_command(arguments.into_iter().collect()))
     }
@@ -118,7 +118,7 @@ impl Cli {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A server wants every core; a client of one should be light beside it.
+    /// A server uses every core; a client uses one thread.
     pub fn wants_all_cores(&self) -> bool {
         matches!(self.command, None | Some(Command::Serve(_) | Command::Worker(_)))
     }
@@ -140,7 +140,7 @@ fn configured() -> Result<Config, Usage> {
 /// Global flags that take a value.
 const WITH_VALUE: [&str; 2] = ["--log-format", "--log-level"];
 
-/// Moves global flags that stand before the command behind it.
+/// Moves global flags that precede the command behind it.
 fn after_the_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let text = |place: usize| arguments.get(place).and_then(|argument| argument.to_str()).unwrap_or_default();
     let is_verbose = |text: &str| {

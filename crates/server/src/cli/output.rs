@@ -1,4 +1,4 @@
-//! How answers are shown: tables for lists, lines of name and value for one thing.
+//! Prints responses: tables for lists, lines of name and value for a single item.
 
 use std::io::{self, Write as _};
 
@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Writes a line to standard output. A reader that went away is an error like any other, not a panic.
+/// Writes a line to standard output. If its reader has gone, it returns an error instead of a panic.
 pub fn line(text: impl AsRef<str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_ref().as_bytes())?;
@@ -14,7 +14,7 @@ pub fn line(text: impl AsRef<str>) -> io::Result<()> {
     out.flush()
 }
 
-/// A table without borders, so that it can be cut and grepped.
+/// Prints a table without borders, for use with `cut` and `grep`.
 pub fn table(headers: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
     line(render(headers, rows))
 }
@@ -23,7 +23,7 @@ pub fn render(headers: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headers.iter().map(|header| header.to_uppercase()));
-    // What a job says of itself must not move the cursor of whoever looks at it.
+    // A job's texts must not move the terminal's cursor.
     table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|cell| printable(&cell))));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -31,7 +31,7 @@ pub fn render(headers: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// Name and value of one thing, the values aligned. What is absent is left out.
+/// Returns lines of name and value, the values aligned. Empty values are left out.
 pub fn fields(pairs: &[(&str, String)]) -> io::Result<()> {
     line(titled(pairs))
 }
@@ -43,7 +43,7 @@ pub fn titled(pairs: &[(&str, String)]) -> String {
     lines.join("\n")
 }
 
-/// Text with its control characters escaped.
+/// Returns the text with its control characters escaped.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -52,7 +52,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The value at a dotted path, as text: empty where there is none.
+/// Returns the value at a dotted path as text; empty if there is none.
 pub fn text(value: &Value, path: &str) -> String {
     match path.split('.').try_fold(value, |value, key| value.get(key)) {
         None | Some(Value::Null) => String::new(),
@@ -61,12 +61,12 @@ pub fn text(value: &Value, path: &str) -> String {
     }
 }
 
-/// The list under a name.
+/// Returns the list under a name.
 pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// How long ago an instant is, in one unit.
+/// Returns how long ago an instant was, in one unit.
 pub fn age(value: &Value, path: &str) -> String {
     let at = text(value, path);
     at.parse::<Timestamp>().map_or(at, |at| distance(at, Timestamp::now()))

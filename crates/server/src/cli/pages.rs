@@ -1,7 +1,7 @@
-//! Lists that come in pages.
+//! Lists that the server returns in pages.
 //!
-//! A page may be short, even empty, and still not be the last: a store looks at so many rows for one and no more. So a
-//! command follows the cursors until it has as much as was asked for, or all there is.
+//! A page may be short, even empty, and still not be the last, because a store reads a limited number of rows for each.
+//! A command follows the cursors until it has as many items as requested, or all.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use serde_json::value::RawValue;
 use super::output::line;
 use super::remote::{Remote, query};
 
-/// As many as the server puts into one page.
+/// The server's maximum number of items in a page.
 const PAGE_MAX: usize = 1_000;
 
-/// A list on the server, and how much of it is wanted.
+/// A list on the server, and how many items to read.
 pub struct Listing<'a> {
     pub path: &'a str,
-    /// Under which name an answer has its items.
+    /// The name of the list in a response.
     pub name: &'a str,
     pub filter: Vec<(&'a str, Option<String>)>,
-    /// Where the page before ended.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
     pub limit: usize,
 }
 
-/// What was found, each item as it was sent.
+/// The items that were read, each as it was sent.
 pub struct Found {
     name: String,
     items: Vec<Box<RawValue>>,
@@ -57,12 +57,12 @@ impl Listing<'_> {
             let next = page.get("nextCursor").map_or(Ok(None), |cursor| serde_json::from_str(cursor.get()))?;
             Ok::<_, serde_json::Error>((items, next))
         };
-        read().context("the server's answer is no page of a list: is this the address of convoke?")
+        read().context("expected a page of a list from the server: is this the address of convoke?")
     }
 }
 
 impl Found {
-    /// One page in the words of the server, whatever number of pages it was.
+    /// Prints all items as one page in the server's format, however many pages were read.
     pub fn print_json(&self) -> Result<()> {
         let items: Vec<&str> = self.items.iter().map(|item| item.get()).collect();
         let cursor = Value::from(self.next_cursor.clone());
@@ -73,10 +73,10 @@ impl Found {
         self.items.iter().map(|item| Ok(row(&serde_json::from_str(item.get())?))).collect()
     }
 
-    /// Says how to go on, where there is more.
+    /// Prints the cursor of the next page, if there is one.
     pub fn print_next_cursor(&self) {
         if let Some(cursor) = &self.next_cursor {
-            eprintln!("there are more: --cursor {cursor}");
+            eprintln!("more items follow: --cursor {cursor}");
         }
     }
 }

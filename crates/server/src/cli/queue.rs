@@ -1,4 +1,4 @@
-//! `convoke queue`: what waits where, and how much may run at once.
+//! `convoke queue`: shows queues and sets their limits.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -24,9 +24,9 @@ enum Verb {
     List,
     /// Show a queue
     Show { queue: QueueName },
-    /// Stop giving out a queue's jobs; those that run go on
+    /// Stop dispatching a queue's jobs; running ones continue
     Pause { queue: QueueName },
-    /// Give out a paused queue's jobs again
+    /// Resume dispatching a paused queue's jobs
     Resume { queue: QueueName },
     /// Limit a queue's rate, or how many of its jobs run at once
     #[command(after_help = "Examples:
@@ -42,15 +42,15 @@ enum Verb {
 #[command(group = clap::ArgGroup::new("limit").required(true).multiple(true))]
 struct LimitArgs {
     queue: QueueName,
-    /// At most N jobs in any window of D, or none
+    /// Maximum rate, N jobs in any window of D; none removes the limit
     #[arg(long, value_name = "N/D", value_parser = rate, group = "limit")]
     rate: Option<Limit<RateLimit>>,
-    /// At most N jobs at once, or none
+    /// Maximum number of jobs at once; none removes the limit
     #[arg(long, value_name = "N", value_parser = concurrency, group = "limit")]
     concurrency: Option<Limit<u32>>,
 }
 
-/// A limit to set, or to take away.
+/// A limit to set or to remove.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Limit<T> {
     Set(T),

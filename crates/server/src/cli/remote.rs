@@ -1,4 +1,4 @@
-//! The server that a command talks to.
+//! The server that a command sends its requests to.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// After this long a request without a response is mentioned.
+/// A request that takes longer than this is mentioned on standard error.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
-/// A command line that is wrong in itself: exit code 2.
+/// A wrong command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// A wrong address or number is the caller's to mend.
+/// Converts an error: an invalid address or number is a wrong command line.
 pub fn usage(error: convoke_core::Error) -> anyhow::Error {
     match error {
         convoke_core::Error::Invalid(invalid) => Usage(invalid.to_string()).into(),
@@ -31,7 +31,7 @@ pub fn usage(error: convoke_core::Error) -> anyhow::Error {
     }
 }
 
-/// The flag by which an address is given on the command line.
+/// The flag with the server's address.
 fn flag(setting: &str) -> &str {
     match setting {
         "store.url" => "--store",
@@ -55,7 +55,7 @@ pub struct RemoteArgs {
         default_value = "http://127.0.0.1:3000"
     )]
     pub server: String,
-    /// Token, where the server wants one
+    /// Token, if the server requires one
     #[arg(long, global = true, env = "CONVOKE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Print the server's JSON
@@ -63,7 +63,7 @@ pub struct RemoteArgs {
     pub json: bool,
 }
 
-/// A server, and how its answers are to be shown.
+/// A server, and how to print its responses.
 pub struct Remote {
     http: convoke::Http,
     server: String,
@@ -71,7 +71,7 @@ pub struct Remote {
     pub json: bool,
 }
 
-/// An answer as it was sent.
+/// A response as it was sent.
 pub struct RemoteResponse(Bytes);
 
 impl RemoteResponse {
@@ -83,26 +83,26 @@ impl RemoteResponse {
         if self.0.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.0).context("the server's answer is not JSON: is this the address of convoke?")
+        serde_json::from_slice(&self.0).context("expected JSON from the server: is this the address of convoke?")
     }
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody answered.
+    /// The server did not respond.
     #[error("the server at {server} cannot be reached: {cause}")]
     Unreachable { server: String, cause: String },
-    /// The server said no.
+    /// The server rejected the request.
     #[error("{message}")]
     Refused { status: StatusCode, message: String },
-    /// The server does not serve a stream.
+    /// The server returned no stream.
     #[error(transparent)]
     NoStream(Error),
 }
 
 impl CallError {
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             CallError::Unreachable { .. } => true,
@@ -144,13 +144,13 @@ impl Remote {
 
     pub async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<RemoteResponse, CallError> {
         let (started, shown) = (Instant::now(), method.clone());
-        // Longer than any wait that a command asks the server for.
+        // Longer than any wait that a command requests from the server.
         let limit = Duration::from_secs(60);
         let mut sending = pin!(self.http.send_within(limit, method, path, body));
         let answered = match tokio::time::timeout(NOTICE_AFTER, &mut sending).await {
             Ok(answered) => answered,
             Err(_) => {
-                // A command that asks the server to wait need not be told that it does.
+                // Not for a command that requested the wait.
                 if !path.contains("wait=") {
                     eprintln!("waiting for the server at {} (--server)", self.server);
                 }
@@ -177,7 +177,7 @@ impl Remote {
             Error::Unavailable { source, .. } | Error::Unknown { source, .. } => source.to_string(),
             other => other.to_string(),
         };
-        // The client names the address in its own words too.
+        // The cause may begin with the address, which the message has already.
         let cause = cause.strip_prefix(&format!("{}: ", self.http.address())).map(str::to_owned).unwrap_or(cause);
         CallError::Unreachable { server: self.server.clone(), cause }
     }
@@ -197,14 +197,14 @@ impl Remote {
                 format!("{field}: {message}")
             }
             Ok(Body { error }) => error.message,
-            Err(_) => format!("the server at {} answered {status}", self.server),
+            Err(_) => format!("the server at {} returned {status}", self.server),
         };
         let hint = if status == StatusCode::UNAUTHORIZED { " (set --token or CONVOKE_TOKEN)" } else { "" };
         CallError::Refused { status, message: format!("{message}{hint}") }
     }
 }
 
-/// A server that is away for a moment, as it is while it restarts. That must not look like a failure.
+/// An outage of the server, for example during a restart. A short one must not fail the command.
 #[derive(Debug, Default)]
 pub struct Outage {
     since: Option<Instant>,
@@ -213,7 +213,7 @@ pub struct Outage {
 impl Outage {
     const LONGEST: Duration = Duration::from_secs(60);
 
-    /// Returns whether the call is worth repeating after this error.
+    /// Returns whether to retry the call after this error.
     pub fn is_bearable(&mut self, error: &CallError) -> bool {
         error.is_transient() && self.since.get_or_insert_with(Instant::now).elapsed() < Outage::LONGEST
     }
@@ -223,7 +223,7 @@ impl Outage {
     }
 }
 
-/// A path with the parameters that are set.
+/// Returns a path with the parameters that are set.
 pub fn query<'a>(path: &str, parameters: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
     let mut text = path.to_owned();
     let mut mark = '?';
@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_cannot_be_reached_is_named() {
-        // Bound and dropped: nobody listens there.
+        // Bound and dropped, so nothing listens there.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let server = format!("http://{}", listener.local_addr().expect("an address"));
         drop(listener);
@@ -277,6 +277,6 @@ mod tests {
         assert_eq!(said(r#"{"error":{"code":"x","message":"expected 1","field":"delay"}}"#), "delay: expected 1");
         assert_eq!(said(r#"{"error":{"code":"x","message":"delay: not so","field":"delay"}}"#), "delay: not so");
         assert_eq!(said(r#"{"error":{"code":"x","message":"no"}}"#), "no");
-        assert_eq!(said("<html>"), "the server at http://127.0.0.1:1 answered 400 Bad Request");
+        assert_eq!(said("<html>"), "the server at http://127.0.0.1:1 returned 400 Bad Request");
     }
 }

@@ -1,4 +1,4 @@
-//! `convoke schedule`: work that comes again.
+//! `convoke schedule`: recurring jobs.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct ScheduleArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Add a schedule, or replace the one of that name
+    /// Add a schedule, or replace the one with this name
     #[command(after_help = "Examples:
   convoke schedule add nightly --cron '0 3 * * *' --tz Europe/Berlin --type report.build
   convoke schedule add pulse --every 30s --type health.check --overlap allow")]
@@ -33,13 +33,13 @@ enum Verb {
     List,
     /// Show a schedule
     Show { name: ScheduleName },
-    /// Stop a schedule until it is resumed
+    /// Pause a schedule until it is resumed
     Pause { name: ScheduleName },
-    /// Let a paused schedule go on
+    /// Resume a paused schedule
     Resume { name: ScheduleName },
     /// Enqueue a schedule's job now
     Trigger { name: ScheduleName },
-    /// Remove a schedule; jobs it has made stay
+    /// Remove a schedule; jobs that it has made stay
     Remove { name: ScheduleName },
 }
 
@@ -47,54 +47,54 @@ enum Verb {
 #[command(group = clap::ArgGroup::new("when").required(true))]
 struct AddArgs {
     name: ScheduleName,
-    /// Five or six fields, or a nickname such as @daily
+    /// Cron expression: five or six fields, or a nickname such as @daily
     #[arg(long, value_name = "EXPR", group = "when")]
     cron: Option<String>,
-    /// An interval, such as 30s
+    /// Interval, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, group = "when")]
     every: Option<Duration>,
     /// Time zone of the cron expression, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE", conflicts_with = "every")]
     tz: Option<String>,
-    /// Days that match either or both day fields of the expression, if both are restricted [default: or]
+    /// If both day fields are restricted, match days by either or by both [default: or]
     #[arg(long, value_name = "RULE", conflicts_with = "every")]
     day: Option<Day>,
-    /// Type of its jobs
+    /// Type of the jobs
     #[arg(long = "type", value_name = "TYPE")]
     job_type: JobType,
     #[command(flatten)]
     template: TemplateArgs,
-    /// What to do about ticks that passed while nobody was there [default: latest]
+    /// What to do about ticks that passed while no node led [default: latest]
     #[arg(long)]
     missed: Option<Missed>,
-    /// What to do when a tick comes while a job of it is still live [default: skip]
+    /// What to do at a tick while a job of the schedule is still live [default: skip]
     #[arg(long)]
     overlap: Option<Overlap>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Day {
-    /// Either matches, as in cron
+    /// Either field matches, as in cron
     Or,
-    /// Both match, as in Cronos
+    /// Both fields match, as in Cronos
     And,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Missed {
-    /// Forget them
+    /// Skip them
     Skip,
-    /// Run once, for the latest
+    /// Run one job, for the latest tick
     Latest,
-    /// Run them all, up to a bound
+    /// Run a job for each, up to a limit
     All,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Overlap {
-    /// Let the tick pass
+    /// Skip the tick
     Skip,
-    /// Run both
+    /// Run both jobs
     Allow,
 }
 

@@ -1,4 +1,4 @@
-//! `convoke shards`: who owns which part of a service, and a worker to try it with.
+//! `convoke shards`: shows the owners of shards, and runs a worker for trying a service.
 
 use std::time::Duration;
 
@@ -26,49 +26,49 @@ pub struct ShardsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show services, their workers and which shards each has
+    /// Show services, their workers and the shards of each
     Status {
-        /// Only this one, with every shard
+        /// Only this service, with every shard
         service: Option<ServiceName>,
     },
-    /// Be a worker of a service, and print what changes
-    #[command(after_help = "Prints a line whenever the worker's part changes, with --json one object each:
+    /// Run a worker of a service, and print its changes
+    #[command(after_help = "Prints a line when the worker's shards change, with --json an object:
   {\"version\":4194305,\"shards\":[0,1,2],\"added\":[0,1,2],\"removed\":[]}
-On SIGTERM or SIGINT it leaves, and its shards go to the others at once.
+On SIGTERM or SIGINT it leaves, and its shards move to other workers at once.
 
 Examples:
   convoke shards join my-service --worker-id a --shards 10
   convoke shards join my-service --worker-id b --shards 10 --coordinator tcp://a:5555,tcp://b:5555 --handoff")]
     Join(JoinArgs),
-    /// Make a pair of CURVE keys
+    /// Generate a pair of CURVE keys
     Keys,
 }
 
 #[derive(Debug, Args)]
 struct JoinArgs {
     service: ServiceName,
-    /// Unlike that of any other worker of the service
+    /// Id of this worker, unique in the service
     #[arg(long, value_name = "ID")]
     worker_id: WorkerId,
-    /// How many shards the whole service has
+    /// Number of shards of the whole service
     #[arg(long, value_name = "N")]
     shards: u32,
-    /// Where the shard coordinator listens; several with commas between
+    /// Address of the shard coordinator; several, separated by commas
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:5555")]
     coordinator: String,
     /// Release a shard on request before another worker gets it
     #[arg(long)]
     handoff: bool,
-    /// How often to beat [default: a third of the coordinator's timeout]
+    /// Time between heartbeats [default: a third of the coordinator's timeout]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     heartbeat_interval: Option<Duration>,
-    /// Name and password, where the coordinator asks for them
+    /// User and password, if the coordinator requires them
     #[arg(long, value_name = "USER:PASSWORD", env = "CONVOKE_SHARDS_PLAIN", hide_env_values = true)]
     plain: Option<String>,
-    /// The coordinator's public key, where it has one
+    /// Public key of the coordinator, if it has one
     #[arg(long, value_name = "KEY", conflicts_with = "plain")]
     curve_server_key: Option<String>,
-    /// This worker's own secret key [default: a new one]
+    /// Secret key of this worker [default: a new one]
     #[arg(
         long,
         value_name = "KEY",
@@ -105,7 +105,7 @@ fn all(answer: &Value) -> String {
     let listening = match (coordinator.is_empty(), listening.is_empty()) {
         (_, false) => listening,
         (false, true) => format!("on node {coordinator}"),
-        (true, true) => "nobody listens for shard workers".into(),
+        (true, true) => "no node listens for shard workers".into(),
     };
     let head = titled(&[("coordinator", coordinator), ("listening", listening)]);
     let rows = list(answer, "services").iter().map(|service| {
@@ -142,7 +142,7 @@ fn one(service: &Value) -> String {
             age(worker, "lastHeartbeatAt"),
         ]
     });
-    let table = render(&["worker", "state", "count", "shards", "letting go of", "last beat"], rows.collect());
+    let table = render(&["worker", "state", "count", "shards", "releasing", "last heartbeat"], rows.collect());
     format!("{head}\n\n{table}")
 }
 
@@ -150,7 +150,7 @@ fn shard(value: &Value) -> Option<Shard> {
     value.as_u64().and_then(|number| Shard::try_from(number).ok())
 }
 
-/// `0-3,7`: shards in order, as people write them.
+/// Returns shards in order as ranges: `0-3,7`.
 fn ranges(shards: &[Shard]) -> String {
     let mut parts: Vec<(Shard, Shard)> = Vec::new();
     for shard in shards {
@@ -197,20 +197,20 @@ async fn work(args: JoinArgs, json: bool) -> Result<()> {
         let _ = left.0.send(leaving.leave().await);
     });
     if !json {
-        eprintln!("registers as {} of {} at {}", args.worker_id, args.service, args.coordinator);
+        eprintln!("registering as {} of {} at {}", args.worker_id, args.service, args.coordinator);
     }
     while let Some(change) = changes.next().await {
         line(if json { as_json(&change) } else { in_words(&change) })?;
     }
     if worker.is_replaced() {
         bail!(
-            "another worker has registered as {} of {}: this one gave up its shards; give each worker an id of its own",
+            "another worker has registered as {} of {}: this one released its shards; give each worker its own id",
             args.worker_id,
             args.service
         );
     }
     if !left.1.await.unwrap_or(false) {
-        bail!("the coordinator did not answer the farewell; its shards move when it is taken for dead");
+        bail!("the coordinator did not confirm that the worker left; its shards move after the heartbeat timeout");
     }
     Ok(())
 }

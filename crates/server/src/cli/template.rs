@@ -1,4 +1,4 @@
-//! The options of a job, as `enqueue` and `schedule add` take them.
+//! The options of a job that `enqueue` and `schedule add` have in common.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use convoke_core::{JobType, QueueName, duration};
 
 use super::enqueue::read_json;
 
-/// The options as they are shown of a job or a schedule: a name, and the field of its JSON.
+/// The options of a job or schedule as they are shown: a name, and the field of its JSON.
 pub const SHOWN: [(&str, &str); 10] = [
     ("type", "type"),
     ("queue", "queue"),
@@ -32,28 +32,28 @@ pub struct TemplateArgs {
     /// Arguments as JSON, from a file (@FILE) or from standard input (-)
     #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
     args: Option<String>,
-    /// low, normal, high or critical
+    /// Priority: low, normal, high or critical
     #[arg(long, value_parser = priority)]
     priority: Option<Priority>,
-    /// Attempts after the first
+    /// Maximum number of attempts after the first
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
-    /// Waits between attempts, as JSON such as {"initialDelay":"1s","multiplier":2,"maxDelay":"1m","jitter":"none"}
+    /// Backoff between attempts, as JSON such as {"initialDelay":"1s","multiplier":2,"maxDelay":"1m","jitter":"none"}
     #[arg(long, value_name = "JSON", value_parser = retry_policy)]
     retry_policy: Option<RetryPolicy>,
     /// How long one attempt may take
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     timeout: Option<Duration>,
-    /// While a job with this key is live, enqueueing again finds it
+    /// Unique key: while a job with this key is live, enqueueing again returns that job
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
-    /// Keep the key taken for so long, also after the job has ended
+    /// Keep the unique key reserved for this long, even if the job ends sooner
     #[arg(long, value_parser = duration::parse, requires = "unique_key", value_name = "DURATION")]
     unique_for: Option<Duration>,
-    /// Shown with the job, and a filter of lists: to find what belongs together
+    /// Correlation id: shown with the job, and a filter of lists
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// A word under which the job is found; may be given several times
+    /// Tag by which the job can be found; may be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
 }

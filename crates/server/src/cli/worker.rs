@@ -1,4 +1,4 @@
-//! `convoke worker`: the workers there are, and one that runs a command for each job.
+//! `convoke worker`: lists workers, and runs a worker that runs a command for each job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ struct RunArgs {
     /// Queue to take jobs from; may be repeated
     #[arg(long, short, required = true, value_delimiter = ',')]
     queue: Vec<QueueName>,
-    /// Jobs at once
+    /// Maximum number of jobs at once
     #[arg(long, short, default_value_t = Settings::default().concurrency,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(WORKER_CONCURRENCY_MAX)))]
     concurrency: u32,
@@ -63,16 +63,16 @@ struct RunArgs {
     /// program for each run
     #[arg(long)]
     strict_supervision: bool,
-    /// What comes before the names of channels, where --server is a bus
+    /// Prefix of channel names, if --server is a bus
     #[arg(long, default_value = convoke::connect::BUS_PREFIX, value_name = "PREFIX")]
     bus_prefix: String,
-    /// Name to be known by in lists
+    /// Name of this worker in lists
     #[arg(long)]
     name: Option<String>,
     /// Id of this worker [default: host name + random]
     #[arg(long)]
     id: Option<WorkerId>,
-    /// How long runs may take to finish when the worker is asked to stop
+    /// How long runs may continue after the worker was asked to stop
     #[arg(long, value_parser = duration::parse, default_value = "25s", value_name = "DURATION")]
     shutdown_grace: Duration,
 }
@@ -103,11 +103,11 @@ async fn list_all(remote: &Remote) -> Result<()> {
             worker["via"].as_str().unwrap_or("bus").to_owned(),
         ]
     });
-    Ok(table(&["worker", "name", "queues", "running", "state", "last beat", "via"], rows.collect())?)
+    Ok(table(&["worker", "name", "queues", "running", "state", "last heartbeat", "via"], rows.collect())?)
 }
 
 async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
-    // Chosen here, so that every line of the log names it.
+    // Chosen here, so that every log line carries it.
     let id = match args.id {
         Some(id) => id,
         None => WorkerId::new(convoke::fresh_id())?,
@@ -124,13 +124,13 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("stopping: runs may finish, a second signal gives them back");
+            tracing::info!("stopping: runs may finish, a second signal releases them");
             token.cancel();
         }
     });
     let settings = Settings {
         id: Some(id),
-        // Not the command itself: it may hold a password, and the name is for everybody to read.
+        // Not the command itself: it may contain a password, and every user can read the name.
         name: Some(args.name.unwrap_or_else(|| "exec".into())),
         queues: args.queue,
         concurrency: args.concurrency,
@@ -148,7 +148,7 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
     });
     let token = remote.token.filter(|token| !token.is_empty());
     let link = convoke::connect::worker_way(&remote.server, token, &args.bus_prefix).await;
-    // The address is not repeated: one that is refused may hold a password.
+    // The message does not repeat the address: it may contain a password.
     let link = link.map_err(|error| match error {
         error if error.is_transient() => usage(error),
         error => Usage(format!("--server: {error}")).into(),
@@ -161,7 +161,7 @@ async fn work(args: RunArgs, remote: RemoteArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the variables that hold the worker's own credentials. A command runs the code of whoever wrote the job.
+/// Returns the variables that hold the worker's own credentials. A command may run code of the job's author.
 fn hidden_variables(pass_token: bool, is_bus: bool) -> Vec<&'static str> {
     match (pass_token, is_bus) {
         (true, _) => vec![],

@@ -236,7 +236,7 @@ async fn a_list_goes_on_where_a_page_is_empty() {
     assert_eq!((&page["jobs"][0]["id"], &page["nextCursor"]), (&json!(wanted), &json!(null)));
     let some = cli.run(["job", "list", "--type", "common", "--limit", "1000"]).await;
     assert_eq!(some.expect(0).lines().count(), 1_001, "a head and as many as were asked for");
-    assert!(some.stderr.contains("there are more: --cursor"), "{}", some.stderr);
+    assert!(some.stderr.contains("more items follow: --cursor"), "{}", some.stderr);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! `convoke elect status|members|metrics`: reads who leads a namespace, without contending.
+//! `convoke elect status|members|metrics`: shows the leader of a namespace, without contending.
 //!
-//! Nothing is enrolled and nothing is elected: the lease, the roster and the leader's report are read as any member reads them. The exit
-//! code is 0 if the question has an answer (somebody leads, there are members, the leader publishes figures), else 1.
+//! It does not become a member: it reads the lease, the list of members and the leader's report as any member does. The
+//! exit code is 0 if there is a leader (for `members` a member, for `metrics` figures), else 1.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -20,14 +20,14 @@ use super::{ElectArgs, FAILED};
 use crate::cli::output::{line, list, render, text, titled};
 use crate::cli::remote::{Usage, usage};
 
-/// Between two looks with `--watch`.
+/// The time between two reads with `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
-/// The same where every request is paid for.
+/// The same for backends that charge for every request.
 const EVERY_PAID: Duration = Duration::from_secs(5);
-/// Clears the terminal and goes to its upper left corner.
+/// Clears the terminal and moves the cursor to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// What to look at.
+/// The part of a namespace to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     Status,
@@ -59,7 +59,7 @@ pub async fn run(view: View, args: &ElectArgs) -> Result<ExitCode> {
                 line(format!("{clear}{}", seen.shown(view, args.json)))?;
                 seen.answers(view)
             }
-            // Whoever watches sees the backend go and come back.
+            // With --watch, an outage is shown and the loop goes on.
             Err(error) if args.watch => {
                 line(format!("{clear}error: {error}"))?;
                 false
@@ -73,12 +73,12 @@ pub async fn run(view: View, args: &ElectArgs) -> Result<ExitCode> {
     }
 }
 
-/// Opening a file creates it, and a mistyped path would show an empty namespace.
+/// Opening a file creates it, so a mistyped path would show an empty namespace.
 fn refuse_missing_file(url: &str) -> Result<()> {
     let Some(path) = url.strip_prefix("sqlite:") else { return Ok(()) };
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.is_empty() && !Path::new(path).exists() {
-        bail!("--leases: {path} does not exist; nobody has contended there yet");
+        bail!("--leases: {path} does not exist: expected a file that `convoke elect` has created");
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ struct Seen {
     address: String,
     lease: Option<Lease>,
     members: Vec<String>,
-    /// Of the present leader's term.
+    /// The report of the present leader's term.
     report: Option<Report>,
     is_carried: bool,
 }
@@ -99,7 +99,7 @@ async fn inspect(leases: &dyn Leases, namespace: &str) -> Result<Seen> {
     let lease = leases.read(namespace).await?;
     let members = leases.roster(namespace).await?;
     let published = leases.published(namespace).await?;
-    // A report that cannot be read is another version's.
+    // A report that cannot be read is from another version.
     let report = published.and_then(|text| serde_json::from_str::<Report>(&text).ok());
     let is_present =
         |report: &Report| lease.as_ref().is_some_and(|it| it.holder == report.member && it.epoch == report.epoch);
@@ -144,7 +144,7 @@ impl Seen {
         }
     }
 
-    /// What every view begins with.
+    /// The first fields of every view.
     fn head(&self) -> Value {
         json!({
             "namespace": self.namespace,
@@ -201,7 +201,7 @@ impl Seen {
         if self.report.is_none() {
             let why = match (&self.lease, self.is_carried) {
                 (None, _) => "nobody leads",
-                (_, false) => "this backend carries no figures: ask the leader itself, started with --http",
+                (_, false) => "this backend does not store figures: start the leader with --http and read them there",
                 (_, true) => "the leader has published none yet",
             };
             return titled(&[("namespace", self.namespace.clone()), ("metrics", format!("none: {why}"))]);

@@ -1,8 +1,8 @@
-//! One term of leadership, spent on running a command.
+//! One term of leadership, in which a command runs.
 //!
-//! The command runs under a guard that ends it in time on its own. Here the guard's deadline is moved as the lease is renewed,
-//! signals are passed on, and the end is told apart: by itself, on request, or because the lead was lost. The term is not given
-//! back before nothing of the command is left, also if the guard was killed.
+//! The command runs under a guard that ends it in time on its own. This loop moves the guard's deadline when the lease
+//! is renewed, passes signals on, and distinguishes how the command ended: by itself, on request, or because the lead
+//! was lost. The term is released only after all processes of the command have ended, even if the guard was killed.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::lease_deadline::lease_deadline;
 use super::signals::Signals;
 use crate::cli::supervise::{ChildTree, Deadline, Ending, GuardEvent, GuardLink, GuardOptions, Moment, Order};
 
-/// Renewals are looked for this many times in the time of a lease.
+/// How often renewals are checked for within the time of a lease.
 const LOOKS_A_LEASE: u32 = 20;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -32,22 +32,22 @@ pub struct LeaderCommand {
 /// How a term's command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// By itself.
+    /// It ended by itself.
     Ended(Ending),
-    /// After it was asked to, because we were.
+    /// This process was asked to stop, and asked the command to.
     Stopped(Ending),
     /// The lead was lost, or may have been.
     Lost,
 }
 
-/// Runs the command until it ends or must.
+/// Runs the command until it ends or must end.
 pub async fn run_term(
     term: &Term,
     command: &LeaderCommand,
     signals: &mut Signals,
     tree: &mut ChildTree,
 ) -> Result<Outcome> {
-    // While this is kept the term is not given back.
+    // While this value exists the term is not released.
     let _at_work = term.guard();
     let mut guarded = GuardedTerm::start(term, command)?;
     let outcome = tokio::select! {
@@ -74,7 +74,7 @@ impl<'a> GuardedTerm<'a> {
     fn start(term: &'a Term, command: &'a LeaderCommand) -> Result<Self> {
         let LeaderCommand { command: words, grace, .. } = command;
         let guard = GuardLink::start(&GuardOptions { command: words, grace: *grace, without: &[], bound: true });
-        let guard = guard.context("the command's guard cannot be started")?;
+        let guard = guard.context("cannot start the guard of the command")?;
         let mut guarded = GuardedTerm { term, command, guard, known_until: Instant::now() };
         let (known_until, deadline) = guarded.deadline();
         let epoch = ("CONVOKE_EPOCH".to_owned(), term.epoch().to_string());
@@ -93,9 +93,9 @@ impl<'a> GuardedTerm<'a> {
             tokio::select! {
                 event = self.guard.next() => match event {
                     Some(GuardEvent::Started { .. }) => {}
-                    Some(GuardEvent::NotStarted(error)) => anyhow::bail!("the command cannot be started: {error}"),
+                    Some(GuardEvent::NotStarted(error)) => anyhow::bail!("cannot start the command: {error}"),
                     Some(GuardEvent::Stopping) => {
-                        info!(%epoch, "the lease may be lost: the command was asked to end");
+                        info!(%epoch, "lease may be lost: sent SIGTERM to the command");
                         is_lost = true;
                     }
                     Some(GuardEvent::Ended(ending)) => return Ok(match (is_lost, kill_at) {
@@ -106,12 +106,12 @@ impl<'a> GuardedTerm<'a> {
                     }),
                     None => {
                         self.guard.kill();
-                        anyhow::bail!("the command's guard was killed, and the command with it");
+                        anyhow::bail!("the guard of the command was killed, and the command with it");
                     }
                 },
                 () = self.term.ended(), if !is_lost => {
                     // Another process may lead already, so there is no time for SIGTERM.
-                    warn!(%epoch, "the lead is lost");
+                    warn!(%epoch, "lead lost: killing the command");
                     is_lost = true;
                     self.guard.kill();
                 }
@@ -122,7 +122,7 @@ impl<'a> GuardedTerm<'a> {
                     }
                 }
                 () = sleep_until(kill_at) => {
-                    warn!("the command does not end: it is killed");
+                    warn!("command did not end within the grace period: killing it");
                     self.guard.kill();
                     kill_at = Some(Instant::now() + self.command.grace);
                 }
@@ -131,10 +131,10 @@ impl<'a> GuardedTerm<'a> {
         }
     }
 
-    /// Tells the guard of a renewal.
+    /// Sends a renewal to the guard.
     fn move_deadline(&mut self) {
         let (until, deadline) = self.deadline();
-        // An order that could not be sent is sent again with the next look. Until then the guard keeps its deadline.
+        // An order that could not be sent is retried at the next check. Until then the guard keeps its deadline.
         if until != self.known_until && !self.term.is_over() && self.guard.send(&Order::SetDeadline(deadline)) {
             self.known_until = until;
         }
@@ -142,7 +142,7 @@ impl<'a> GuardedTerm<'a> {
 
     fn deadline(&self) -> (Instant, Deadline) {
         let until = self.term.certain_until();
-        // In this order: a pause between the two shortens what is left.
+        // In this order: a pause between the two shortens the remaining time.
         let now = Moment::now();
         let left = until.saturating_duration_since(Instant::now());
         (until, lease_deadline(now, left, self.command.ttl, self.command.grace))

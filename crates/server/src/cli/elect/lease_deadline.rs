@@ -1,19 +1,20 @@
-//! When a command must end so that it is gone before its lease is.
+//! The deadline of a command: it must have ended before its lease expires.
 
 use std::time::Duration;
 
 use crate::cli::supervise::{Deadline, Moment};
 
-/// A heartbeat comes within this part of the lease at the latest, or the command would be told to end before its first renewal.
+/// A heartbeat comes within this part of the lease, or the command would be stopped before its first renewal.
 pub const BEAT_PART: u32 = 2;
-/// The command is dead this part of the lease before the lease is uncertain.
+/// The command gets SIGKILL this part of the lease before the lease becomes uncertain.
 const MARGIN_PART: u32 = 20;
-/// And has been asked to end this part of the lease before that.
+/// The command gets SIGTERM this part of the lease before SIGKILL.
 const GRACE_PART: u32 = 5;
 
-/// Returns the deadline for a lease of `ttl` that is certain for `left` after `now`. With the times that `--ttl` sets, a heartbeat comes
-/// every third of the lease and is retried after a ninth if it fails at once: after two or three failures, or one that hangs, the
-/// command is told to end. Whatever is configured, one comes within [`BEAT_PART`] of the lease, in time for a slow reply.
+/// Returns the deadline for a lease of `ttl` that is certain for `left` after `now`. With the times that `--ttl` sets,
+/// a heartbeat comes every third of the lease and is retried after a ninth if it fails at once: after two or three
+/// failures, or one that hangs, the command is stopped. With any configuration a heartbeat comes within [`BEAT_PART`]
+/// of the lease, in time for a slow reply.
 pub fn lease_deadline(now: Moment, left: Duration, ttl: Duration, grace: Duration) -> Deadline {
     let kill_after = left.saturating_sub(ttl / MARGIN_PART);
     let terminate_after = kill_after.saturating_sub(grace.min(ttl / GRACE_PART));

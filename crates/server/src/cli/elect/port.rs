@@ -1,4 +1,4 @@
-//! `convoke elect … --http ADDR`: what an elector shows of itself.
+//! `convoke elect … --http ADDR`: the HTTP endpoints of an elector.
 
 use anyhow::Result;
 use axum::response::Response;
@@ -15,7 +15,7 @@ use crate::cli::output::line;
 use crate::config::Config;
 use crate::serve::GuardedListener;
 
-/// The port of an elector. Figures that are recorded before it is open are lost, so it comes before the elector.
+/// The port of an elector. It is opened before the elector starts, because figures that are recorded before are lost.
 pub struct Port {
     guarded: GuardedListener,
     metrics: PrometheusHandle,
@@ -42,7 +42,7 @@ impl Port {
     }
 }
 
-/// Healthy unless the breaker is open: then the backend has failed again and again.
+/// Healthy unless the circuit breaker is open because the backend failed repeatedly.
 fn health(elector: &Elector) -> Response {
     let is_healthy = elector.breaker().state != BreakerState::Open;
     let (status, word) =

@@ -1,4 +1,4 @@
-//! The signals that a singleton passes on to its command.
+//! The signals that `convoke elect` passes on to its command.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,9 +7,9 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// Those that ask for an end. Each is passed on first.
+/// Signals that ask the process to end. Each is passed on first.
 const ENDS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::QUIT];
-/// Those that mean whatever the command takes them for. Where there is none, the first means that the terminal has gone.
+/// Signals whose meaning the command defines. Without a command, the first one means that the terminal was closed.
 const MESSAGES: [Signal; 3] = [Signal::HUP, Signal::USR1, Signal::USR2];
 
 pub struct Signals {
@@ -18,7 +18,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on none of them ends the process by itself.
+    /// Listens for the signals. From now on none of them ends the process by default.
     pub fn listen(has_command: bool) -> io::Result<Signals> {
         let listen = |it: &Signal| Ok((*it, signal(SignalKind::from_raw(it.as_raw()))?));
         let streams = ENDS.iter().chain(&MESSAGES).map(listen).collect::<io::Result<_>>()?;
@@ -41,8 +41,8 @@ impl Signals {
         ENDS.contains(&signal) || (signal == Signal::HUP && !self.has_command)
     }
 
-    /// The next one that asks for an end, where no command runs. The others are nobody's then: one that is sent to a fleet
-    /// to have its leader read a file again must not end those that wait.
+    /// Returns the next signal that asks for an end, while no command runs. The others are ignored then: a SIGHUP to a
+    /// fleet, so that its leader reloads a file, must not end the processes that wait.
     pub async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;

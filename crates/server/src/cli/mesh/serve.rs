@@ -1,7 +1,7 @@
 //! `convoke mesh serve`: an instance whose handlers are commands.
 //!
-//! SIGTERM or SIGINT ends it: no new request is accepted, handlers in flight may finish until the grace is over, then they
-//! are stopped and their callers get `Stopped`. A second signal ends the grace at once.
+//! SIGTERM or SIGINT ends it: it accepts no new requests, running handlers may finish within the grace period, then
+//! they are stopped and their callers receive `Stopped`. A second signal ends the grace period at once.
 
 mod command;
 
@@ -27,13 +27,13 @@ use crate::serve::GuardedListener;
 use crate::stop::Stop;
 use command::{CommandOptions, CommandRunner};
 
-/// More types than anybody serves by commands.
+/// The maximum number of request types.
 const TYPES_MAX: usize = 1_000;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "--on and --exec come in pairs. One --exec for several --on serves them all. Without them it replies to two
-types to try: echo returns its data, sleep takes {\"ms\":N} and replies after as long.
+    after_help = "--on and --exec come in pairs. One --exec for several --on serves them all. Without them it handles two
+types to try: echo returns its data, sleep takes {\"ms\":N} and replies after N ms.
 
 The request's data comes on standard input as JSON; CONVOKE_MESH_KEY, CONVOKE_MESH_TYPE, CONVOKE_MESH_INSTANCE,
 CONVOKE_MESH_CALLER, CONVOKE_MESH_TIMEOUT and CONVOKE_MESH_EPOCH are in the environment. The command writes the reply to
@@ -58,19 +58,19 @@ pub struct ServeArgs {
     /// Command to run with sh -c for each request
     #[arg(long, value_name = "CMD", requires = "on")]
     exec: Vec<String>,
-    /// Commands at once; one request more is rejected with Busy
+    /// Maximum number of commands at once; further requests are rejected with Busy
     #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
     /// Pass CONVOKE_TOKEN on to the command
     #[arg(long)]
     pass_token: bool,
-    /// How long requests in flight may take to finish when it is asked to stop
+    /// How long running requests may take to finish after it was asked to stop
     #[arg(long, value_parser = duration::parse, default_value = "25s", value_name = "DURATION")]
     shutdown_grace: Duration,
-    /// Where to show /metrics; port 0 takes a free one [default: nowhere]
+    /// Address at which to serve /metrics; with port 0 the system chooses one [default: none]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Show them beyond loopback without tokens
+    /// Allow --http beyond loopback without tokens
     #[arg(long, requires = "http")]
     insecure: bool,
 }
@@ -93,9 +93,9 @@ impl ServeArgs {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for (place, request_type) in self.on.iter().enumerate() {
             if pairs.iter().any(|(known, _)| known == request_type) {
-                return Err(Usage(format!("--on {request_type}: this type was given twice")));
+                return Err(Usage(format!("--on {request_type}: expected each type once, got it twice")));
             }
-            // One command serves all types; several come in pairs with them.
+            // One command serves all types; several are paired with them.
             let command = if commands == 1 { self.exec.first() } else { self.exec.get(place) };
             pairs.extend(command.map(|command| (request_type.as_str(), command.as_str())));
         }
@@ -106,7 +106,7 @@ impl ServeArgs {
         let commands = self.commands()?;
         let mut stop = Stop::listen()?;
         config.http.insecure |= self.insecure;
-        // First: what is counted before there is a recorder is lost.
+        // First, because metrics that are recorded before there is a recorder are lost.
         let _metrics = match self.http.clone() {
             Some(bind) => Some(show_metrics(bind, config).await?),
             None => None,
@@ -160,7 +160,7 @@ impl ServeArgs {
     }
 }
 
-/// "a, b and c".
+/// Joins names: "a, b and c".
 fn listed(types: &[&str]) -> String {
     match types {
         [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
@@ -175,7 +175,7 @@ async fn show_metrics(bind: String, config: Config) -> Result<AbortOnDropHandle<
     Ok(AbortOnDropHandle::new(tokio::spawn(serving)))
 }
 
-/// Handlers to try a mesh with.
+/// Adds the handlers for trying a mesh.
 fn try_out(handlers: &Handlers, hurry: &CancellationToken) {
     handlers.on("echo", Demand::default(), |_, data| Box::pin(async move { read(data) }));
     let hurry = hurry.clone();

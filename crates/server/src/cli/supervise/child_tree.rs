@@ -1,4 +1,4 @@
-//! All processes below this one, in whatever process group or session.
+//! All processes below this one, in any process group or session.
 //!
 //! If the parent of a process ends, the kernel gives the process to its nearest ancestor that is a subreaper. On Linux this process
 //! becomes one: all that was started from here stays below it until it ends. It must then also reap what it did not start itself,
@@ -19,7 +19,7 @@ use rustix::process::{
 };
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// A process may become a child of this one without a signal.
+/// The time between two checks: a process may become a child of this one without a signal.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct ChildTree {
@@ -70,7 +70,7 @@ impl ChildTree {
     /// Kills the children for which `condemned` is true, but not what is below them. Returns how many.
     pub fn kill_children(&self, condemned: impl Fn(Pid) -> bool) -> usize {
         let children = children().into_iter().filter(|pid| !self.foreign.contains(pid) && condemned(*pid));
-        // An error means that the process changed its user. It could keep us waiting for as long as it likes.
+        // An error means that the process changed its user. Waiting for it could take forever.
         children.filter(|pid| kill_process(*pid, Signal::KILL).is_ok()).count()
     }
 

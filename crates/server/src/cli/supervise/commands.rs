@@ -21,7 +21,7 @@ use super::child_tree::ChildTree;
 use super::guard_link::{GuardLink, GuardOptions};
 use super::messages::{Ending, GuardEvent, Order};
 
-/// A guard that had nothing to do for this long is ended.
+/// A guard that was idle for this long is ended.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How much longer than the grace guards may take to end before they are killed.
 const FINISH_MARGIN: Duration = Duration::from_secs(2);
@@ -97,7 +97,7 @@ impl Commands {
         Ok(RunningCommand { stdin, stdout, stderr, guard: Some(guard), shared: self.shared.clone() })
     }
 
-    /// Waits until nothing of any command is left. Commands that still run must have been dropped.
+    /// Waits until all processes of all commands have ended. Running commands must have been dropped.
     pub async fn finish(&self) {
         self.shared.closing.cancel();
         self.shared.idle.lock().clear();
@@ -106,7 +106,7 @@ impl Commands {
 }
 
 impl RunningCommand {
-    /// SIGTERM now, SIGKILL after the grace.
+    /// Sends SIGTERM now, SIGKILL after the grace.
     pub fn stop(&mut self) {
         if let Some(guard) = &mut self.guard {
             guard.send(&Order::Stop);

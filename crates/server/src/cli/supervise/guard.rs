@@ -29,7 +29,7 @@ pub const NAME: &str = "guard";
 const EXEC_NAME: &str = "guard-exec";
 /// A timer does not count while the machine sleeps, so the clock is read at least this often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The exit codes of a shell for a command that cannot be run, and for one that does not exist.
+/// The exit codes of a shell for a command that cannot be run, and for a command that does not exist.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -63,7 +63,7 @@ pub async fn run(args: GuardArgs) -> Result<ExitCode> {
     while guard.has_parent {
         let order = tokio::select! {
             order = orders.next() => order,
-            // Processes of an earlier command that could not be killed end some time.
+            // Processes of an earlier command that could not be killed may end later.
             never = tree.reap_forever() => match never {},
         };
         match order {
@@ -135,7 +135,7 @@ impl Guard {
                 status = tree.wait_for(command.group) => return status,
                 () = tokio::time::sleep(patience) => {}
                 order = orders.next(), if self.has_parent => match order {
-                    // A deadline that is moved too late does not save a command that was told to end.
+                    // A deadline that is moved too late does not save a command that got SIGTERM.
                     Some((Order::SetDeadline(deadline), _)) if !command.is_stopping => command.deadline = Some(deadline),
                     Some((Order::SetDeadline(_) | Order::Start { .. }, _)) => {}
                     Some((Order::Stop, _)) => command.hurry(self.args.grace),
@@ -184,7 +184,7 @@ impl Guard {
     }
 
     fn report(&self, event: &GuardEvent) {
-        // If the process that started the guard has died, nobody reads it.
+        // If the process that started the guard has died, there is no reader.
         let _ = (&self.events).write_all(&to_line(event));
     }
 }
@@ -219,7 +219,7 @@ impl Supervised {
             Some(_) if self.is_killed => LOOK_INTERVAL,
             Some(deadline) if self.is_stopping => deadline.kill_at.since(now).min(LOOK_INTERVAL),
             Some(deadline) => deadline.terminate_at.since(now).min(LOOK_INTERVAL),
-            // A command without a deadline waits for an order, and nothing need be looked at.
+            // A command without a deadline waits for an order, so no timer is needed.
             None => Duration::MAX,
         }
     }

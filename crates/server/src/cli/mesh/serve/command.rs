@@ -1,8 +1,8 @@
 //! Commands that handle requests of a mesh.
 //!
-//! Each request starts its command under supervision. The request's data is its standard input, its standard output is the
-//! reply. A command is stopped (SIGTERM, then SIGKILL to all that it started) if it writes more than a reply may have, or if
-//! its request is abandoned because the instance stops. It then has no effect on its caller any more.
+//! Each request starts its command under supervision. The request's data is its standard input, its standard output is
+//! the reply. A command is stopped (SIGTERM, then SIGKILL to all its processes) if its output exceeds the limit of a
+//! reply, or if its request is abandoned because the instance stops.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use super::super::super::exec::{DRAIN_LIMIT, TERM_GRACE, feed, next_line, result};
 use super::super::super::supervise::{Commands, RunningCommand};
 
-/// Names the command to run. It is not passed on to the command.
+/// The variable that contains the command. It is not passed on to the command.
 const COMMAND_VARIABLE: &str = "CONVOKE_MESH_COMMAND";
-/// One program for all commands, since all of them have one supervisor.
+/// One program for all commands, since they share one supervisor.
 const PROGRAM: &str = r#"command=$CONVOKE_MESH_COMMAND; unset CONVOKE_MESH_COMMAND; eval "$command""#;
-/// Lines of standard error that a caller sees.
+/// The number of lines of standard error that a caller receives.
 const ERROR_LINES_MAX: usize = 5;
 const ERROR_BYTES_MAX: usize = 4 << 10;
 const READ_BYTES: usize = 16 << 10;
@@ -30,10 +30,10 @@ const READ_BYTES: usize = 16 << 10;
 pub struct CommandOptions {
     /// Name of the mesh.
     pub key: String,
-    /// Commands at once.
+    /// The maximum number of commands at once.
     pub concurrency: usize,
     pub pass_token: bool,
-    /// Ends all requests at once.
+    /// Cancelled to end all requests at once.
     pub hurry: CancellationToken,
 }
 
@@ -75,7 +75,8 @@ impl CommandRunner {
         }
     }
 
-    /// Waits until nothing of any command is left. Must be called before the process ends, when no request is left.
+    /// Waits until all processes of all commands have ended. Must be called before the process ends, when no request is
+    /// left.
     pub async fn finish(&self) {
         self.commands.finish().await;
     }
@@ -96,7 +97,7 @@ impl CommandRunner {
         let streams = async {
             tokio::join!(feed(stdin, &data), reply.read(stdout, &too_large), errors.read(stderr));
         };
-        // A process that left the command's tree may hold its streams open.
+        // A process that left the command's tree may keep its streams open.
         let streams = async {
             tokio::select! {
                 () = streams => {}
@@ -112,7 +113,7 @@ impl CommandRunner {
         reply.parse()
     }
 
-    /// Returns the variables that tell a command which request it handles.
+    /// Returns the environment variables that describe the request to the command.
     fn variables(&self, request_type: &str, command: &str, context: &Context) -> Vec<(String, String)> {
         let variables = [
             (COMMAND_VARIABLE, command.to_owned()),
@@ -127,7 +128,7 @@ impl CommandRunner {
     }
 }
 
-/// Waits for the end of the command, and stops it if it writes too much.
+/// Waits until the command has ended, and stops it if its output exceeds the limit.
 async fn until_end(
     command: &mut RunningCommand,
     too_large: &CancellationToken,
@@ -146,7 +147,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// Reads to the end. What is over the limit is not kept.
+    /// Reads to the end. Output over the limit is discarded.
     async fn read(&mut self, pipe: Option<impl AsyncRead + Unpin>, too_large: &CancellationToken) {
         let Some(mut pipe) = pipe else { return };
         let mut buffer = vec![0; READ_BYTES];
@@ -179,7 +180,7 @@ impl LastLines {
         let Some(pipe) = pipe else { return };
         let mut lines = BufReader::new(pipe);
         while let Some(line) = next_line(&mut lines).await {
-            tracing::debug!(line, "a command wrote to standard error");
+            tracing::debug!(line, "command wrote to standard error");
             self.keep(line);
         }
     }

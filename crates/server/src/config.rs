@@ -1,9 +1,9 @@
-//! What can be set, where it comes from, and what is refused.
+//! The configuration: its keys, its sources, and its validation.
 //!
 //! There is one [`Config`]. A value comes from the command line, else the environment, else the file, else its default
-//! ([`load`]). An unknown key or a bad value stops the start with its name, its value, where it was set and what was
-//! expected: a typing error must not become a default in production. Keys of capabilities that this version does not
-//! have yet are accepted and checked, so that one file serves every version of a fleet.
+//! ([`load`]). An unknown key or an invalid value stops the start with its name, its value, its source and the expected
+//! values, so that a typing error does not silently become a default in production. Keys of features that this version
+//! does not have yet are accepted and checked, so that one file serves every version of a fleet.
 
 mod check;
 mod environment;
@@ -21,13 +21,13 @@ use convoke_runtime::jobs::Settings;
 use figment::Figment;
 use serde::{Deserialize, Serialize};
 
-/// All that can be set of a coordinator.
+/// All settings of a coordinator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     pub node: Node,
     pub http: Http,
-    /// The sections that the coordinator of jobs reads. [`Config::read`] reads them apart: with a flattened field, serde
-    /// could not say at which key an error is.
+    /// The sections that the coordinator of jobs reads. [`Config::read`] reads them separately: with a flattened field,
+    /// serde could not report the key of an error.
     #[serde(flatten, skip_deserializing)]
     pub coordinator: Settings,
     pub mesh: MeshSettings,
@@ -37,12 +37,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads all sections. Unknown keys are the caller's to reject.
+    /// Reads all sections. The caller rejects unknown keys.
     fn read(figment: &Figment) -> Result<Self, Box<figment::Error>> {
         Ok(Config { coordinator: figment.extract()?, ..figment.extract()? })
     }
 
-    /// The effective configuration as TOML, with every secret masked.
+    /// Returns the effective configuration as TOML, with every secret masked.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         let mut shown = self.clone();
         for token in &mut shown.http.tokens {
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(read.http.tokens[0].role, Role::Admin);
     }
 
-    /// Wherever a password stands, also where the address cannot be read for it.
+    /// A password is masked at any position, even if the address cannot be parsed.
     #[test]
     fn of_an_address_only_what_was_understood_is_shown() {
         for (url, shown) in [

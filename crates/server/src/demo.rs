@@ -1,7 +1,7 @@
-//! `serve --demo`: something to look at. Sample workers in this process, a few schedules, a trickle of jobs.
+//! `serve --demo`: sample workers in this process, a few schedules, and a steady flow of jobs.
 //!
-//! The jobs show what can become of one: `demo.fast` just ends, `demo.slow` reports progress and logs, `demo.flaky` fails
-//! now and then and is tried again, `demo.doomed` sometimes fails for good and becomes a dead letter.
+//! The jobs show the possible outcomes: `demo.fast` completes, `demo.slow` reports progress and logs, `demo.flaky`
+//! fails sometimes and is retried, `demo.doomed` sometimes fails permanently and becomes a dead letter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use convoke_runtime::jobs::worker::{Context, Failure, HandlerFuture, Handlers, S
 use tokio::task::JoinSet;
 
 const QUEUES: [&str; 2] = ["demo", "demo-reports"];
-/// Between two jobs of the trickle, at most.
+/// The longest time between two sample jobs.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// For what still runs when the server stops.
+/// The grace period of running jobs when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub struct Demo {
@@ -24,7 +24,7 @@ pub struct Demo {
     tasks: JoinSet<()>,
 }
 
-/// Starts it beside a coordinator that is ready.
+/// Starts the demo on a coordinator that is ready.
 pub fn start(coordinator: &Coordinator) -> Demo {
     let mut demo = Demo { shutdown: Shutdown::default(), tasks: JoinSet::new() };
     for queue in QUEUES {
@@ -46,7 +46,7 @@ pub fn start(coordinator: &Coordinator) -> Demo {
         })
         .await;
     });
-    tracing::info!("demo started: sample workers, schedules and a trickle of jobs");
+    tracing::info!("demo started: sample workers, schedules and jobs");
     demo
 }
 
@@ -147,7 +147,7 @@ async fn enqueue(coordinator: &Coordinator, roll: u32) -> Result<()> {
     spec.template.args = Json::of(&serde_json::json!({ "roll": roll })).ok();
     spec.template.priority = Some(if roll == 0 { Priority::High } else { Priority::Normal });
     spec.template.timeout = Some(Duration::from_secs(30));
-    // So that a retry can be watched.
+    // Slow enough to watch a retry.
     spec.template.retry_policy = Some(RetryPolicy { initial_delay: Duration::from_secs(3), ..RetryPolicy::default() });
     coordinator.enqueue(spec).await.map(|_| ())
 }

@@ -1,8 +1,8 @@
 //! The log of this process, on standard error: text for people, JSON in production.
 //!
-//! Every line carries the process's identity (`node=n2`, `worker=w1`, `elector=a namespace=reports`, `mesh=app instance=3`),
-//! so that the logs of a cluster can be read together. Lines are written by a thread of their own: if standard error is a pipe
-//! that nobody reads, lines are dropped and counted, and the process goes on.
+//! Every line carries the process's identity (`node=n2`, `worker=w1`, `elector=a namespace=reports`, `mesh=app
+//! instance=3`), so that the logs of a cluster can be read together. A separate thread writes the lines: if standard
+//! error is a pipe without a reader, lines are dropped and counted, and the process goes on.
 
 mod line;
 mod writer;
@@ -22,13 +22,13 @@ use writer::Writer;
 
 pub use writer::flush;
 
-/// How to log, as given on the command line. A flag wins over the environment.
+/// The logging flags. A flag takes precedence over the environment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct LogArgs {
     /// Format of the log [default: json if NODE_ENV=production, else text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     pub log_format: Option<Format>,
-    /// Least level that is logged [default: LOG_LEVEL, else info]
+    /// Lowest level that is logged [default: LOG_LEVEL, else info]
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     pub log_level: Option<Level>,
 }
@@ -65,14 +65,14 @@ impl Level {
     }
 }
 
-/// What the command line asks of the log; set once, before any command runs.
+/// The logging flags; set once, before any command runs.
 static CHOSEN: OnceLock<(LogArgs, u8)> = OnceLock::new();
 /// The fields that every line carries.
 static IDENTITY: RwLock<Vec<(&'static str, String)>> = RwLock::new(Vec::new());
 
-/// Remembers the flags and how often `-v` was given, for [`start`].
+/// Stores the flags and the number of `-v` for [`start`].
 pub fn choose(args: LogArgs, verbose: u8) {
-    // Set by the first caller only; there is one command line.
+    // Only the first call sets it; there is one command line.
     let _ = CHOSEN.set((args, verbose));
 }
 

@@ -1,4 +1,4 @@
-//! The binary `convoke`: a coordinator, and the command line that talks to one.
+//! The binary `convoke`: a coordinator, and the command line.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -31,17 +31,17 @@ fn main() -> ExitCode {
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no threads can be started: {error}");
+            eprintln!("error: cannot start threads: {error}");
             return ExitCode::from(FAILED);
         }
     };
     let outcome = runtime.block_on(cli.run());
-    // A thread that is stuck in a read must not keep the process.
+    // A thread that is blocked in a read must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     logs::flush();
     match outcome {
         Ok(code) => code,
-        // Whoever reads us has seen enough.
+        // The reader of standard output closed it, which is not a failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", with_causes(&error));
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A shell's default is too few for ten thousand workers. What the operator allows at most is asked for; less will do too.
+/// Raises the limit of open files to its maximum: a shell's default is too low for ten thousand workers. A failure is
+/// ignored, since a lower limit works too.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -62,7 +63,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// An error and its causes in one line. Some errors name their cause already; it is not said twice.
+/// Returns an error and its causes in one line. A cause that an error names already is not repeated.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

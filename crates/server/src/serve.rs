@@ -1,9 +1,9 @@
-//! `convoke serve`: a coordinator from its configuration to its last answer.
+//! `convoke serve`: runs a coordinator from its configuration.
 //!
-//! It starts in the order in which things can go wrong cheaply: configuration, access, the port, the store, the
-//! coordinator; and says where everything is once it is ready. On SIGTERM, SIGINT or a request to drain it is no longer ready, answers what is
-//! under way, gives back what it holds and ends with 0. A second signal ends it at once: nothing that was acknowledged
-//! depends on a clean end.
+//! It starts in the order in which failures are cheapest: configuration, access, the port, the store, the coordinator.
+//! It prints its addresses when it is ready. On SIGTERM, SIGINT or a request to drain it is no longer ready, finishes
+//! open requests, hands its runs over and exits with 0. A second signal ends it at once: acknowledged work does not
+//! depend on a clean exit.
 
 use std::path::PathBuf;
 
@@ -31,34 +31,34 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 A flag beats the environment (CONVOKE_STORE__URL), the environment beats the file, the file beats the default.")]
 pub struct ServeArgs {
-    /// Configuration file [default: convoke.toml, where there is one]
+    /// Configuration file [default: convoke.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name of this node [default: the host's name and something random]
+    /// Name of this node [default: host name + random]
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:3000]
+    /// Address of the HTTP API; with port 0 the system chooses one [default: 127.0.0.1:3000]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Where jobs are kept: sqlite:FILE, postgres://… or memory: [default: sqlite:convoke.db]
+    /// Store of jobs: sqlite:FILE, postgres://… or memory: [default: sqlite:convoke.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How nodes exchange messages: redis://… or memory: [default: memory:]
+    /// Bus between nodes: redis://… or memory: [default: memory:]
     #[arg(long, value_name = "URL")]
     bus: Option<String>,
-    /// Before every channel's name [default: convoke]
+    /// Prefix of every channel's name on the bus [default: convoke]
     #[arg(long, value_name = "PREFIX")]
     bus_prefix: Option<String>,
-    /// Where leadership is decided [default: the store]
+    /// URL of the leases that decide leadership [default: the store]
     #[arg(long, value_name = "URL")]
     leases: Option<String>,
-    /// Where the shard coordinator listens, or off [default: tcp://127.0.0.1:5555]
+    /// Address of the shard coordinator, or off [default: tcp://127.0.0.1:5555]
     #[arg(long, value_name = "tcp://HOST:PORT|off")]
     shards: Option<String>,
-    /// Listen beyond loopback without tokens
+    /// Allow listening beyond loopback without tokens
     #[arg(long)]
     insecure: bool,
-    /// Also start sample workers, schedules and a trickle of jobs
+    /// Also start sample workers, schedules and jobs
     #[arg(long)]
     demo: bool,
     /// Print the effective configuration as TOML, secrets masked, and exit
@@ -88,13 +88,13 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         variables: config::variables(),
         flags: args.flags(),
     };
-    // A bad value is the caller's to mend, wherever it was set.
+    // An invalid value is a usage error, whatever its source.
     let mut config = load.config().map_err(|error| Usage(error.to_string()))?;
     if args.print_config {
         return Ok(line(config.to_toml()?.trim_end())?);
     }
     let surroundings = Surroundings::read(&load.variables, "coordinator").map_err(anyhow::Error::msg)?;
-    // Chosen before the first line is logged, which names it.
+    // Chosen before the first log line, which carries it.
     let node = node_id(&config)?;
     config.node.id = Some(node.to_string());
     logs::start(&surroundings, &[("node", node.as_str())]);
@@ -110,7 +110,8 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     work(coordinator, args.demo, stop).await
 }
 
-/// Returns the coordinator that the configuration describes. `wants_shards` is whether the address of the shards was set.
+/// Returns the coordinator that the configuration describes. `wants_shards`: the address of the shards was set
+/// explicitly.
 fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<CoordinatorBuilder, Invalid> {
     let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
     let builder = Coordinator::builder()
@@ -124,7 +125,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
     Ok(builder.shards(ShardSettings { required: wants_shards, ..config.shards.clone() }))
 }
 
-/// Counts this process before anything else is counted.
+/// Sets the metric of this process before any other is recorded.
 fn count(node: &NodeId, surroundings: &Surroundings) {
     recorder::shared();
     metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
@@ -140,7 +141,7 @@ async fn work(coordinator: Coordinator, with_demo: bool, mut stop: Stop) -> Resu
         () = coordinator.drain_requested() => None,
         ready = coordinator.ready() => {
             ready.map_err(|why| {
-                anyhow!("{why}: stop what listens there, or name another address with --shards, or say --shards off")
+                anyhow!("{why}: stop the process that listens there, set another address with --shards, or use --shards off")
             })?;
             announce(&coordinator);
             with_demo.then(|| demo::start(coordinator.node()))
@@ -149,7 +150,7 @@ async fn work(coordinator: Coordinator, with_demo: bool, mut stop: Stop) -> Resu
     tokio::select! {
         () = coordinator.http_ended() => bail!("the HTTP server panicked"),
         () = stop.asked() => {}
-        () = coordinator.drain_requested() => tracing::info!("asked to drain"),
+        () = coordinator.drain_requested() => tracing::info!("drain requested"),
     }
     tracing::info!("stopping: runs are handed over, a second signal stops at once");
     let ending = async {
@@ -168,16 +169,17 @@ async fn work(coordinator: Coordinator, with_demo: bool, mut stop: Stop) -> Resu
     }
 }
 
-/// A port that is open, and who may use it.
+/// An open port, and its access rules.
 pub struct GuardedListener {
     pub listener: TcpListener,
     pub access: Access,
 }
 
 impl GuardedListener {
-    /// Listens by the rules of `convoke serve`: beyond loopback it takes tokens, or consent. `key` is where the address was set.
+    /// Listens by the rules of `convoke serve`: beyond loopback it needs tokens or --insecure. `key` names the setting
+    /// of the address.
     pub async fn bind(key: &str, bind: String, config: Config) -> Result<GuardedListener> {
-        // Its pages are all alike: none is public.
+        // All its pages have the same access, so none is public.
         let options = AccessOptions { public: PublicPaths::default(), ..config.http.access()? };
         let guarded = convoke_http::GuardedListener::bind(&bind, &options).await;
         let convoke_http::GuardedListener { listener, policy } = guarded.map_err(|error| refusal(key, error))?;
@@ -185,7 +187,7 @@ impl GuardedListener {
     }
 }
 
-/// Why a coordinator did not start, with the keys and flags that mend it.
+/// Returns why a coordinator did not start, with the keys and flags that fix it.
 fn not_started(config: &Config, error: convoke::Error) -> anyhow::Error {
     match error {
         convoke::Error::Coordinator(error) => usage(error),
@@ -197,17 +199,17 @@ fn not_started(config: &Config, error: convoke::Error) -> anyhow::Error {
     }
 }
 
-/// Why a port was not opened. `key` is where its address was set.
+/// Returns why a port was not opened. `key` names the setting of its address.
 fn refusal(key: &str, error: ListenError) -> anyhow::Error {
     match error {
         ListenError::Unresolved { bind, source } => {
             anyhow::Error::new(source).context(format!("{key} {bind:?} does not resolve"))
         }
         ListenError::NoTokens { bind } => anyhow!(
-            "refusing to listen on {bind} without tokens, because whoever can reach it could do everything. \
+            "refusing to listen on {bind} without tokens, because every client that reaches it would have full access. \
              Set tokens (CONVOKE_HTTP__TOKENS=\"admin:SECRET,worker:SECRET\", or in convoke.toml [[http.tokens]] with token \
              and role), listen on loopback (--http 127.0.0.1:3000), open probes and metrics only \
-             (CONVOKE_HTTP__PUBLIC=health,metrics), or say --insecure"
+             (CONVOKE_HTTP__PUBLIC=health,metrics), or use --insecure"
         ),
         ListenError::InUse { bind } => {
             anyhow!("{bind} is in use by another process: stop it, or listen elsewhere with --http HOST:PORT")
@@ -221,7 +223,8 @@ fn node_id(config: &Config) -> Result<NodeId> {
     Ok(NodeId::new(id)?)
 }
 
-/// Says where everything is. Standard output, once, when all of it works: whoever starts us may wait for it.
+/// Prints the addresses to standard output, once, when the node is ready: the process that started this one may wait
+/// for it.
 fn announce(coordinator: &Coordinator) {
     let api = coordinator.address().map(|address| format!("http://{address}")).unwrap_or_default();
     let shards = match coordinator.shards() {
@@ -240,7 +243,7 @@ fn announce(coordinator: &Coordinator) {
         info.leases,
         coordinator.node_id(),
     );
-    // Nobody may be reading; that is no reason not to serve.
+    // Standard output may be closed, which must not stop the server.
     if let Err(error) = line(text) {
         tracing::debug!(%error, "addresses were not printed: standard output is closed");
     }

@@ -1,11 +1,11 @@
-//! The process is asked to end, by SIGTERM or SIGINT.
+//! Signals that ask the process to stop: SIGTERM and SIGINT.
 
 use std::io::Result;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT.
+/// Listens for SIGTERM and SIGINT.
 pub struct Stop {
     terminate: Signal,
     interrupt: Signal,
@@ -13,13 +13,13 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// From now on, so that a signal that comes before anybody waits is not lost.
+    /// Starts to listen, so that a signal before the first wait is not lost.
     pub fn listen() -> Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         Ok(Stop { terminate, interrupt: signal(SignalKind::interrupt())?, asked: false })
     }
 
-    /// Completes when the process was asked to stop, also where that was long ago.
+    /// Completes when the process was asked to stop; at once if that happened before.
     pub async fn asked(&mut self) {
         if !self.asked {
             self.next().await;
@@ -29,10 +29,10 @@ impl Stop {
 
     /// Completes with the second signal.
     pub async fn asked_again(&mut self) {
-        // It may be stopping without a signal: then the first one asks for no more than that.
+        // If it stops without a signal, the first signal only confirms that.
         self.asked().await;
         self.next().await;
-        // What was said last should still be seen.
+        // Gives the last log lines time to be written.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 

@@ -160,7 +160,8 @@ impl ElectArgs {
 pub async fn run(mut args: ElectArgs) -> Result<ExitCode> {
     let view = args.resolve()?;
     if args.leases.starts_with("memory") {
-        let message = "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; other processes cannot reach memory:";
+        let message =
+            "--leases: expected redis://…, postgres://…, s3://… or sqlite:PATH; other processes cannot reach memory:";
         return Err(Usage(message.into()).into());
     }
     if let Some(view) = view {

@@ -1,4 +1,4 @@
-//! What a value must be beyond its type. Every refusal names the key and what was expected of it.
+//! Checks of values beyond their type. Every error names the key and the expected values.
 
 use convoke::coordinator::check_shards;
 use convoke_core::{Invalid, NodeId};
@@ -26,7 +26,7 @@ impl Config {
         id.map(drop).map_err(|invalid| Invalid::new("node.id", invalid.message))
     }
 
-    /// A key that would change nothing must not look as if it did.
+    /// Rejects keys that have no effect.
     fn check_fixed(&self) -> Result<(), Invalid> {
         let (built_in, limits) = (Limits::default(), &self.limits);
         let fixed = [
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said about a configuration with one thing changed.
+    /// Returns the error of a configuration with one change.
     fn refusal(change: impl FnOnce(&mut Config)) -> String {
         let mut config = Config::default();
         change(&mut config);

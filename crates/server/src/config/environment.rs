@@ -1,9 +1,9 @@
-//! What the environment says.
+//! Reads settings from environment variables.
 //!
-//! `CONVOKE_SECTION__KEY` sets a key; a variable with `__` in its name that is no key is refused, because it was surely
-//! meant to be one. Text becomes what the key takes: there is no guessing from the text alone, so that a node may be
-//! called `123`. Beside them stand the variables by which deployments of older coordinators are set, so that the binary
-//! can be swapped in: they rank as the environment does, but below a key's own variable.
+//! `CONVOKE_SECTION__KEY` sets a key. A variable with `__` in its name that is not a key is rejected, because it was
+//! probably meant as one. The text is read as the type of the key, not guessed from the text alone, so that a node may
+//! be called `123`. The variables of older coordinators are read too, so that the binary can replace them: they take
+//! precedence over the file, but not over a key's own variable.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use figment::value::{Dict, Num, Value};
 use super::load::{Keys, insert};
 use convoke_http::Role;
 
-/// The variables, as a map so that tests need not touch the process.
+/// The variables, as a map so that tests do not change the process.
 pub type Variables = BTreeMap<String, String>;
 
-/// Those of this process; names and values that are no text are not for us.
+/// Returns the variables of this process. Names and values that are not valid text are ignored.
 pub fn variables() -> Variables {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// What is known of the process from outside the configuration.
+/// Facts about the process from outside the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
     /// `LOG_LEVEL`.
@@ -54,7 +54,7 @@ impl Surroundings {
     }
 }
 
-/// The keys that `CONVOKE_SECTION__KEY` sets, as nested tables.
+/// Returns the keys that `CONVOKE_SECTION__KEY` sets, as nested tables.
 pub fn keys_set(variables: &Variables, keys: &Keys) -> Result<Dict, String> {
     let mut set = Dict::new();
     for (name, text) in variables {
@@ -68,8 +68,8 @@ pub fn keys_set(variables: &Variables, keys: &Keys) -> Result<Dict, String> {
     Ok(set)
 }
 
-/// Reads `text` as a value of the same type as the key's default. What does not fit stays text, and is refused with the
-/// key's name when the configuration is read.
+/// Reads `text` as a value of the same type as the key's default. Text of another type stays text, and is rejected with
+/// the key's name when the configuration is read.
 fn value_like(default: &Value, key: &str, text: &str) -> Result<Value, String> {
     let number = |text: &str| {
         let whole = text.parse::<i64>().ok().map(Num::from);
@@ -84,16 +84,16 @@ fn value_like(default: &Value, key: &str, text: &str) -> Result<Value, String> {
     })
 }
 
-/// Text with commas between.
+/// Reads text separated by commas.
 fn words(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// `role:token,role:token`.
+/// Reads `role:token,role:token`.
 fn tokens(text: &str) -> Result<Vec<Dict>, String> {
     let roles = || Role::ALL.map(Role::as_str).join(", ");
     let mut tokens = Vec::new();
-    // The text is not repeated in the message: it is a secret.
+    // The message does not repeat the text: it is a secret.
     for (index, entry) in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).enumerate() {
         let nth = index + 1;
         let (role, token) = entry
@@ -107,14 +107,14 @@ fn tokens(text: &str) -> Result<Vec<Dict>, String> {
     Ok(tokens)
 }
 
-/// The keys that older deployments' variables set. `bind` is where the file or the default would listen; with public paths it
-/// is on all addresses, or on `HOST`.
+/// Returns the keys that the variables of older deployments set. `bind` is the address of the file or the default; with
+/// public paths, the host is `HOST` or all addresses.
 pub fn inherited(variables: &Variables, bind: &str, public: bool) -> Result<Dict, String> {
     let mut set = Dict::new();
     let port = text(variables, "PORT")
         .map(|port| port.parse::<u16>().map_err(|_| format!("PORT: expected a port from 0 to 65535, got {port:?}")));
     let port = port.transpose()?.map(|port| port.to_string());
-    // Shells set it to the machine's name: it counts only if the server is meant to be reached.
+    // Shells set it to the machine's name, so it counts only if the server has public paths.
     let host = text(variables, "HOST").filter(|_| public);
     if port.is_some() || host.is_some() {
         let (bind_host, bind_port) = bind.rsplit_once(':').unwrap_or((bind, "3000"));
@@ -141,7 +141,7 @@ pub fn inherited(variables: &Variables, bind: &str, public: bool) -> Result<Dict
     Ok(set)
 }
 
-/// A variable that is set to nothing counts as unset, as shells and compose files leave them.
+/// An empty variable counts as unset, because shells and compose files leave such variables.
 fn text<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
     variables.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())
 }

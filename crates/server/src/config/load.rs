@@ -1,4 +1,4 @@
-//! Puts the layers on top of each other: flag over environment over file over default.
+//! Merges the sources of the configuration: flag over environment over file over default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::Config;
 use super::environment::{self, Variables};
 
-/// Read when it is there and no other file was named.
+/// Read if it exists and no other file was given.
 const DEFAULT_FILE: &str = "convoke.toml";
 
 /// Keys that were set on the command line.
@@ -21,7 +21,7 @@ const DEFAULT_FILE: &str = "convoke.toml";
 pub struct Flags(Vec<(&'static str, &'static str, Value)>);
 
 impl Flags {
-    /// `flag` set `key`, where it was given at all.
+    /// Sets `key` to the value of `flag`, if it was given.
     pub fn set(&mut self, flag: &'static str, key: &'static str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.0.push((flag, key, value.into()));
@@ -29,10 +29,10 @@ impl Flags {
     }
 }
 
-/// Where a configuration comes from.
+/// The sources of a configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Load {
-    /// A file that must be there. None: `convoke.toml` in `directory`, if it is there.
+    /// A file that must exist. `None`: `convoke.toml` in `directory`, if it exists.
     pub file: Option<PathBuf>,
     pub directory: PathBuf,
     pub variables: Variables,
@@ -71,7 +71,7 @@ impl Load {
         Ok(config)
     }
 
-    /// Whether somebody asked for what `key` is.
+    /// Returns whether `key` was set explicitly.
     pub fn sets(&self, key: &str) -> bool {
         let inherited =
             environment::inherited(&self.variables, "", false).is_ok_and(|set| Value::from(set).find(key).is_some());
@@ -80,8 +80,8 @@ impl Load {
 
     fn file(&self) -> Result<Option<PathBuf>> {
         if let Some(path) = &self.file {
-            // Opened here, so that the message is about the file and not about a key that is missing.
-            std::fs::File::open(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
+            // Opened here, so that the message names the file and not a missing key.
+            std::fs::File::open(path).with_context(|| format!("--config {}: cannot read the file", path.display()))?;
             return Ok(Some(path.clone()));
         }
         let path = self.directory.join(DEFAULT_FILE);
@@ -96,7 +96,7 @@ impl Load {
         values
     }
 
-    /// One line for each value that does not fit: key, what was expected, what was found and where.
+    /// Returns a line for each invalid value: key, expected values, actual value and source.
     fn refusal(&self, errors: figment::Error, keys: &Keys) -> anyhow::Error {
         let mut lines = String::new();
         for error in errors {
@@ -109,7 +109,7 @@ impl Load {
         anyhow!(lines)
     }
 
-    /// Where a key got its value, in words to look for.
+    /// Returns the source of a key's value, for error messages.
     fn origin(&self, key: &str) -> String {
         if let Some((flag, ..)) = self.flags.0.iter().find(|(_, set, _)| *set == key) {
             return format!(" (set by {flag})");
@@ -129,7 +129,7 @@ fn sets(path: &Path, key: &str) -> bool {
     Figment::from(Toml::file_exact(path)).contains(key)
 }
 
-/// What was expected of a value that serde refused.
+/// Returns the expected value, for a value that serde rejected.
 fn expectation(kind: &Kind, key: &str, keys: &Keys) -> String {
     let example = match keys.default_of(key) {
         Some(Value::String(_, text)) if convoke_core::duration::parse(text).is_ok() => {
@@ -162,7 +162,7 @@ fn shown(found: &Actual) -> String {
     }
 }
 
-/// Every key there is, with its default.
+/// All keys with their defaults.
 pub struct Keys(BTreeMap<String, Value>);
 
 impl Keys {
@@ -187,7 +187,7 @@ impl Keys {
         self.0.keys().map(String::as_str)
     }
 
-    /// Says that there is no such key, and which there are nearby.
+    /// Returns the error for an unknown key, with the keys of its section.
     pub fn unknown(&self, key: &str) -> String {
         let section = key.split('.').next().unwrap_or(key);
         let within: Vec<&str> =
@@ -201,7 +201,7 @@ impl Keys {
     }
 }
 
-/// The dotted names of all leaves. A list is a leaf, and so is an empty table: it is named as what it is.
+/// Returns the dotted names of all leaves. A list is a leaf, and so is an empty table.
 fn flat(table: &Dict) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, value) in table {

@@ -1,4 +1,5 @@
-//! The sections of the configuration that only the binary reads. The others stand beside the code that reads them.
+//! The sections of the configuration that only the binary reads. The others are defined beside the code that reads
+//! them.
 
 use std::time::Duration;
 
@@ -10,28 +11,29 @@ use convoke_http::{AccessOptions, Role};
 
 sections! {
     Node {
-        /// Absent: the host's name and something random.
+        /// `None`: the host's name and a random number.
         id: Option<String> = None,
     }
     Http {
-        /// `host:port`; port 0 takes a free one.
+        /// `host:port`; with port 0 the system chooses a free port.
         bind: String = "127.0.0.1:3000".into(),
-        /// `health,metrics`: these are open to all without a token, and a `PORT` or `HOST` listens on all addresses.
+        /// `health,metrics`: these paths are served without a token, and `PORT` or `HOST` then listens on all
+        /// addresses.
         public: String = String::new(),
-        /// Names that a server without tokens accepts in `Host`, beside addresses and `localhost`.
+        /// Names that a server without tokens accepts in `Host`, in addition to addresses and `localhost`.
         hosts: Vec<String> = Vec::new(),
-        /// Listen beyond loopback without tokens.
+        /// Allows listening beyond loopback without tokens.
         insecure: bool = false,
         tokens: Vec<Token> = Vec::new(),
     }
-    /// What a schedule gets where its request is silent.
+    /// Defaults of schedules.
     Schedules {
         missed: Missed = Missed::Latest,
         overlap: Overlap = Overlap::Skip,
         #[serde(with = "duration")]
         every_min: Duration = Duration::from_millis(100),
     }
-    /// Built in: they can be named, so that a file documents them, but not moved.
+    /// Built-in limits: a file may name them as documentation, but not change them.
     Limits {
         args_bytes_max: usize = limits::ARGS_BYTES_MAX,
         result_bytes_max: usize = limits::RESULT_BYTES_MAX,
@@ -43,7 +45,7 @@ sections! {
     }
 }
 
-/// Who may do what. In the environment: `role:token,role:token`.
+/// A token with its role. In the environment: `role:token,role:token`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
@@ -52,7 +54,7 @@ pub struct Token {
 }
 
 impl Http {
-    /// The rules of access to the HTTP API.
+    /// Returns the access rules of the HTTP API.
     pub fn access(&self) -> Result<AccessOptions, Invalid> {
         let public = self.public.parse().map_err(|message| Invalid::new("http.public", message))?;
         let tokens = self.tokens.iter().map(|entry| (entry.token.to_string(), entry.role)).collect();

@@ -1,7 +1,7 @@
 //! A log line: the time, the service, the level, the message, the process's identity, then the event's own fields.
 //!
-//! In text a value is quoted if it has spaces or anything that could be mistaken for the end of it, so that a line is always one
-//! line and its fields can be split again. In JSON numbers and booleans keep their type. Values are cut at
+//! In text, a value is quoted if it contains spaces or other characters that could end it, so that an event is always
+//! one line and its fields can be split again. In JSON, numbers and booleans keep their type. Values are cut at
 //! [`VALUE_BYTES_MAX`].
 
 use std::fmt::{self, Write as _};
@@ -15,23 +15,24 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A longer value is cut: an error may hold whatever a handler printed.
+/// A longer value is cut: an error may contain all output of a handler.
 const VALUE_BYTES_MAX: usize = 4_096;
-/// Fields by which the `log` crate passes on what the event itself has already.
+/// Fields by which the `log` crate repeats data of the event.
 const FOREIGN: &str = "log.";
 const MESSAGE: &str = "message";
 
 /// The fields that every line of this process carries.
 pub type Identity = RwLock<Vec<(&'static str, String)>>;
 
-/// One line of text an event: `TIME SERVICE LEVEL MESSAGE key=value …`.
+/// Formats an event as a line of text: `TIME SERVICE LEVEL MESSAGE key=value …`.
 pub struct Text {
     pub service: String,
     pub identity: &'static Identity,
     pub colours: bool,
 }
 
-/// One JSON object an event: `time`, `level`, `service`, `target`, `message`, the identity, then the event's own fields.
+/// Formats an event as a JSON object: `time`, `level`, `service`, `target`, `message`, the identity, then the event's
+/// own fields.
 pub struct Json {
     pub service: String,
     pub identity: &'static Identity,
@@ -87,7 +88,7 @@ where
         for (name, value) in self.identity.read().iter().filter(|(name, _)| !fields.has(name)) {
             line.insert((*name).into(), value.as_str().into());
         }
-        // The fields above keep their meaning on every line, whatever an event calls its own.
+        // The fields above keep their meaning on every line, whatever the names of an event's own fields.
         for (name, value) in fields.others {
             line.entry(name).or_insert(value);
         }
@@ -105,7 +106,7 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-/// A value in a line of text, quoted if it would not be one word otherwise.
+/// Returns a value for a line of text, quoted unless it is one word.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -127,7 +128,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// What an event says.
+/// The message and the fields of an event.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -141,7 +142,7 @@ impl Fields {
         fields
     }
 
-    /// Whether the event has this field itself: it knows better than the identity, which an instance may outlive.
+    /// Returns whether the event has this field itself. It takes precedence over the identity, which may be outdated.
     fn has(&self, name: &str) -> bool {
         self.others.iter().any(|(known, _)| known == name)
     }
@@ -156,7 +157,7 @@ impl Fields {
     }
 }
 
-/// At most [`VALUE_BYTES_MAX`] of a text, with a mark where the rest was.
+/// Returns at most [`VALUE_BYTES_MAX`] of a text, with a mark if it was cut.
 fn cut(mut text: String) -> String {
     if text.len() > VALUE_BYTES_MAX {
         text.truncate(text.floor_char_boundary(VALUE_BYTES_MAX));

@@ -1,7 +1,7 @@
-//! Writes lines to standard error from a thread of its own.
+//! Writes lines to standard error in a separate thread.
 //!
-//! A write to a pipe that nobody reads blocks. Here it blocks this thread alone: at most [`LINES_MAX`] lines wait for it, further
-//! ones are dropped, and how many they were is logged as soon as lines are written again.
+//! A write to a pipe without a reader blocks. Here it blocks only this thread: at most [`LINES_MAX`] lines wait for it,
+//! further lines are dropped, and their number is logged as soon as lines are written again.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// How many lines may wait to be written.
 const LINES_MAX: usize = 4_096;
-/// How long a process that ends waits for its last lines to be written.
+/// How long a process that ends waits until its last lines are written.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
@@ -26,7 +26,7 @@ pub struct Writer {
 
 enum Order {
     Write(Vec<u8>),
-    /// Everything before it was written.
+    /// Sent after all earlier lines; acknowledged when they are written.
     Confirm(SyncSender<()>),
 }
 
@@ -47,10 +47,10 @@ impl Writer {
         Writer { queue, dropped }
     }
 
-    /// Waits until everything logged so far was written, or [`FLUSH_WAIT`] has passed.
+    /// Waits until all lines logged so far are written, or [`FLUSH_WAIT`] has passed.
     fn flush(&self) {
         let (confirm, confirmed) = sync_channel(1);
-        // A full queue is not being read, or will be full again before it is: its end is not awaited.
+        // A full queue has no reader, or a slow one, so it is not waited for.
         if self.queue.try_send(Order::Confirm(confirm)).is_ok() {
             let _ = confirmed.recv_timeout(FLUSH_WAIT);
         }
@@ -60,7 +60,7 @@ impl Writer {
 fn write(mut target: impl Write, orders: &Receiver<Order>, dropped: &AtomicU64) {
     while let Ok(order) = orders.recv() {
         match order {
-            // Standard error that is closed is no reason to end.
+            // A closed standard error is no reason to end.
             Order::Write(line) => drop(target.write_all(&line)),
             Order::Confirm(confirm) => drop(confirm.try_send(())),
         }
@@ -86,7 +86,7 @@ impl<'a> MakeWriter<'a> for Writer {
     }
 }
 
-/// Takes one line; the formatter writes each line at once.
+/// Receives one line: the formatter writes each line at once.
 pub struct LineWriter<'a>(&'a Writer);
 
 impl Write for LineWriter<'_> {
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Blocks every write for as long as the test holds the lock.
+    /// Blocks every write while the test holds the lock.
     #[derive(Clone, Default)]
     struct Stuck(Arc<Mutex<Vec<u8>>>);
 
@@ -136,7 +136,7 @@ mod tests {
         }
         assert!(writer.dropped.load(Ordering::Relaxed) > 0, "what does not fit is counted");
         drop(stuck);
-        // Room is made by the writer's thread alone; the last line tells that it has caught up.
+        // Only the writer's thread makes room; the last line shows that it has caught up.
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while !String::from_utf8_lossy(&target.0.lock()).contains("the end") {
             assert!(std::time::Instant::now() < deadline, "the thread writes again");

@@ -148,7 +148,7 @@ impl<O: DeserializeOwned + 'static> IntoFuture for Enqueue<O> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let enqueued = self.client.enqueue(vec![self.spec?]).await?.pop();
-            let enqueued = enqueued.ok_or_else(|| Error::failed("the coordinator did not say which job it made"))?;
+            let enqueued = enqueued.ok_or_else(|| Error::failed("the coordinator returned no job for this request"))?;
             Ok(Handle::new(self.client, enqueued))
         })
     }

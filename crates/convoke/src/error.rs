@@ -55,7 +55,7 @@ pub enum Error {
     Listen(#[from] convoke_http::ListenError),
     /// A coordinator in this process has left, and some of its runs found no other owner.
     #[cfg(feature = "coordinator")]
-    #[error("some runs found no other owner; they are marked as orphans, and the next leader will see to them")]
+    #[error("some runs found no other owner; they are marked as orphans, and the next leader assigns them")]
     RunsOrphaned,
     /// Any other error of a handler.
     #[error("{}", Chain(&**.0))]

@@ -98,7 +98,7 @@ async fn flaky(cx: Context) -> Result<Option<Json>, Failure> {
         cx.log(LogLevel::Warn, format!("attempt {} did not reach the other side", cx.attempt()))
             .await
             .map_err(Failure::new)?;
-        return Err(Failure::new("the other side did not answer"));
+        return Err(Failure::new("the other side did not reply"));
     }
     Ok(None)
 }

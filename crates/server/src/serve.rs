@@ -128,7 +128,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
 /// Sets the metric of this process before any other is recorded.
 fn count(node: &NodeId, surroundings: &Surroundings) {
     recorder::shared();
-    metrics::describe_gauge!("convoke_info", "What runs here: always 1, its labels say it.");
+    metrics::describe_gauge!("convoke_info", "Always 1; the labels name the version, the service and the node.");
     metrics::gauge!("convoke_info", "version" => VERSION, "service" => surroundings.name.clone(),
         "node" => node.to_string())
     .set(1.0);

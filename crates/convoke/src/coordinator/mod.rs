@@ -111,7 +111,7 @@ impl Coordinator {
     /// `http://127.0.0.1:8080/convoke`.
     ///
     /// Access is checked as on a port of the node's own: by token if there are any. Without tokens only requests from this
-    /// machine are served, for which the application's server has to say where requests come from
+    /// machine are served, for which the application's server has to provide the address of the client
     /// (`into_make_service_with_connect_info::<SocketAddr>()`). An application that checks access itself sets
     /// [`insecure`](CoordinatorBuilder::insecure). Limits on connections are those of the application's server.
     ///
@@ -155,8 +155,8 @@ impl Coordinator {
     }
 
     /// Leaves the cluster cleanly: takes no new work, resigns if it leads, hands its runs over to other nodes, ends requests
-    /// that wait, closes its HTTP server and leaves the registry. A single node has nobody to hand over to and nothing to wait
-    /// for; it recovers its runs when it starts again.
+    /// that wait, closes its HTTP server and leaves the registry. A single node cannot hand over and does not wait;
+    /// it recovers its runs when it starts again.
     ///
     /// Fails with [`Error::RunsOrphaned`] if some runs found no other owner in time; the node has left nevertheless. If the
     /// future is dropped before it completes, call it again, or drop the node. A second call returns the result of the first.

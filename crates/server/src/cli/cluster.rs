@@ -124,7 +124,7 @@ async fn show(remote: &Remote, status: &StatusArgs) -> Result<()> {
         };
         line(format!("{clear}{text}"))?;
         if !status.watch {
-            ensure!(!leaderless, "nobody leads: nothing is dispatched, no schedule ticks, until a node is elected");
+            ensure!(!leaderless, "no node leads: nothing is dispatched and no schedule ticks until a node is elected");
             return Ok(());
         }
         tokio::time::sleep(status.every.max(EVERY_MIN)).await;

@@ -99,7 +99,7 @@ async fn an_engine_that_is_away_is_named_first_and_without_a_leader_the_command_
             (shown.stdout.starts_with(&away) && shown.code == Some(code)).then_some(shown)
         })
         .await;
-        assert!(shown.stderr.contains("nobody leads"), "{shown:?}");
+        assert!(shown.stderr.contains("no node leads"), "{shown:?}");
         for id in ["node-1", "node-2", "node-3"] {
             assert!(shown.stdout.lines().any(|line| line.starts_with(&format!("{id} "))), "{}", shown.stdout);
         }

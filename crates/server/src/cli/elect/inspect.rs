@@ -200,7 +200,7 @@ impl Seen {
     fn figures_in_words(&self, value: &Value) -> String {
         if self.report.is_none() {
             let why = match (&self.lease, self.is_carried) {
-                (None, _) => "nobody leads",
+                (None, _) => "no member leads",
                 (_, false) => "this backend does not store figures: start the leader with --http and read them there",
                 (_, true) => "the leader has published none yet",
             };

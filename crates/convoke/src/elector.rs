@@ -139,8 +139,8 @@ impl Candidate {
         }
     }
 
-    /// Rejects a namespace that the backend cannot store here, not in every heartbeat. Any other failure may be
-    /// transient.
+    /// Rejects a namespace that the backend cannot store at the start, instead of failing in every heartbeat. Any other
+    /// failure may be transient.
     async fn refuse_a_bad_name(&self) -> Result<()> {
         check_name("namespace", &self.namespace).map_err(convoke_core::Error::from)?;
         if self.namespace == CLUSTER {
@@ -183,7 +183,7 @@ fn start(
 struct Key {
     place: String,
     namespace: String,
-    /// `None` if any name will do.
+    /// `None` if no name was given.
     id: Option<String>,
 }
 

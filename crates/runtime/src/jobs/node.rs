@@ -267,7 +267,6 @@ pub mod fixture {
     use std::time::Duration;
 
     use convoke_core::Epoch;
-    use convoke_core::election::Fence;
     use tokio::time::Instant;
 
     use super::*;
@@ -280,7 +279,8 @@ pub mod fixture {
         Arc::new(node.expect("memory is always there"))
     }
 
-    pub fn leader(node: Arc<Node>, epoch: Epoch) -> LeaderState {
-        LeaderState::new(node, Term::new(Fence::sealed(epoch), Instant::now() + Duration::from_secs(60)))
+    pub async fn leader(node: Arc<Node>, epoch: Epoch) -> LeaderState {
+        let fence = node.ports.store.seal(epoch).await.expect("a later epoch");
+        LeaderState::new(node, Term::new(fence, Instant::now() + Duration::from_secs(60)))
     }
 }

@@ -127,7 +127,7 @@ async fn a_duty_of_the_leader_that_panics_ends_the_term_and_is_counted() {
     let _recording = metrics::set_default_local_recorder(&counts);
     let duty = Duty::leader("panics", every_second(), panics, "", "");
     assert_eq!(duty.scope(), Scope::Leader);
-    let leader = Arc::new(fixture::leader(fixture::node().await, Epoch(1)));
+    let leader = Arc::new(fixture::leader(fixture::node().await, Epoch(1)).await);
     duty.lead(leader.clone()).await;
     assert!(leader.term.is_over());
     assert_eq!(counts.read(RESTARTS, "panics"), Some(1));
@@ -139,7 +139,7 @@ async fn a_duty_from_outside_that_panics_before_it_runs_ends_the_term_too() {
         panic!("as it must");
     }
     let duty = Duty::of_leader("outside", "nothing", "", panics);
-    let leader = Arc::new(fixture::leader(fixture::node().await, Epoch(1)));
+    let leader = Arc::new(fixture::leader(fixture::node().await, Epoch(1)).await);
     duty.lead(leader.clone()).await;
     assert!(leader.term.is_over());
 }

@@ -156,7 +156,7 @@ mod tests {
     async fn a_second_term_starts_empty() {
         let node = fixture::node().await;
         let (worker, queue) = (WorkerId::new("w").expect("a name"), QueueName::new("q").expect("a name"));
-        let first = fixture::leader(node.clone(), Epoch(1));
+        let first = fixture::leader(node.clone(), Epoch(1)).await;
         first.bus_workers.sight(heartbeat(&worker, &queue, &node), Duration::ZERO, node.now());
         first.group_readers.watch(&queue);
         first.paused.notify_one();
@@ -165,7 +165,7 @@ mod tests {
         first.term.end();
         drop(first);
         tokio::time::advance(Duration::from_secs(1)).await;
-        let second = fixture::leader(node.clone(), Epoch(2));
+        let second = fixture::leader(node.clone(), Epoch(2)).await;
         assert!(!knows(&second) && !second.group_readers.is_watched(&queue));
         let paused = tokio::time::timeout(Duration::from_secs(1), second.paused.notified()).await;
         assert!(paused.is_err(), "a queue that was paused in another term wakes nobody");

@@ -21,8 +21,8 @@ use super::lane::{BYTES_PER_WEIGHT, Work};
 use super::outcome::over_sql;
 use super::rows::{definition, get, instant, instant_option, micros, places, readable, small};
 use super::server::Hot;
-use super::sql::{column, composed, params};
-use crate::statement::Statement;
+use super::sql::{column, params};
+use crate::statement::{Statement, sql};
 
 pub(super) struct RecordWork;
 
@@ -159,7 +159,7 @@ const COMPLETED: &str = "
 pub(super) fn complete_sql() -> &'static str {
     static OVER: Statement =
         Statement::new(|| over_sql("(not s.if_free or r.owner is null or r.owner = s.owner)", COMPLETED));
-    composed!(include_str!("sql/complete.sql"), [("over", &*OVER)])
+    sql!(include_str!("sql/complete.sql"), [("over", &*OVER)])
 }
 
 places!(Completed { id, document, attempt, due_at, started_at });

@@ -2,8 +2,6 @@
 
 use tokio_postgres::types::ToSql;
 
-pub(super) use crate::statement::sql as composed;
-
 /// The array of one column.
 pub(super) type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use convoke_core::shards::Settings as ShardSettings;
-use convoke_core::shards::coordinator::{ANY, OFF};
+use convoke_core::shards::settings::{ANY, OFF};
 use convoke_core::{Error, Invalid, NodeId, duration};
 use convoke_http::{Shards, host_and_port, resolve};
 use convoke_runtime::jobs::{Duty, Ports};

@@ -12,13 +12,15 @@
 pub mod coordinator;
 pub mod relay;
 pub mod roster;
+pub mod settings;
 pub mod strategy;
 mod version;
 pub mod wire;
 pub mod worker;
 
-pub use coordinator::{Coordinator, Limits, Settings, Start};
+pub use coordinator::{Coordinator, Start};
 pub use roster::{Roster, RosterChange, ShardMember};
+pub use settings::{Limits, Settings};
 pub use strategy::Strategy;
 pub use version::Version;
 pub use worker::Worker;

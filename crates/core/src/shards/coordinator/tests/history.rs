@@ -10,9 +10,9 @@ use proptest::prelude::{ProptestConfig, prop, prop_assert, proptest};
 
 use super::super::*;
 use crate::ids::Epoch;
-use crate::shards::wire;
 use crate::shards::worker::{Profile, Worker};
 use crate::shards::{Shard, Version};
+use crate::shards::{Strategy, wire};
 
 const SHARDS: u32 = 12;
 const WORKERS: usize = 5;

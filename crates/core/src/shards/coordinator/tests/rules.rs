@@ -1,8 +1,8 @@
 //! The coordinator's rules, one at a time.
 
 use super::super::*;
-use crate::shards::Shard;
 use crate::shards::wire::{self, Revoke};
+use crate::shards::{Shard, Strategy};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 

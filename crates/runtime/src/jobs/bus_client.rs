@@ -1,8 +1,8 @@
-//! A client's way by the bus: it can enqueue, and no more.
+//! A client over the bus: it can enqueue, and nothing else.
 //!
-//! An enqueue is acknowledged when the bus has it, which is as durable as the bus; whichever node takes it from there
-//! inserts it. Nothing comes back: what a job became, only the HTTP interface tells. A job that a node refuses is set
-//! aside on `poison`, so what can be checked is checked before it is sent.
+//! An enqueue is acknowledged when the bus has it, so it is as durable as the bus; the node that reads it inserts it.
+//! No reply is sent: only the HTTP interface returns the state of a job. A job that a node rejects is set aside on
+//! `poison`, so every check that is possible here is made before it is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use convoke_core::ports::{Bus, Clock};
 use convoke_core::{Error, Invalid, JobId, Result};
 use uuid::Uuid;
 
+/// A client that enqueues over the bus. It is a [`ClientLink`]; every other call is rejected.
 pub struct BusClient {
     bus: Arc<dyn Bus>,
     channels: Channels,
@@ -24,6 +25,7 @@ pub struct BusClient {
 }
 
 impl BusClient {
+    /// Creates a client that publishes on `job.enqueue` under the prefix of `channels`.
     pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>) -> Self {
         BusClient { bus, channels, clock }
     }
@@ -39,7 +41,7 @@ impl BusClient {
 
 #[async_trait]
 impl ClientLink for BusClient {
-    /// Whether a unique key was taken is not known: `created` is what was asked for, not what became of it.
+    /// The client does not learn whether a unique key was taken: `created` is always true.
     async fn enqueue(&self, jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
         let queue = self.channels.enqueue();
         let (mut entries, mut enqueued) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()));

@@ -1,16 +1,16 @@
-//! What was read lately, for those who look at it again: finished jobs, and lists of workers and nodes.
+//! The cache of views: finished jobs, and lists of workers and nodes.
 //!
-//! Only views read through it, never a duty: nothing is decided from what may be a moment old. Whatever changes an entry
-//! forgets it here before its caller is answered, and tells the other nodes by the topic `cache`, whose messages list the
-//! keys. A node keeps a kind of things only while it hears of their changes: it subscribes first and reads second, and
-//! whenever it may have missed something it forgets all. Should even that fail (a message that was lost on its way),
-//! an entry is at most as old as its kind's lifetime.
+//! Only views read through it, never a duty: nothing is decided from a value that may be a moment old. A change of an
+//! entry removes it here before the caller gets its reply, and is published on the topic `cache`, whose messages list
+//! the keys. A node caches a kind only while it receives the changes of that kind: it subscribes first and reads
+//! second, and clears the cache whenever it may have missed a message. If a message is lost all the same, an entry is
+//! at most as old as the lifetime of its kind.
 //!
-//! A value that was read before a change must not be kept after it: each change counts a generation of its kind, and
-//! what was read in an older one is handed out but not kept. Memory is bounded by what entries weigh.
+//! A value that was read before a change must not be kept after it: each change counts a generation of its kind, and a
+//! value that was read in an older one is returned but not kept. Memory is bounded by the weight of the entries.
 //!
-//! Behind it there may be a cache that nodes share ([`shared`]): what one of them has read the others need not read from the
-//! store.
+//! Behind it there may be a cache that nodes share ([`shared`]): a value that one of them has read, the others need not
+//! read from the store.
 
 mod keys;
 mod shared;
@@ -40,14 +40,14 @@ use super::settings::CacheSettings;
 use super::telemetry;
 use crate::outage::Outages;
 
-/// What the entries of one kind may weigh together.
+/// Upper bound of the weight of all entries of one kind.
 const KIND_CACHE_BYTES_MAX: u64 = 32 << 20;
-/// An entry heavier than this is read anew each time, rather than crowding out all others.
+/// An entry heavier than this is read anew each time, so that it does not evict all others.
 const ENTRY_BYTES_MAX: usize = 8 << 20;
-/// What an entry weighs beside its value: its key and the cache's own books.
+/// The weight of an entry beside its value: its key and the bookkeeping of the cache.
 const ENTRY_BYTES: usize = 256;
 const LIFETIME_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Keys that wait to be told. With more it is cheaper for the others to forget everything.
+/// Keys that wait to be published. With more it is cheaper if the other nodes clear their caches.
 const UNPUBLISHED_KEYS_MAX: usize = 10_000;
 const MESSAGE_KEYS_MAX: usize = 1_000;
 
@@ -55,11 +55,11 @@ pub struct Cache {
     prefix: String,
     kind_caches: [KindCache; 3],
     shared: Option<Shared>,
-    /// Keys that the other nodes are not yet told of.
+    /// Keys that are not yet published to the other nodes.
     unpublished: Mutex<BTreeSet<String>>,
-    /// Rung when there is something to tell.
+    /// Notified when there are keys to publish.
     pub ring: Notify,
-    /// Rung when somebody looks at workers, so that their heartbeats are listened to.
+    /// Notified when a client reads workers, so that the node subscribes to their heartbeats.
     pub workers_looked_at: Notify,
 }
 
@@ -67,9 +67,9 @@ struct KindCache {
     kind: Kind,
     lifetime: Duration,
     entries: moka::sync::Cache<String, Entry>,
-    /// Held while an entry is put or taken away, so that neither comes between the other's two steps.
+    /// Held while an entry is inserted or removed, so that the steps of the two do not interleave.
     generation: Mutex<u64>,
-    /// Entries of an older one are void.
+    /// Entries of an older generation are void.
     era: AtomicU64,
     is_subscribed: AtomicBool,
 }
@@ -82,7 +82,7 @@ struct Entry {
     until: Instant,
 }
 
-/// For how long, at most, a value may be kept, and what it weighs.
+/// How long a value may be kept at most, and its weight.
 pub struct Keep {
     pub lifetime: Duration,
     pub bytes: usize,
@@ -102,7 +102,7 @@ impl Cache {
         }
     }
 
-    /// What is kept under `key`, else what `load` gives, which is then kept if `keep` says so.
+    /// Returns the entry of `key`, else the result of `load`, which is then kept if `keep` returns a lifetime.
     pub async fn read<T: Serialize + DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: Key<'_>,
@@ -144,7 +144,7 @@ impl Cache {
         Ok(value)
     }
 
-    /// The cache that nodes share, if there is one.
+    /// Returns the cache that nodes share, if there is one.
     fn shared(&self) -> Option<&Shared> {
         self.shared.as_ref()
     }
@@ -153,32 +153,33 @@ impl Cache {
         self.kind_caches.iter().map(|kind_cache| kind_cache.lifetime).max().unwrap_or_default()
     }
 
-    /// A finished job is not what it was: it runs again, or is gone.
+    /// Removes a finished job that has changed: it runs again, or is gone.
     pub fn job_changed(&self, id: JobId) {
         self.changed(&[Key::Job(id)]);
     }
 
-    /// A worker came or went, or its signs of life were written down.
+    /// Removes a worker that came or went, or whose heartbeats were written.
     pub fn worker_changed(&self, id: &WorkerId) {
         self.changed(&[Key::Worker(id), Key::Workers]);
     }
 
-    /// A worker was heard.
+    /// Removes a worker of which a heartbeat was received.
     pub fn worker_heartbeat_received(&self, id: &WorkerId) {
         self.forget(&[Key::Worker(id), Key::Workers]);
     }
 
-    /// A node came, went, or wrote down how it is.
+    /// Removes a node that came, went, or wrote its state.
     pub fn node_changed(&self, id: &NodeId) {
         self.changed(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
     }
 
-    /// A node was heard: it has written down how it is, or is about to and will say so.
+    /// Removes a node of which a heartbeat was received: it has written its state, or is about to and will publish
+    /// that.
     pub fn node_heartbeat_received(&self, id: &NodeId) {
         self.forget(&[Key::Node(id), Key::Nodes, Key::JobsOf(id)]);
     }
 
-    /// Forgets what another node says has changed.
+    /// Removes the entries that another node has published as changed.
     pub fn apply_outdated(&self, outdated: &Outdated) {
         let is_all = |text: &String| keys::kinds_of(&self.prefix, text).len() == Kind::ALL.len();
         if let Some(shared) = &self.shared {
@@ -199,14 +200,14 @@ impl Cache {
         }
     }
 
-    /// From now on this node hears of all changes of `kinds`.
+    /// From now on this node receives all changes of `kinds`.
     pub fn mark_subscribed(&self, kinds: &[Kind]) {
         for kind in kinds {
             self.kind_cache(*kind).is_subscribed.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Changes of `kinds` may go unheard from now on, or did.
+    /// Changes of `kinds` may be missed from now on, or were missed.
     pub fn deaf(&self, kinds: &[Kind]) {
         for kind in kinds {
             self.kind_cache(*kind).is_subscribed.store(false, Ordering::SeqCst);
@@ -214,7 +215,7 @@ impl Cache {
         }
     }
 
-    /// Some changes of `kinds` went unheard.
+    /// Some changes of `kinds` were missed.
     pub fn missed(&self, kinds: &[Kind]) {
         kinds.iter().for_each(|kind| self.kind_cache(*kind).void());
     }
@@ -256,11 +257,11 @@ impl KindCache {
         let entries = moka::sync::Cache::builder()
             .max_capacity(KIND_CACHE_BYTES_MAX)
             .weigher(|_, entry: &Entry| entry.bytes)
-            // Beyond its time an entry is void in any case; this gives its memory back.
+            // An entry is void after its time in any case; this frees its memory.
             .time_to_live(lifetime.clamp(Duration::from_millis(1), LIFETIME_MAX))
             .build();
         let (generation, era, is_subscribed) = (Mutex::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        // However long it is meant to be: a sum of instants must not overflow.
+        // Bounded, because the sum of an instant and a long duration must not overflow.
         let lifetime = lifetime.min(LIFETIME_MAX);
         KindCache { kind, lifetime, entries, generation, era, is_subscribed }
     }
@@ -294,13 +295,13 @@ impl KindCache {
     }
 }
 
-/// Tells the other nodes what has changed since the last time.
+/// Publishes the keys that have changed since the last call.
 pub async fn publish_outdated(node: &NodeBase, cache: &Cache) {
     let keys: Vec<String> = std::mem::take(&mut *cache.unpublished.lock()).into_iter().collect();
     for keys in keys.chunks(MESSAGE_KEYS_MAX) {
         let message = wire::encode(&Outdated { v: V1, keys: keys.to_vec() });
         if let Err(error) = node.bus().publish(&node.channels.cache(), message).await {
-            // Whoever cannot be reached has heard so too, and forgets what it has.
+            // A node that cannot be reached has lost its subscription too, and clears its cache.
             debug!(%error, "publishing cache invalidations failed");
         }
     }

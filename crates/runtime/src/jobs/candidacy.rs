@@ -1,4 +1,4 @@
-//! The election of the node that leads: this node stands in it, and follows who wins.
+//! The election of the leading node: this node is a candidate, and follows the result.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub async fn campaign(node: Arc<Node>, _: DutyRun<WokenBy>) -> Result<()> {
     Ok(())
 }
 
-/// An open breaker does not keep the node out for longer than a renewal: an outage that is over must not cost more than a
-/// failover does.
+/// An open breaker keeps the node out for one renewal at most: an outage that is over must not cost more than a
+/// failover.
 fn options(node: &Node) -> CampaignOptions {
     let mut settings = node.settings.election.clone();
     let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
@@ -48,7 +48,7 @@ fn options(node: &Node) -> CampaignOptions {
     }
 }
 
-/// A campaign that is over, however it ended, leaves no node that is shown as the leader.
+/// However a campaign ends, no node is shown as the leader afterwards.
 struct ShownAsLeader(watch::Sender<Leadership>);
 
 impl Drop for ShownAsLeader {
@@ -63,7 +63,7 @@ impl Drop for ShownAsLeader {
     }
 }
 
-/// Tells watchers and the registry when the leader changes.
+/// Publishes a change of leader to watchers and the registry.
 pub async fn watch_leadership(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let mut leadership = node.election.leadership.clone();
     let (mut shown, mut last_leader) = (None, None);
@@ -72,7 +72,7 @@ pub async fn watch_leadership(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Res
         crate::election::telemetry::leads(NAMESPACE, view.is_me, view.epoch);
         if view.leader != shown {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
-            // Over a vacancy the one before it is remembered.
+            // During a vacancy the previous leader is remembered.
             let previous_leader = last_leader.clone();
             info!(
                 previous_leader = previous_leader.as_ref().map(NodeId::as_str),

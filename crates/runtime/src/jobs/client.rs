@@ -1,8 +1,8 @@
 //! The client: enqueues, waits, cancels.
 //!
-//! Jobs get their ids here, before the first try, so that an enqueue whose answer was lost can be sent again: the
-//! coordinator finds the first. Calls are repeated while the coordinator is away, for as long as `PATIENCE`; then the
-//! caller gets the error and decides.
+//! Jobs get their ids here, before the first try, so that an enqueue whose reply was lost can be sent again: the
+//! coordinator finds the first. Calls are retried while the coordinator is unavailable, for as long as `PATIENCE`; then
+//! the caller gets the error and decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,24 @@ use uuid::Uuid;
 const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(2);
-/// How long the coordinator is asked to hold a request until a job has ended.
+/// How long the coordinator may hold a request until a job has ended.
 const WAIT: Duration = Duration::from_secs(20);
-/// What a job costs in a request beside its arguments, roughly and rather too much.
+/// The size of a job in a request beside its arguments: a rough upper bound.
 const SPEC_BYTES: usize = 1 << 10;
 
+/// A client of the coordinator that retries calls while the coordinator is unavailable.
 #[derive(Clone)]
 pub struct Client {
     link: Arc<dyn ClientLink>,
 }
 
 impl Client {
+    /// Creates a client that sends its calls over `link`.
     pub fn new(link: Arc<dyn ClientLink>) -> Self {
         Client { link }
     }
 
-    /// All or nothing for as many jobs as one request takes; more are sent in several, in order.
+    /// Enqueues jobs: all or none of those that fit into one request. More are sent in several requests, in order.
     pub async fn enqueue(&self, mut jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
         for job in &mut jobs {
             job.id.get_or_insert_with(|| JobId(Uuid::now_v7()));
@@ -47,11 +49,12 @@ impl Client {
         Ok(enqueued)
     }
 
+    /// Returns the job as it is now, without waiting.
     pub async fn job(&self, id: JobId) -> Result<Job> {
         patiently(|| self.link.job(id, None)).await
     }
 
-    /// The job once it has ended, however long that takes.
+    /// Returns the job once it has ended, however long that takes.
     pub async fn ended(&self, id: JobId) -> Result<Job> {
         loop {
             let job = patiently(|| self.link.job(id, Some(WAIT))).await?;
@@ -61,11 +64,12 @@ impl Client {
         }
     }
 
+    /// Cancels a live job. `reason` is recorded with it.
     pub async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
         patiently(|| self.link.cancel(id, reason.clone())).await
     }
 
-    /// Runs an ended job again. Not repeated where the answer was lost: the second could redrive it twice.
+    /// Runs an ended job again. Not retried if the reply was lost: a second call could redrive it twice.
     pub async fn retry(&self, id: JobId) -> Result<Job> {
         self.link.retry(id).await
     }
@@ -77,7 +81,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// How many of these fit into one request: at least one.
+/// Returns how many of these fit into one request: at least one.
 fn batch_len(jobs: &[JobSpec]) -> usize {
     let mut bytes = 0;
     let fits = jobs.iter().take(BATCH_JOBS_MAX).take_while(|job| {
@@ -87,7 +91,7 @@ fn batch_len(jobs: &[JobSpec]) -> usize {
     fits.count().max(1)
 }
 
-/// Repeats a call that can be repeated while the coordinator is away.
+/// Retries an idempotent call while the coordinator is unavailable.
 async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> Result<T> {
     let (since, mut delay) = (Instant::now(), FIRST_DELAY);
     loop {
@@ -114,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails as it is told to, then does as it is asked.
+    /// Fails as often as it is set to, then succeeds.
     #[derive(Default)]
     struct Fake {
         failures: Mutex<VecDeque<Error>>,

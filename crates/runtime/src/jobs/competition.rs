@@ -1,7 +1,8 @@
-//! Takes from a queue for which all nodes compete: each entry goes to one of them.
+//! Reads a queue of the bus for which all nodes compete: each entry goes to one of them.
 //!
-//! An entry is acknowledged after its work. A node that fails at it leaves the group, so that another, or itself, is given the
-//! entry again; what a dead node was given is taken over once it has been silent for as long as a dead node is.
+//! An entry is acknowledged after its work. A node that fails at it leaves the group, so that the entry is delivered
+//! again, to it or to another node; entries of a dead node are taken over once it has been silent for as long as it
+//! takes to declare a node dead.
 
 use std::time::Duration;
 
@@ -14,18 +15,18 @@ use uuid::Uuid;
 use super::duty::{Consumes, DutyRun};
 use super::node::COORDINATORS;
 
-/// How many entries are worked on at once, unless a duty asks for another number.
+/// How many entries are processed at once, unless a duty sets another number.
 pub const BATCH_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// How a duty takes its entries.
+/// How a duty reads its entries.
 pub struct Intake {
     pub batch_max: usize,
-    /// Nothing is taken while this is false.
+    /// No entry is read while this is false.
     pub open: Option<watch::Receiver<bool>>,
 }
 
-/// Works on the entries of the duty's queue until it must stop.
+/// Processes the entries of the duty's queue until it must stop.
 pub async fn compete<F: Future<Output = Result<()>>>(
     mut run: DutyRun<Consumes>,
     mut intake: Intake,
@@ -33,7 +34,7 @@ pub async fn compete<F: Future<Output = Result<()>>>(
 ) {
     let queue = run.queue();
     while !run.must_stop() {
-        // A name of its own each time: what was left under an older one is taken over.
+        // A new name each time: entries left under an older one are taken over.
         let name = format!("{}.{}", run.node().id, Uuid::now_v7().simple());
         let served = match run.node().bus().consumer(&queue, COORDINATORS, &name).await {
             Ok(consumer) => {
@@ -77,7 +78,8 @@ async fn serve<F: Future<Output = Result<()>>>(
     }
 }
 
-/// Waits for entries, or for the time to take over those of dead nodes. Returns none if it is closed meanwhile.
+/// Waits for entries, or for the time to take over those of dead nodes. Returns `None` if the intake is closed
+/// meanwhile.
 async fn take(
     consumer: &dyn Consumer,
     batch_max: usize,
@@ -93,7 +95,7 @@ async fn take(
     }
 }
 
-/// Waits until an intake is as wanted. One without a switch is always open.
+/// Waits until an intake is open or closed, as wanted. One without a switch is always open.
 async fn turns(open: &mut Option<watch::Receiver<bool>>, wanted: bool) {
     let turned = match open {
         Some(open) => open.wait_for(|open| *open == wanted).await.is_ok(),

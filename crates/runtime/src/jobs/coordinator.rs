@@ -26,10 +26,10 @@ use crate::election::Leadership;
 /// The namespace whose leader dispatches.
 pub const NAMESPACE: &str = "coordinator";
 
-/// Clocks of a cluster are assumed to be no further apart than this if nothing is decided but whether to wait.
+/// Clocks of a cluster are assumed to differ by no more than this. It decides only whether to wait.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(3_600);
 
-/// A node of the cluster; a single one is all of it. Cheap to clone.
+/// A node of the cluster; a single node is a cluster of one. Cheap to clone.
 #[derive(Clone)]
 pub struct Coordinator {
     inner: Arc<Inner>,
@@ -46,12 +46,12 @@ struct Inner {
 }
 
 impl Coordinator {
-    /// Joins the cluster and begins to work. Ready once it knows who leads.
+    /// Joins the cluster and starts the duties. The node is ready once it knows who leads.
     pub async fn start(id: NodeId, ports: Ports, settings: Settings) -> Result<Coordinator> {
         Coordinator::start_with(id, ports, settings, Vec::new()).await
     }
 
-    /// The same with further duties.
+    /// Starts a node as [`start`](Self::start) does, with further duties.
     pub async fn start_with(id: NodeId, ports: Ports, settings: Settings, others: Vec<Duty>) -> Result<Coordinator> {
         settings.check()?;
         telemetry::describe();
@@ -79,7 +79,7 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// Starts the duties of every node. Those of the leader start with a term.
+    /// Starts the duties of every node. The leader's duties start with a term.
     fn start_duties(&self, duties: Arc<[Duty]>) {
         let Inner { node, tasks, leave, competing, stop } = &*self.inner;
         for place in 0..duties.len() {
@@ -96,6 +96,7 @@ impl Coordinator {
         &self.inner.node
     }
 
+    /// Returns the id of this node.
     pub fn node_id(&self) -> &NodeId {
         &self.node().id
     }
@@ -105,6 +106,7 @@ impl Coordinator {
         &self.node().client_store
     }
 
+    /// Returns the clock that the node was started with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.node().ports.clock
     }
@@ -141,18 +143,19 @@ impl Coordinator {
         [self.node().reach.store.state(), self.node().reach.bus.state()]
     }
 
-    /// Waits until it is ready.
+    /// Waits until the node is ready.
     pub async fn ready(&self) {
         let mut leadership = self.node().election.leadership.clone();
         // Never fails: the node itself keeps the sender.
         let _ = leadership.wait_for(|view| view.leader.is_some()).await;
     }
 
+    /// Subscribes to the events of the whole cluster. A receiver that is too slow loses the oldest.
     pub fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.node().watch()
     }
 
-    /// Returns whether each part works. However often it is called, the backends are probed once a second at most.
+    /// Returns whether each part works. However often it is called, the backends are probed at most once a second.
     pub async fn health(&self) -> Vec<Check> {
         let stopped = self.inner.stop.is_cancelled();
         let detail = stopped.then(|| "stopped".to_owned());
@@ -161,19 +164,19 @@ impl Coordinator {
         std::iter::once(own).chain(backends.iter().cloned()).collect()
     }
 
-    /// Takes no new work: polls that wait answer at once, and it is no longer ready.
+    /// Accepts no new work: waiting polls return at once, and the node is no longer ready.
     pub fn drain(&self) {
         self.node().begin_draining();
     }
 
-    /// Hands everything over before it stops: resigns first, then finds another owner for each run. False where some were left
-    /// as orphans. With no other node there is nobody to hand over to, and nothing to wait for.
+    /// Hands everything over before it stops: resigns first, then finds another owner for each run. Returns false if
+    /// some were left as orphans. Without other nodes there is no new owner, and nothing to wait for.
     pub async fn hand_over(&self) -> bool {
         self.drain();
         let Inner { node, leave, competing, .. } = &*self.inner;
         node.election.resign.cancel();
         leave.cancel();
-        // Or it would take its own offers.
+        // Otherwise it would take its own offers.
         competing.close();
         competing.wait().await;
         let mut leadership = node.election.leadership.clone();
@@ -189,8 +192,8 @@ impl Coordinator {
         follower::offer_runs(node, node.ownership.claims.all(), HandoffReason::Shutdown).await
     }
 
-    /// Ends everything that the node does, without waiting: it hands nothing over and stays in the registry, as after a crash.
-    /// Other nodes declare it dead once its heartbeats are missing.
+    /// Ends everything that the node does, without waiting: it hands nothing over and stays in the registry, as after a
+    /// crash. Other nodes declare it dead once its heartbeats are missing.
     pub fn abort(&self) {
         let Inner { node, leave, stop, .. } = &*self.inner;
         self.drain();
@@ -199,7 +202,7 @@ impl Coordinator {
         stop.cancel();
     }
 
-    /// Writes down what is only remembered, and leaves the registry.
+    /// Writes the state that is only in memory, and leaves the registry.
     pub async fn stop(&self) {
         self.drain();
         let Inner { node, tasks, leave, competing, stop } = &*self.inner;
@@ -210,7 +213,7 @@ impl Coordinator {
         competing.close();
         tokio::join!(tasks.wait(), competing.wait());
         gateway::leave_queues(node).await;
-        // What it still owns, if nobody took it, is to be seen.
+        // Runs that it still owns, because no node took them, must be visible.
         if let Err(error) = send_heartbeat(node).await {
             debug!(%error, "last heartbeat failed");
         }
@@ -223,11 +226,11 @@ impl Coordinator {
     }
 }
 
-/// Refuses a bus that ends with the process on a store that other nodes use: it could not reach them, their workers' messages
-/// would go unread, and this node's assignments too.
+/// Rejects a bus that ends with the process on a store that other nodes use: this node could not reach them, their
+/// workers' messages would go unread, and so would this node's assignments.
 ///
-/// Whether another node is alive shows in its heartbeats, which this node watches for as long as a dead one is silent. Their
-/// timestamps are another clock's: they only spare the wait for a node that was last there long ago.
+/// The heartbeats of another node show whether it is alive; this node watches them for as long as it takes to declare a
+/// node dead. Their timestamps are by another clock: they only save the wait for a node that was last active long ago.
 async fn refuse_to_split(node: &Node) -> Result<()> {
     if !node.bus().is_in_process() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Drains a node from any node: it hands its runs over and exits, as on SIGTERM.
 //!
-//! The request is a message on a topic, which may be lost, so it is repeated until the node's heartbeats or the registry
-//! show that it drains. A node that cannot be reached by the bus cannot be drained; it counts as dead soon.
+//! The request is a message on a topic, which may be lost, so it is repeated until the node's heartbeats or the
+//! registry show that it drains. A node that the bus does not reach cannot be drained; it is declared dead soon.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Coordinator {
-    /// Completes when somebody has asked this node to drain. Its process then hands over and exits.
+    /// Completes when this node was requested to drain. Its process then hands over and exits.
     pub async fn drain_requested(&self) {
         self.node().drain.requested.cancelled().await;
     }
 
-    /// Asks a node, be it this one, to drain. Returns once it does. `Conflict` if it is gone already.
+    /// Requests a node, which may be this one, to drain. Returns once it does. `Conflict` if it is gone already.
     pub async fn request_drain(&self, id: &NodeId) -> Result<()> {
         let node = self.node();
         if registered(node, id).await? == NodeState::Draining {
@@ -48,7 +48,7 @@ impl Coordinator {
                 }
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
-            // It may have drained and left before its heartbeat was heard.
+            // It may have drained and left before its heartbeat was received.
             match registered(node, id).await {
                 Ok(NodeState::Draining) | Err(Error::Conflict(_)) => return Ok(()),
                 Ok(_) => {}

@@ -1,7 +1,7 @@
-//! The shape of everything that a node does by itself, and how it is kept going.
+//! The shape of every task that a node runs by itself, and its supervision.
 //!
-//! A [`Duty`] has a name, a scope, a trigger and a function. The function waits for its trigger by [`DutyRun`] and does one pass
-//! each time; how long a pass takes is measured from there. All duties are in [one table](super::duties).
+//! A [`Duty`] has a name, a scope, a trigger and a function. The function waits for its trigger by [`DutyRun`] and does
+//! one pass each time, whose duration is measured there. All duties are in [one table](super::duties).
 //!
 //! | scope | runs | a panic, or an error that it returns |
 //! | --- | --- | --- |
@@ -9,8 +9,8 @@
 //! | competing | until the node leaves the competition for runs | restarts it, after a pause that grows |
 //! | leader | for one term | ends the term |
 //!
-//! Both are counted. Most errors are none of these: a pass that fails because a backend is away is logged, and tried again by
-//! the duty itself. A duty that returns without an error has nothing to do on this node.
+//! Both are counted. Most errors are neither: a pass that fails because a backend is unavailable is logged, and retried
+//! by the duty itself. A duty that returns without an error has nothing to do on this node.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -31,7 +31,7 @@ use super::settings::Settings;
 use super::telemetry;
 use crate::election::{EventSink, Term};
 
-/// How long after a failure a duty starts again, at first and at most.
+/// The pause before a failed duty starts again, at first and at most.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 const RESTART_AFTER_MAX: Duration = Duration::from_secs(30);
 
@@ -47,6 +47,7 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Returns the name of the scope as the documents and metrics have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Scope::Node => "node",
@@ -56,9 +57,9 @@ impl Scope {
     }
 }
 
-/// What makes a duty do its next pass.
+/// The trigger of a duty's passes.
 pub trait Trigger: Clone + Send + Sync + 'static {
-    /// Returns it as the documents have it.
+    /// Returns the trigger as the documents have it.
     fn text(&self) -> String;
 }
 
@@ -69,7 +70,7 @@ pub struct Every {
     pub interval: fn(&Settings) -> Duration,
 }
 
-/// Messages of topics, which are named without the prefix, and perhaps something else.
+/// Messages of topics, named without the prefix, and perhaps another trigger.
 #[derive(Clone)]
 pub struct SubscribedTo {
     pub topics: &'static [&'static str],
@@ -80,7 +81,7 @@ pub struct SubscribedTo {
 #[derive(Clone)]
 pub struct Consumes(pub &'static str);
 
-/// Something in this process.
+/// A signal within this process.
 #[derive(Clone)]
 pub struct WokenBy(pub &'static str);
 
@@ -110,13 +111,15 @@ impl Trigger for WokenBy {
     }
 }
 
-/// Something that a node does by itself.
+/// A task that a node runs by itself.
 pub struct Duty {
+    /// The name in logs, metrics and documents.
     pub name: &'static str,
+    /// The trigger, as the documents have it.
     pub trigger: String,
-    /// What it does, as the documents have it.
+    /// What the duty does, as the documents have it.
     pub does: &'static str,
-    /// What follows if it fails, as the documents have it.
+    /// The consequence of a failure, as the documents have it.
     pub if_it_fails: &'static str,
     start: Start,
 }
@@ -130,7 +133,7 @@ enum Start {
 }
 
 impl Duty {
-    /// A duty of the leader that has nothing to do with jobs. `run` ends when the term does.
+    /// Creates a duty of the leader that has nothing to do with jobs. `run` ends when the term does.
     pub fn of_leader<F: Future<Output = ()> + Send + 'static>(
         name: &'static str,
         trigger: &'static str,
@@ -184,6 +187,7 @@ impl Duty {
         Duty { name, trigger: text, does, if_it_fails, start: Start::Leader(start) }
     }
 
+    /// Returns the scope, which decides when the duty starts and ends.
     pub fn scope(&self) -> Scope {
         match self.start {
             Start::Node(_) => Scope::Node,
@@ -192,7 +196,8 @@ impl Duty {
         }
     }
 
-    /// Runs a duty of every node until `stop`, and starts it again whenever it fails. Does nothing for one of the leader.
+    /// Runs a duty of every node until `stop`, and restarts it whenever it fails. Does nothing for a duty of the
+    /// leader.
     pub(super) async fn keep_running(&self, node: Arc<Node>, stop: CancellationToken) {
         let (Start::Node(start) | Start::Competing(start)) = &self.start else { return };
         let mut pause = RESTART_AFTER;
@@ -214,12 +219,12 @@ impl Duty {
         }
     }
 
-    /// Runs a duty of the leader for its term, which ends if the duty fails. Does nothing for one of every node.
+    /// Runs a duty of the leader for its term, which ends if the duty fails. Does nothing for a duty of every node.
     pub(super) async fn lead(&self, leader: Arc<LeaderState>) {
         let Start::Leader(start) = &self.start else { return };
         if let Err(failure) = catch(|| start(leader.clone())).await {
             telemetry::duty_failed(self.name);
-            // It must not leave a leader that only seems to lead.
+            // A leader without one of its duties must not keep the lease.
             error!(task = self.name, error = failure, "leader task failed: the term ends");
             leader.term.end();
         }
@@ -237,7 +242,7 @@ fn on_node<T: Trigger, F: Future<Output = Result<()>> + Send + 'static>(
     })
 }
 
-/// Runs a duty to its end. Returns its error, or what it panicked with.
+/// Runs a duty to its end. Returns its error, or the message of its panic.
 async fn catch(start: impl FnOnce() -> BoxFuture<'static, Result<()>>) -> Result<(), String> {
     match AssertUnwindSafe(async { start().await }).catch_unwind().await {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -279,7 +284,7 @@ impl Stop {
     }
 }
 
-/// A duty that runs: it waits here for its next pass, and learns here when to stop.
+/// A running duty: it waits here for its next pass, and learns here when to stop.
 pub struct DutyRun<T> {
     pub name: &'static str,
     trigger: T,
@@ -307,7 +312,7 @@ impl<T: Trigger> DutyRun<T> {
         self.stop.is_due()
     }
 
-    /// Has it end as soon as `token` is cancelled, too.
+    /// Ends the duty as soon as `token` is cancelled, too.
     pub fn until(mut self, token: CancellationToken) -> Self {
         if let Stop::Token(stop) = self.stop {
             self.stop = Stop::Either(stop, token);
@@ -315,8 +320,8 @@ impl<T: Trigger> DutyRun<T> {
         self
     }
 
-    /// Waits for what begins the next pass. `None` once the duty must stop. A pass lasts from the return of this until it is
-    /// called again.
+    /// Waits for the trigger of the next pass. Returns `None` once the duty must stop. A pass lasts from the return of
+    /// this until the next call.
     pub async fn wait<W>(&mut self, wake: impl Future<Output = W>) -> Option<W> {
         if let Some(began) = self.pass.take() {
             self.seconds.record(began.elapsed().as_secs_f64());
@@ -329,12 +334,12 @@ impl<T: Trigger> DutyRun<T> {
         (!self.stop.is_due()).then_some(woken)
     }
 
-    /// Waits for so long. False once the duty must stop.
+    /// Waits for this long. Returns false once the duty must stop.
     pub async fn sleep(&mut self, pause: Duration) -> bool {
         self.wait(tokio::time::sleep(pause)).await.is_some()
     }
 
-    /// Logs that something failed, which is tried again. A write that was fenced ends the term instead.
+    /// Logs a failure that the duty retries. A fenced write ends the term instead.
     pub fn failed(&self, what: &'static str, error: &Error) {
         if let Stop::Term(term) = &self.stop
             && telemetry::is_fenced(error)
@@ -348,7 +353,7 @@ impl<T: Trigger> DutyRun<T> {
 }
 
 impl DutyRun<Every> {
-    /// Waits for the next pass. False once the duty must stop.
+    /// Waits for the next pass. Returns false once the duty must stop.
     pub async fn next(&mut self) -> bool {
         let interval = self.interval();
         self.sleep(interval).await
@@ -366,7 +371,7 @@ impl DutyRun<SubscribedTo> {
         Feed::new(self.node.clone(), topics.collect(), task)
     }
 
-    /// Waits for what the feed brings. `None` once the duty must stop.
+    /// Waits for the next item of the feed. Returns `None` once the duty must stop.
     pub async fn next(&mut self, feed: &mut Feed) -> Option<Received> {
         self.wait(feed.next()).await
     }

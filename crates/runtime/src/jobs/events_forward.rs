@@ -1,14 +1,14 @@
-//! Events for those who watch on other nodes.
+//! Forwards events to watchers on other nodes.
 //!
-//! While somebody watches on another node, what happens here is gathered and sent in batches by the topic `events`. That
-//! others want it is soft state: they say so by `interest` when their first watcher comes, and again with every
-//! heartbeat; what is not said again is forgotten. While nobody wants it, nothing is made and nothing is sent. What comes
-//! faster than it may be sent is dropped and counted, and the watchers are told how much (`lagged`).
+//! While another node has watchers, the events of this node are gathered and sent in batches on the topic `events`. The
+//! interest of other nodes is soft state: they publish it on `interest` when their first watcher comes, and again with
+//! every heartbeat; it expires if it is not repeated. Without interest no event is made or sent. Events beyond the
+//! permitted rate are dropped and counted, and the watchers receive their number (`lagged`).
 //!
-//! A node that has just started cannot know yet who watches. For a moment it keeps the few things that happen by then (its
-//! own arrival first of all), until the others have answered its question.
+//! A node that has just started does not know yet which nodes have watchers. For a moment it keeps the few events so
+//! far (its own arrival first of all), until the others have replied to its request.
 //!
-//! An event that came from another node is shown to the watchers of this one and goes no further: there is no echo.
+//! An event from another node is shown to the watchers of this one and not forwarded: there is no echo.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use tracing::debug;
 use super::duty::{DutyRun, WokenBy};
 use super::node::{Node, NodeBase};
 
-/// At most one batch in a pace: 20,000 events a second.
+/// At most one batch per interval: 20,000 events a second.
 const BATCH_MAX: usize = 500;
 const PACE: Duration = Duration::from_millis(25);
 /// Events that wait to be sent.
 const QUEUE_MAX: usize = 4_096;
-/// How long a node that has started keeps what happens for those who have not yet said that they want it.
+/// How long a node that has started keeps events for nodes that have not published their interest yet.
 const GRACE: Duration = Duration::from_secs(2);
 const WATCHERS_MAX: usize = 1_024;
 
 /// How many events a slow watcher may lag behind.
 const WATCHER_BACKLOG: usize = 4_096;
 
-/// Publishes what happens to those who watch, on this node and on others.
+/// Publishes events to watchers on this node and on others.
 pub struct EventPublisher {
     node: NodeId,
     clock: Arc<dyn Clock>,
@@ -53,7 +53,7 @@ impl EventPublisher {
         EventPublisher { node, clock, watchers, forwarding: Forwarding::default() }
     }
 
-    /// Whether anybody would receive an event.
+    /// Returns whether an event would have a receiver.
     pub fn is_watched(&self) -> bool {
         self.forwarding.is_wanted() || self.is_watched_here()
     }
@@ -66,7 +66,7 @@ impl EventPublisher {
         self.watchers.subscribe()
     }
 
-    /// Publishes what happened on this node.
+    /// Publishes an event of this node.
     pub fn publish(&self, what: ClusterEvent) {
         let (here, elsewhere) = (self.is_watched_here(), self.forwarding.may_be_wanted());
         if !here && !elsewhere {
@@ -81,7 +81,7 @@ impl EventPublisher {
         }
     }
 
-    /// Shows those who watch here what happened elsewhere.
+    /// Publishes an event of another node to the watchers of this one.
     pub fn publish_remote_event(&self, event: Event) {
         self.send(Arc::new(event));
     }
@@ -95,7 +95,7 @@ impl EventPublisher {
 pub struct Forwarding {
     started: Instant,
     is_wanted: AtomicBool,
-    /// Nodes on which somebody watches, and until when that holds unless they say it again.
+    /// Nodes that have watchers, and when their interest expires unless it is repeated.
     watchers: Mutex<HashMap<NodeId, Instant>>,
     queue: Mutex<Queue>,
     ring: Notify,
@@ -120,12 +120,12 @@ impl Default for Forwarding {
 }
 
 impl Forwarding {
-    /// Somebody on another node watches.
+    /// Returns whether another node has watchers.
     pub fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Whether an event may turn out to be wanted.
+    /// Returns whether an event may turn out to be wanted.
     pub fn may_be_wanted(&self) -> bool {
         self.is_wanted() || self.started.elapsed() < GRACE
     }
@@ -141,7 +141,7 @@ impl Forwarding {
         self.ring.notify_one();
     }
 
-    /// Somebody watches on `node`, or nobody does any more.
+    /// Records that `node` has watchers, or none any more.
     pub fn watched_by(&self, node: &NodeId, watches: bool, until: Instant) {
         let mut watchers = self.watchers.lock();
         if !watches {
@@ -152,7 +152,7 @@ impl Forwarding {
         self.set_wanted(!watchers.is_empty());
     }
 
-    /// Forgets nodes that have not said again that somebody watches there.
+    /// Forgets nodes that have not repeated their interest.
     pub fn expire(&self, now: Instant) {
         let mut watchers = self.watchers.lock();
         watchers.retain(|_, until| *until > now);
@@ -162,7 +162,7 @@ impl Forwarding {
     fn set_wanted(&self, wanted: bool) {
         let was_wanted = self.is_wanted.swap(wanted, Ordering::Relaxed);
         if !was_wanted && self.started.elapsed() >= GRACE {
-            // What was kept for nobody is no news any more.
+            // Events that were kept without a watcher are out of date.
             *self.queue.lock() = Queue::default();
         }
         if wanted && !was_wanted {
@@ -179,13 +179,13 @@ impl Forwarding {
     }
 }
 
-/// Sends what is wanted elsewhere.
+/// Sends the events that other nodes want.
 pub async fn forward(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let forwarding = &node.events.forwarding;
     while run.wait(forwarding.ring.notified()).await.is_some() {
         while forwarding.is_wanted() {
             let is_done = send(&node).await;
-            // Also after the last: what happens meanwhile goes into one batch.
+            // Also after the last batch: events that happen meanwhile go into the next one.
             if !run.sleep(PACE).await || is_done {
                 break;
             }
@@ -194,12 +194,12 @@ pub async fn forward(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     Ok(())
 }
 
-/// Sends what is left, for a node that goes.
+/// Sends the remaining events of a node that stops.
 pub async fn flush(node: &NodeBase) {
     while node.events.forwarding.is_wanted() && !send(node).await {}
 }
 
-/// Sends one batch. Answers whether there is nothing more.
+/// Sends one batch. Returns whether nothing is left.
 async fn send(node: &NodeBase) -> bool {
     let (batch, missed, is_empty) = node.events.forwarding.take();
     if !batch.is_empty() || missed > 0 {
@@ -212,7 +212,7 @@ async fn send(node: &NodeBase) -> bool {
     is_empty
 }
 
-/// Shows the watchers of this node what happened on another.
+/// Publishes the events of other nodes to the watchers of this one.
 pub fn publish_remote_events(node: &NodeBase, message: Events) {
     if message.node_id == node.id {
         return;

@@ -1,7 +1,8 @@
-//! A subscription that is renewed when it breaks: the one way by which duties receive messages of topics.
+//! A subscription that is renewed when it breaks: the only way by which duties receive messages of topics.
 //!
-//! Topics are at most once. Whoever reads a [`Feed`] is told of every gap, and reads then what it may have missed from where it
-//! is kept: after [`Received::Subscribed`], which also comes first of all, and after [`Received::Missed`].
+//! Topics deliver at most once. The reader of a [`Feed`] is notified of every gap, and then reads what it may have
+//! missed from the store: after [`Received::Subscribed`], which also comes first of all, and after
+//! [`Received::Missed`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use tokio::time::Instant;
 
 use super::node::NodeBase;
 
-/// How long to wait after a subscription failed, or broke as soon as it was there.
+/// The pause after a subscription failed, or broke at once.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// What a feed brings.
+/// An item of a feed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// Subscribed, for the first time or again: messages from before may have been missed.
@@ -32,16 +33,17 @@ pub enum Received {
 pub struct Feed {
     node: Arc<NodeBase>,
     topics: Vec<String>,
-    /// Whose errors these are, for the log.
+    /// The name of the reader, for the log.
     task: &'static str,
     observes_reach: bool,
     state: State,
 }
 
 enum State {
-    /// No attempt before this instant.
+    /// The next attempt is not made before this instant.
     Waiting(Instant),
-    /// Kept over calls of `next`: an attempt that takes longer than its caller waits is not begun again and again.
+    /// Kept between calls of `next`, so that an attempt that takes longer than its caller waits is not started over
+    /// each time.
     Subscribing(BoxFuture<'static, Result<Box<dyn Subscription>>>),
     Subscribed {
         subscription: Box<dyn Subscription>,
@@ -54,13 +56,13 @@ impl Feed {
         Feed { node, topics, task, observes_reach: false, state: State::Waiting(Instant::now()) }
     }
 
-    /// Counts its attempts to subscribe as signs of whether the bus can be reached.
+    /// Counts its attempts to subscribe as observations of whether the bus can be reached.
     pub fn observing_reach(mut self) -> Self {
         self.observes_reach = true;
         self
     }
 
-    /// Returns what comes next; never an error, however long the bus is away. Safe to cancel.
+    /// Returns the next item; never an error, however long the bus is unavailable. Safe to cancel.
     pub async fn next(&mut self) -> Received {
         loop {
             match &mut self.state {
@@ -108,7 +110,7 @@ impl Feed {
         }
     }
 
-    /// Drops the subscription and begins again a moment later: what followed from [`Received::Subscribed`] failed.
+    /// Drops the subscription and starts again a moment later: the work after [`Received::Subscribed`] failed.
     pub fn begin_again(&mut self) {
         self.state = State::Waiting(Instant::now() + RETRY_AFTER);
     }

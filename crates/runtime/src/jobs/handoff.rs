@@ -1,11 +1,11 @@
-//! Runs looking for another owner, as they are put on `job.handoff`.
+//! Runs that need another owner, as they are put on `job.handoff`.
 
 use convoke_core::jobs::wire::{Handoff, HandoffReason, RunRef, V1};
 use convoke_core::{NodeId, Result};
 
 use super::node::NodeBase;
 
-/// A run and who gives it away.
+/// A run and the node that offers it.
 #[derive(Debug, Clone)]
 pub struct Offer {
     pub run: RunRef,

@@ -1,9 +1,10 @@
 //! Whether each part of a node works, for `/health`.
 //!
-//! Everybody may request `/health`, so its cost must not depend on how often that happens: one probe of the store and the
-//! bus is in flight at a time, and its result is shared for a second. The probe is a task of its own, so that a client that
-//! disconnects does not make the next one start it again. The leases are not probed at all. Their connections are the
-//! leader's, on S3 every request is paid for, and each attempt of the election shows whether they respond.
+//! `/health` is open to every client, so its cost must not depend on the number of requests: one probe of the store and
+//! the bus is in flight at a time, and its result is shared for a second. The probe is a task of its own, so that a
+//! client that disconnects does not make the next one start it again. The leases are not probed at all. Their
+//! connections are the leader's, on S3 every request is paid for, and each attempt of the election shows whether they
+//! respond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,11 @@ use crate::election::ElectionHealth;
 /// Whether a part of the node works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
+    /// The part of the node, as `/health` names it.
     pub component: &'static str,
+    /// Whether the part responded to its last probe or request.
     pub is_healthy: bool,
-    /// May quote a backend: not for everybody.
+    /// May quote a backend: do not show it to unauthorized clients.
     pub detail: Option<String>,
 }
 

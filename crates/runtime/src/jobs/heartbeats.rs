@@ -1,4 +1,4 @@
-//! Says that this node is there, and follows which others are.
+//! Publishes that this node is alive, and follows which others are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::duty::{DutyRun, WokenBy};
 use super::follower;
 use super::node::Node;
 
-/// How often a node that drains beats at least.
+/// The longest heartbeat interval of a draining node.
 const DRAINING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends heartbeats, and says whether the node could lead: it must reach both the bus and the store.
+/// Sends heartbeats, and records whether the node could lead: it must reach both the bus and the store.
 pub async fn heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let interval = node.settings.cluster.heartbeat_interval;
     let (mut failures, mut roster) = (0_u32, election::Roster::default());
     loop {
-        // After a failure it tries sooner: it must not be taken for dead because of one.
+        // After a failure it retries sooner: one failure must not make it count as dead.
         let pause = if failures == 0 { interval } else { interval / 3 };
-        // While it drains somebody may watch what is left.
+        // An operator may watch the remaining runs while it drains.
         let pause = if node.drain.begun.is_cancelled() { pause.min(DRAINING_INTERVAL) } else { pause };
         let woken = run.wait(async {
             tokio::select! {
@@ -52,7 +52,7 @@ pub async fn heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()
     }
 }
 
-/// Tells watchers who is there, where that has changed.
+/// Publishes to watchers which nodes are alive, if that has changed.
 fn publish_members(node: &Node, nodes: &[NodeRecord], roster: &mut election::Roster) {
     let timeout = node.settings.cluster.dead_node_timeout;
     let live = nodes
@@ -69,8 +69,8 @@ fn publish_members(node: &Node, nodes: &[NodeRecord], roster: &mut election::Ros
     }
 }
 
-/// Says that this node is there, and how much it has to do. By the bus first: a node that nobody can reach by it can record
-/// nothing that workers say there, and is better taken for dead.
+/// Publishes that this node is alive, and its load. To the bus first: a node that the bus does not reach cannot record
+/// the reports that workers send there, and should count as dead.
 pub async fn send_heartbeat(node: &Node) -> Result<()> {
     let now = node.now();
     let leadership = node.election.leadership.borrow().clone();

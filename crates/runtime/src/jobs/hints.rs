@@ -1,7 +1,7 @@
-//! Hints to the leader, gathered so that a thousand enqueues ring once.
+//! Hints to the leader, gathered so that a thousand enqueues send one message.
 //!
-//! Whoever changes something says so here, under a short lock; one task publishes what has gathered as soon as the
-//! publication before is done. Under load a hint stands for many, at rest it goes out at once.
+//! The sender of a hint adds it here, under a short lock; one task publishes the gathered hints as soon as the previous
+//! publication is done. Under load one message carries many hints, at rest a hint is sent at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Gathered {
 }
 
 impl Hints {
-    /// Something in `queue` can be dispatched.
+    /// Hints that a job in `queue` can be dispatched.
     pub fn ready(&self, queue: &QueueName) {
         self.gather(|gathered| {
             if !gathered.queues.contains(queue.as_str()) {
@@ -44,7 +44,7 @@ impl Hints {
         });
     }
 
-    /// Something will be due at `at`.
+    /// Hints that a job will be due at `at`.
     pub fn due(&self, at: Timestamp) {
         self.gather(|gathered| gathered.due_at = Some(gathered.due_at.map_or(at, |before| before.min(at))));
     }
@@ -59,7 +59,7 @@ impl Hints {
         self.gather(|gathered| gathered.schedules = true);
     }
 
-    /// A worker has more or fewer free slots.
+    /// Hints that a worker has more or fewer free slots.
     pub fn slots(&self, worker: &WorkerId) {
         self.gather(|gathered| {
             if !gathered.workers.contains(worker.as_str()) {
@@ -68,17 +68,17 @@ impl Hints {
         });
     }
 
-    /// Workers whose slots changed and of whom the topic does not know yet.
+    /// Returns workers whose changed slots are not published yet.
     pub fn changed_slots(&self) -> Vec<WorkerId> {
         self.gathered.lock().workers.iter().cloned().collect()
     }
 
-    /// A worker has no slots any more.
+    /// Hints that a worker has no slots any more.
     pub fn gone(&self, last: WorkerHeartbeat) {
         self.gather(|gathered| gathered.gone.push(last));
     }
 
-    /// Runs that this node's gateway handed out: no other node need claim them.
+    /// Hints that this node's gateway handed out runs: no other node need claim them.
     pub fn taken(&self, executions: impl IntoIterator<Item = ExecutionId>) {
         self.gather(|gathered| gathered.taken.extend(executions));
     }
@@ -89,7 +89,7 @@ impl Hints {
     }
 }
 
-/// Publishes what gathers.
+/// Publishes the gathered hints.
 pub async fn publish(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let Gateway { hints, sessions, .. } = &node.gateway;
     while run.wait(hints.ring.notified()).await.is_some() {
@@ -118,7 +118,7 @@ pub async fn publish(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
 
 async fn send(node: &NodeBase, topic: &str, message: &impl serde::Serialize) {
     if let Err(error) = node.bus().publish(topic, wire::encode(message)).await {
-        // A hint that is lost costs a moment: the leader also looks by itself.
+        // A lost hint costs a moment: the leader also polls the store.
         debug!(%error, topic, "publishing a hint failed");
     }
 }

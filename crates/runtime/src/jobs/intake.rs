@@ -1,8 +1,8 @@
-//! Takes runs from several queues, one read at a time.
+//! Reads runs from several queues, one read at a time.
 //!
-//! A read takes entries off the bus, and an entry that nobody asked for is hidden from every other worker. So a poll first
-//! waits for a signal of any of its queues, which takes nothing, and then reads one queue after the other for what it still
-//! wants.
+//! A read takes entries off the bus, and an entry that no worker asked for is hidden from every other. So a poll first
+//! waits for a signal of any of its queues, which takes nothing, and then reads one queue after the other for the runs
+//! that it still wants.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use convoke_core::ports::{Consumer, Delivery};
 use futures_util::future::select_all;
 use tracing::debug;
 
-/// Takes at most `max` entries from the first of the queues, in this order, that has any. Returns its place with them. None
-/// while the bus is away. Safe to cancel: what was not returned was not taken.
+/// Reads at most `max` entries from the first of the queues, in this order, that has any. Returns its index with them;
+/// `None` while the bus is unavailable. Safe to cancel: an entry that was not returned was not taken.
 pub async fn take_from_first(
     consumers: &[Arc<dyn Consumer>],
     order: impl Iterator<Item = usize>,
@@ -35,10 +35,10 @@ pub async fn take_from_first(
     Ok(None)
 }
 
-/// Waits until one of the queues may hold something, and returns its place. Takes nothing. Safe to cancel. Read that queue
-/// next: its signal woke this caller alone.
+/// Waits until one of the queues may hold an entry, and returns its index. Takes nothing. Safe to cancel. Read that
+/// queue next: its signal woke this caller alone.
 pub async fn ready(consumers: &[Arc<dyn Consumer>], max: usize) -> Result<usize> {
-    // A worker that is full asks for nothing, and waits to be told what it must stop.
+    // A worker without free slots asks for no runs, and waits for cancellations.
     if consumers.is_empty() || max == 0 {
         return std::future::pending().await;
     }

@@ -41,11 +41,15 @@ use crate::outage::Outages;
 /// The world, as a coordinator needs it.
 #[derive(Clone)]
 pub struct Ports {
+    /// The store of jobs, for the duties of the node.
     pub store: Arc<dyn Store>,
+    /// The bus between nodes and workers.
     pub bus: Arc<dyn Bus>,
+    /// The leases by which the nodes elect their leader.
     pub leases: Arc<dyn Leases>,
     /// The cache that nodes share. None: each node keeps its own.
     pub cache: Option<Arc<dyn SharedCache>>,
+    /// The source of time; tests replace it.
     pub clock: Arc<dyn Clock>,
 }
 

@@ -13,7 +13,9 @@ use tokio::time::Instant;
 /// What is known of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendState {
+    /// The backend, as `/v1/cluster` and errors name it.
     pub component: &'static str,
+    /// Whether the last requests reached it.
     pub is_reachable: bool,
     /// Since when that is so, by this node's clock.
     pub since: Timestamp,

@@ -22,10 +22,13 @@ use super::{recorder, telemetry, waiting};
 /// Which dead letters are meant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeadSelection {
+    /// The dead letters with these ids.
     Ids(Vec<JobId>),
     /// Without either, all of them.
     Filter {
+        /// Only those of this queue; `None` for all queues.
         queue: Option<QueueName>,
+        /// Only those of this type; `None` for all types.
         job_type: Option<JobType>,
     },
 }
@@ -149,6 +152,7 @@ impl Coordinator {
         }
     }
 
+    /// Returns one page of the dead letters that match `query`.
     pub async fn dead_letters(&self, query: JobQuery) -> Result<JobPage> {
         self.store().list(JobQuery { statuses: vec![Status::Failed, Status::TimedOut], ..query }).await
     }
@@ -254,6 +258,7 @@ impl Coordinator {
         Ok((stored, true))
     }
 
+    /// Removes a schedule. `NotFound` if there is none of that name.
     pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<()> {
         if !self.store().remove_schedule(name).await? {
             return Err(Error::not_found("schedule", name));
@@ -262,10 +267,12 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Returns a schedule. `NotFound` if there is none of that name.
     pub async fn schedule(&self, name: &ScheduleName) -> Result<Schedule> {
         self.store().schedule(name).await?.ok_or_else(|| Error::not_found("schedule", name))
     }
 
+    /// Changes the settings of a queue that `patch` names, and creates the queue if it is new.
     pub async fn configure_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue> {
         if let Some(Some(limit)) = patch.rate_limit {
             limit.check()?;

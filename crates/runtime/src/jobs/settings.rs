@@ -21,18 +21,28 @@ pub const BUS_PREFIX: &str = "convoke";
 /// Everything that a coordinator of jobs reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
+    /// Where jobs are kept.
     pub store: StoreSettings,
+    /// How nodes and workers exchange messages.
     pub bus: BusSettings,
+    /// Where the leader is elected.
     pub leases: LeaseSettings,
+    /// The times of heartbeats, leases and handoffs.
     pub cluster: ClusterSettings,
+    /// When the channels of finished jobs are closed.
     pub channels: ChannelSettings,
+    /// How long views are cached.
     pub cache: CacheSettings,
+    /// The retry policy of jobs that bring none.
     pub retry: RetrySettings,
+    /// The limits beside those of queues.
     pub rate_limit: RateLimitSettings,
     /// Of the election among nodes the breaker, the detection of contention and the size of the window. Its times are the
     /// cluster's.
     pub election: election::Settings,
+    /// The times that workers are held to.
     pub worker: WorkerSettings,
+    /// How long ended jobs are kept.
     pub retention: RetentionSettings,
 }
 
@@ -65,8 +75,10 @@ sections! {
         /// How long a finished job's channels stay open.
         #[serde(with = "duration")]
         cleanup_delay: Duration = seconds(30),
+        /// How often finished jobs are looked for.
         #[serde(with = "duration")]
         scan_interval: Duration = seconds(10),
+        /// How many jobs' channels are closed at once.
         batch_size: usize = 100,
     }
     /// The section `cache`: how long what is shown may be kept; zero switches it off.
@@ -76,13 +88,16 @@ sections! {
         /// Of finished jobs.
         #[serde(with = "duration")]
         job_ttl: Duration = seconds(300),
+        /// Of the list of workers.
         #[serde(with = "duration")]
         worker_ttl: Duration = seconds(30),
+        /// Of the list of nodes.
         #[serde(with = "duration")]
         node_ttl: Duration = seconds(30),
     }
     /// The section `worker`.
     WorkerSettings {
+        /// How often a worker is expected to send a heartbeat.
         #[serde(with = "duration")]
         heartbeat_interval: Duration = seconds(10),
         /// A worker that was silent for so long is dead, and its runs are lost.
@@ -94,10 +109,13 @@ sections! {
     }
     /// The section `retention`.
     RetentionSettings {
+        /// Of completed jobs.
         #[serde(with = "duration")]
         completed: Duration = seconds(24 * 3600),
+        /// Of cancelled jobs.
         #[serde(with = "duration")]
         cancelled: Duration = seconds(24 * 3600),
+        /// Of dead letters.
         #[serde(with = "duration")]
         dead: Duration = seconds(30 * 24 * 3600),
     }

@@ -45,16 +45,20 @@ impl Views {
 /// A queue, the rate limit that applies to it, and how many live workers serve it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueView {
+    /// The queue as the store has it.
     pub queue: Queue,
     /// Its own, or the default.
     pub effective_rate_limit: Option<RateLimit>,
+    /// How many live workers serve the queue.
     pub workers: u32,
 }
 
 /// Nodes as they are, or as they were when the store last responded.
 #[derive(Debug, Clone)]
 pub struct KnownNodes {
+    /// The nodes, those that left within the last hour included.
     pub nodes: Vec<NodeRecord>,
+    /// When `nodes` was read.
     pub as_of: Timestamp,
     /// Why they are not read anew.
     pub error: Option<Error>,
@@ -96,6 +100,7 @@ pub async fn in_flight(node: &NodeBase, filter: InFlightFilter) -> Result<Vec<In
 }
 
 impl Coordinator {
+    /// Returns all queues.
     pub async fn queue_views(&self) -> Result<Vec<QueueView>> {
         let mut workers: HashMap<QueueName, u32> = HashMap::new();
         for worker in self.workers().await? {
@@ -111,6 +116,7 @@ impl Coordinator {
         Ok(views.collect())
     }
 
+    /// Returns one queue. `NotFound` if there is none of that name.
     pub async fn queue_view(&self, name: &QueueName) -> Result<QueueView> {
         let queue = self.store().queue(name).await?.ok_or_else(|| Error::not_found("queue", name))?;
         let workers = self.workers().await?.iter().filter(|worker| worker.queues.contains(name)).count() as u32;
@@ -152,6 +158,7 @@ impl Coordinator {
         Ok(workers.iter().map(|worker| present(worker).unwrap_or_else(|| worker.clone())).collect())
     }
 
+    /// Returns one worker. `NotFound` if it is not in the registry.
     pub async fn worker(&self, id: &WorkerId) -> Result<WorkerRecord> {
         let node = self.node();
         let load = async { self.store().worker(id).await?.ok_or_else(|| Error::not_found("worker", id)) };
@@ -185,6 +192,7 @@ impl Coordinator {
         }
     }
 
+    /// Returns one node. `NotFound` if it is not in the registry.
     pub async fn node_view(&self, id: &NodeId) -> Result<NodeRecord> {
         let load = async {
             let nodes = self.read_nodes().await?;

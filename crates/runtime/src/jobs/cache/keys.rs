@@ -1,10 +1,10 @@
-//! The names under which things are cached: the same on every node, so that one can tell the others what has changed.
+//! The names under which values are cached: the same on every node, so that a node can publish which have changed.
 
 use std::fmt;
 
 use convoke_core::{JobId, NodeId, WorkerId};
 
-/// What is cached together: it lives as long and is forgotten together.
+/// A group of values with one lifetime, which are cleared together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Job,
@@ -33,7 +33,7 @@ pub enum Key<'a> {
     Workers,
     Node(&'a NodeId),
     Nodes,
-    /// All there is: where so much has changed that naming it would cost more than reading it again.
+    /// Everything: so much has changed that listing it would cost more than reading it again.
     Everything,
 }
 
@@ -67,7 +67,7 @@ impl Key<'_> {
     }
 }
 
-/// Which kinds a key from another node is about: none where it is not one of ours.
+/// Returns the kinds that a key from another node is about: none if the key is unknown.
 pub fn kinds_of(prefix: &str, text: &str) -> &'static [Kind] {
     let Some(rest) = text.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) else { return &[] };
     match rest.split_once(':').map_or(rest, |(head, _)| head) {

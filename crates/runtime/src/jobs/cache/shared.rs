@@ -1,9 +1,9 @@
 //! The cache that nodes share, behind the one in memory.
 //!
-//! Requests use it only while it is known to respond: they never wait for a connection, and the first that gets no response in time
-//! switches it off until [`maintain_connection`] reaches it again. A key that has changed, here or as another node says, is not read from it
-//! until it was outdated there. So what this node knows to be old it does not show, and what it does not know of is as old
-//! as the lifetime of its kind at most.
+//! Requests use it only while it is known to respond: they never wait for a connection, and the first that gets no
+//! response in time disables it until [`maintain_connection`] reaches it again. A key that has changed, here or by a
+//! message of another node, is not read from it until it was outdated there. So this node does not show a value that it
+//! knows to be old, and a change that it missed is hidden for the lifetime of the kind at most.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::Node;
 use crate::outage::Outages;
 
-/// How long a request waits for it.
+/// How long a request waits for the shared cache.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long the task behind it does, and how often that tries again.
+/// How long its background task waits, and how often that retries.
 const TASK_PATIENCE: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// For so long after a failure it is tried now and then, so that the end of an outage is logged.
+/// How long after a failure it is probed now and then, so that the end of an outage is logged.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
-/// Keys that wait to be outdated. With more the cache is left alone until all that it holds has expired.
+/// Keys that wait to be outdated. With more the cache is not used until all its entries have expired.
 const OUTDATED_MAX: usize = 10_000;
 
 pub struct Shared {
     port: Arc<dyn SharedCache>,
     outages: Arc<Outages>,
-    /// A key to try it with.
+    /// The key of the probe.
     probe: String,
     is_up: AtomicBool,
     failed_at: Mutex<Option<Instant>>,
@@ -48,14 +48,14 @@ pub struct Shared {
 #[derive(Default)]
 struct Outdated {
     keys: BTreeSet<String>,
-    /// Too much has changed to name it: nothing that was put before is used until then.
+    /// Too much has changed to list it: no entry that was put before is used until then.
     all_until: Option<Instant>,
 }
 
 /// The result of a lookup.
 pub enum Found<T> {
     Value(T, Duration),
-    /// The store must be read; with a permit, what is read can be shared.
+    /// The store must be read; with a permit, the value can be shared.
     Nothing(Option<Permit>),
 }
 
@@ -79,21 +79,21 @@ impl Shared {
         outdated.all_until.is_none() && !outdated.keys.contains(key)
     }
 
-    /// Never fails and never takes long: without a response it finds nothing.
+    /// Looks a key up. Never fails and never takes long: without a response it finds nothing.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Found<T> {
         if !self.is_usable(key) {
             return Found::Nothing(None);
         }
         let issued = Instant::now();
         let looked_up = self.in_time(self.port.get(key)).await;
-        // It may have changed while it was looked up.
+        // It may have changed during the lookup.
         if !self.is_usable(key) {
             return Found::Nothing(None);
         }
         match looked_up {
             Some(Lookup::Found { value, left }) => match serde_json::from_str(&value) {
                 Ok(value) => Found::Value(value, left),
-                // Of another version: it is replaced once it has expired.
+                // Written by another version: it is replaced once it has expired.
                 Err(_) => Found::Nothing(None),
             },
             Some(Lookup::Missing(ticket)) => Found::Nothing(Some(Permit { ticket, issued })),
@@ -113,7 +113,7 @@ impl Shared {
 
     async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Option<T> {
         let result = tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err(silent(PATIENCE)));
-        // One slow response is no outage: that is for the task to find out.
+        // One slow response is no outage: the background task decides that.
         result.inspect_err(|error| self.switch_off(error)).ok()
     }
 
@@ -124,7 +124,7 @@ impl Shared {
         self.ring.notify_one();
     }
 
-    /// These keys have changed in the store.
+    /// Marks keys that have changed in the store.
     pub fn outdate(&self, keys: impl IntoIterator<Item = String>, lifetime_max: Duration) {
         let mut outdated = self.outdated.lock();
         outdated.keys.extend(keys);
@@ -136,12 +136,12 @@ impl Shared {
         self.ring.notify_one();
     }
 
-    /// Everything may have changed in the store.
+    /// Marks everything: all may have changed in the store.
     pub fn outdate_all(&self, lifetime_max: Duration) {
         self.outdated.lock().all_until = Some(Instant::now() + lifetime_max);
     }
 
-    /// Outdates what has changed, and tries whether the cache responds in time.
+    /// Outdates the keys that have changed, and probes whether the cache responds in time.
     async fn refresh(&self) {
         let keys: Vec<String> = self.outdated.lock().keys.iter().cloned().collect();
         let call = async {
@@ -190,7 +190,7 @@ pub async fn maintain_connection(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> 
             tokio::select! {
                 () = tokio::time::sleep(RETRY_INTERVAL), if must_retry => {}
                 () = shared.ring.notified(), if shared.is_up.load(Ordering::SeqCst) => {}
-                // It has been switched off in this moment.
+                // It was disabled just now.
                 else => {}
             }
         });

@@ -13,14 +13,14 @@ use crate::jobs::duty::{Consumes, DutyRun};
 use crate::jobs::node::Node;
 use crate::jobs::telemetry;
 
-/// Takes from `job.assigned`: a node that drains wants no more.
+/// Reads `job.assigned`, unless the node drains.
 pub async fn consume_assignments(node: Arc<Node>, run: DutyRun<Consumes>) -> Result<()> {
     compete(run, Intake { batch_max: BATCH_MAX, open: None }, |deliveries| claim(&node, deliveries)).await;
     Ok(())
 }
 
-/// The claims are only remembered as yet. Should the node die before they are written, the reconciler finds runs that nobody
-/// picked up: acknowledging late would gain nothing.
+/// The claims are only in memory as yet. If the node dies before they are written, the reconciler finds runs that no
+/// worker picked up: acknowledging later would gain nothing.
 async fn claim(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
     let now = Instant::now();
     for delivery in deliveries {

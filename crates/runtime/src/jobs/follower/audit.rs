@@ -1,8 +1,9 @@
-//! Compares what this node believes to own with what the store says: lets go of the one, takes up the other.
+//! Compares the runs that this node believes to own with the store: drops claims that ended, adds those that are
+//! missing.
 //!
-//! A run may end by another's word (cancelled, timed out, judged by the leader) or be taken by another node (its worker
-//! moved to that node's gateway) without this one hearing of it. It could not record anything of such a run any more: the
-//! store would refuse. But it would go on listening, and count it as load.
+//! A run may be ended by another node (cancelled, timed out, lost) or move to another node (its worker moved to that
+//! node's gateway) without a message to this one. This node could not record events of such a run any more: the store
+//! would reject them. But it would go on reading its channels, and count it as load.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::views::in_flight;
 
-/// Looks once a heartbeat.
+/// Runs once per heartbeat.
 pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     while run.next().await {
         if let Err(error) = audit(&node).await {
@@ -29,7 +30,7 @@ pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()
 }
 
 async fn audit(node: &Node) -> Result<()> {
-    // What was written after this moment may be missing from the answer.
+    // Claims written after this moment may be missing from the result.
     let before = Instant::now() - std::time::Duration::from_secs(1);
     let held = owned(node).await?;
     let known: HashSet<_> = held.iter().map(|run| run.execution_id).collect();
@@ -45,7 +46,7 @@ async fn audit(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Reads back what this node owned before it was restarted under the same id. Answers how much that is.
+/// Reads the runs that this node owned before it was restarted under the same id. Returns their number.
 pub async fn recover_owned_runs(node: &Node) -> Result<usize> {
     let held = owned(node).await?;
     claim_runs(node, &node.ownership, &held).await;

@@ -1,8 +1,8 @@
-//! Evens out the load: a node that owns far more than the idlest offers half of the difference to the others.
+//! Evens out the load: a node that owns far more runs than the idlest node offers half of the difference to the others.
 //!
-//! Consumer groups spread new runs, and heartbeats tell how many each node owns. Where the busiest still has more than
-//! `rebalance_ratio` times what the idlest has, it hands runs off; until it is done it takes none itself. Only runs that
-//! are heard by their channels can move: what a gateway handed out is owned where its worker is.
+//! Consumer groups spread new runs, and heartbeats show how many each node owns. If the busiest still has more than
+//! `rebalance_ratio` times as many as the idlest, it hands runs off; until it is done it takes none itself. Only runs
+//! that are read from their channels can move: a run that a gateway handed out is owned by the node of its worker.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use super::offers::offer_runs;
 use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::Node;
 
-/// How many runs a node with `own` should give away, the others having `others`: the busiest half of the difference to the
-/// idlest, where it has more than `ratio` times as many.
+/// Returns how many runs a node with `own` should hand off if the others have `others`: the busiest half of the
+/// difference to the idlest, if it has more than `ratio` times as many.
 fn surplus(own: u64, others: &[u64], ratio: f64) -> u64 {
     let (Some(idlest), Some(busiest)) = (others.iter().min(), others.iter().max()) else { return 0 };
     let overloaded = own >= *busiest && own as f64 > *idlest as f64 * ratio;
     if overloaded { (own - idlest) / 2 } else { 0 }
 }
 
-/// Looks once a heartbeat.
+/// Runs once per heartbeat.
 pub async fn balance_load(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     let cluster = &node.settings.cluster;
     let Ownership { claims, peers, .. } = &node.ownership;
@@ -46,7 +46,7 @@ pub async fn balance_load(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()
             _ = offer_runs(&node, runs, HandoffReason::Rebalance) => {}
         }
         peers.set_room(true);
-        // The others must have said what they have now, or it would give away what they were just given.
+        // The others must have published their new counts first, or it would hand off the runs that they just received.
         run.sleep(cluster.heartbeat_interval * 2).await;
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Records what workers say by the bus: the status and the logs of the jobs this node owns.
+//! Records the reports that workers send over the bus: the status and the logs of the jobs this node owns.
 //!
-//! All that is waiting is coalesced into one report per run and one write for all of them; entries are acknowledged
+//! All waiting entries are coalesced into one report per run and one write for all of them; entries are acknowledged
 //! after the commit, so that a node that dies before it leaves them for the next owner.
 
 use std::collections::HashMap;
@@ -69,7 +69,7 @@ async fn serve(node: &Node, run: &mut DutyRun<WokenBy>) -> Result<()> {
         let recorded = record_until_stored(node, reports.list).await?;
         let foreign = jobs.into_iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::NotOwner);
         claims::drop_claims_of_jobs(node, &node.ownership, foreign.map(|(job, _)| job)).await;
-        // What another node owns is left for it to read.
+        // Entries of jobs that another node owns are left for it to read.
         let is_ours = |report: &Option<usize>| report.is_none_or(|index| recorded[index] != Recorded::NotOwner);
         let done = read.into_iter().map(|(queue, entries)| {
             let ids = entries.into_iter().filter(|(_, report)| is_ours(report)).map(|(id, _)| id);
@@ -81,7 +81,7 @@ async fn serve(node: &Node, run: &mut DutyRun<WokenBy>) -> Result<()> {
     Ok(())
 }
 
-/// What was taken from the channels must not be dropped because the store is away for a while.
+/// Entries that were read must not be dropped because the store is unavailable for a while.
 async fn record_until_stored(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
     let mut pause = Duration::from_millis(50);
     loop {
@@ -105,10 +105,10 @@ struct Reports {
 }
 
 impl Reports {
-    /// Answers which of the reports it became part of.
+    /// Returns the report that the event became part of.
     fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<usize> {
         if queue == self.bell {
-            // Handed on only where it could not be read.
+            // Returned only if it could not be read.
             serde_json::from_slice::<Bell>(body)?;
             Err(serde_json::Error::custom("a bell is no event"))
         } else if queue.ends_with(".logs") {
@@ -150,7 +150,7 @@ fn apply(report: &mut RunReport, status: StatusMessage, now: Timestamp) {
             report.progress = Some(Progress { percent: status.percent.unwrap_or(0).min(100), message });
             return;
         }
-        // Nobody waits for an answer who could mend it: such a run has failed, and would again.
+        // No sender waits for a reply and could correct it: such a run has failed, and would fail again.
         StatusKind::Completed => match status.result.as_ref().map(|result| result.check("result", RESULT_BYTES_MAX)) {
             Some(Err(invalid)) => Outcome::Failed { error: invalid.to_string(), retry: false },
             _ => Outcome::Completed { result: status.result },
@@ -163,7 +163,7 @@ fn apply(report: &mut RunReport, status: StatusMessage, now: Timestamp) {
     report.end = Some(convoke_core::jobs::RunEnd { at, outcome, roll: rand::random() });
 }
 
-/// What is too long loses its end: a worker that speaks the bus hears of no refusal.
+/// A text that is too long is cut: a worker on the bus does not learn of a rejection.
 fn cut(mut text: String, bytes_max: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes_max));
     text

@@ -1,11 +1,11 @@
-//! Which runs this node records, and the lazy writing down of it.
+//! The runs that this node records, and the delayed write of its claims.
 //!
-//! A claim is first only remembered. A run that ends within [`WRITE_AFTER`] is written once, with its end; only one that
-//! goes on gets a row write that says who owns it and which worker has it. Should the node die in between, the run is
-//! one that nobody is known to have picked up, and the leader's reconciler gives it another.
+//! A claim is in memory first. A run that ends within [`WRITE_AFTER`] is written once, with its end; only a run that
+//! goes on gets a row write with its owner and its worker. If the node dies in between, the run has no known owner or
+//! worker, and the leader's reconciler makes its job pending again.
 //!
-//! Of a run that another node's gateway handed out, the claim is dropped as soon as that node says so: it owns the run. What
-//! is heard too late is found when the claim is written, or by the [`audit`](super::audit).
+//! If another node's gateway handed the run out, the claim is dropped as soon as that node publishes it: it owns the
+//! run. A message that comes too late is compensated when the claim is written, or by the [`audit`](super::audit).
 //!
 //! Claims are by run, channels by job: two runs of one job may be claimed at once, the ended one until this node learns of
 //! its end. The channels of a job are read as long as one of its claims listens. They are added and removed one after the
@@ -28,16 +28,17 @@ use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::recorder;
 
-/// After so long a run's channels are listened to, unless it was handed out here: then it speaks through the gateway.
+/// After this long a run's channels are read, unless it was handed out here: then its worker reports through the
+/// gateway.
 const LISTEN_AFTER: Duration = Duration::from_millis(50);
-/// Where something came by a channel lately, workers speak the bus, and runs are listened to at once.
+/// If an entry came by a channel lately, workers use the bus, and the channels of a run are read at once.
 const LISTEN_AT_ONCE_FOR: Duration = Duration::from_secs(60);
-/// After so long a claim is written down.
+/// After this long a claim is written.
 const WRITE_AFTER: Duration = Duration::from_millis(200);
-/// How often claims are looked through.
+/// How often claims are scanned.
 pub const MAINTAIN_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH_MAX: usize = 1_000;
-/// How long it is remembered that another node has a run whose assignment may still be on its way here.
+/// How long this node remembers that another node has a run whose assignment may still be on its way here.
 const TAKEN_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -51,7 +52,7 @@ pub struct Claims {
 #[derive(Default)]
 struct Inner {
     claims: HashMap<ExecutionId, Claim>,
-    /// Claims that are not settled, oldest first. Those that ended meanwhile are skipped.
+    /// Claims that are not settled, oldest first. Claims that ended meanwhile are skipped.
     young: VecDeque<(Instant, ExecutionId)>,
     listening: VecDeque<(Instant, ExecutionId)>,
     /// The claims of each job that need its channels; none of them is empty.
@@ -75,7 +76,7 @@ struct Claim {
 }
 
 impl Claims {
-    /// This node owns the events of `runs`, where no other has them.
+    /// Claims the events of `runs`, except of those that another node has.
     pub fn assigned(&self, runs: &[RunRef], now: Instant) {
         let mut inner = self.inner.lock();
         for run in runs {
@@ -85,7 +86,7 @@ impl Claims {
         }
     }
 
-    /// This node's gateway gave `runs` to `worker`.
+    /// Records that this node's gateway gave `runs` to `worker`.
     pub fn handed_out(&self, worker: &WorkerId, runs: impl IntoIterator<Item = RunRef>, now: Instant) {
         let mut inner = self.inner.lock();
         for run in runs {
@@ -93,21 +94,23 @@ impl Claims {
             claim.worker = Some(worker.clone());
             claim.by_gateway = true;
             claim.handed_out = Some(now);
-            // It waited on the bus for so long that it was written down without a worker.
+            // It waited on the bus for so long that its claim was written without a worker.
             if std::mem::take(&mut claim.written) {
                 inner.young.push_back((now, run.execution_id));
             }
         }
     }
 
-    /// The store has it already, and its worker speaks through this node's gateway: nothing is left to write.
+    /// Adds a claim that the store has already, of a run whose worker reports through this node's gateway: nothing is
+    /// left to write.
     pub fn adopted(&self, run: RunRef, worker: WorkerId, now: Instant) {
         let mut inner = self.inner.lock();
         let claim = inner.enter(run.execution_id, run.job_id, now);
         (claim.worker, claim.by_gateway, claim.written) = (Some(worker), true, true);
     }
 
-    /// The store has it already: taken from another node, or owned before a restart. Its channels are to be listened to.
+    /// Adds a claim that the store has already: taken from another node, or owned before a restart. Its channels are to
+    /// be read.
     pub fn inherited(&self, runs: &[RunRef], now: Instant) {
         let mut inner = self.inner.lock();
         for run in runs {
@@ -115,7 +118,7 @@ impl Claims {
         }
     }
 
-    /// Another node's gateway handed these out.
+    /// Drops the claims of runs that another node's gateway handed out.
     pub fn taken_elsewhere(&self, executions: &[ExecutionId], now: Instant) {
         let mut inner = self.inner.lock();
         while inner.taken_since.front().is_some_and(|(at, _)| *at + TAKEN_FOR < now) {
@@ -124,7 +127,7 @@ impl Claims {
             }
         }
         for execution in executions {
-            // One that is listened to or written has to be let go of with more care: the audit does.
+            // A claim that is written, or whose channels are read, takes more steps to drop: the audit does that.
             if inner.claims.get(execution).is_some_and(|claim| !claim.by_gateway && !claim.written && !claim.listens) {
                 inner.claims.remove(execution);
             }
@@ -133,12 +136,12 @@ impl Claims {
         }
     }
 
-    /// Something came by a job's channel.
+    /// Records that an entry came by a job's channel.
     pub fn mark_channel_read(&self, now: Instant) {
         self.inner.lock().heard_channel_at = Some(now);
     }
 
-    /// Drops the claim of a run that is over, or another node's.
+    /// Drops the claim of a run that has ended or belongs to another node.
     fn release(&self, execution: &ExecutionId) {
         let mut inner = self.inner.lock();
         let Some(claim) = inner.claims.remove(execution) else { return };
@@ -149,14 +152,14 @@ impl Claims {
         self.released.notify_waiters();
     }
 
-    /// The runs of a job whose claims need its channels.
+    /// Returns the runs of a job whose claims need its channels.
     fn readers_of(&self, job: JobId) -> Vec<RunRef> {
         let inner = self.inner.lock();
         let readers = inner.readers.get(&job).into_iter().flatten();
         readers.map(|execution| RunRef { job_id: job, execution_id: *execution }).collect()
     }
 
-    /// Jobs whose channels this node reads.
+    /// Returns the jobs whose channels this node reads.
     pub fn jobs_read(&self) -> Vec<JobId> {
         self.inner.lock().readers.keys().copied().collect()
     }
@@ -193,12 +196,12 @@ impl Claims {
         self.inner.lock().refs(|_| true, usize::MAX)
     }
 
-    /// At most `max` runs that can be moved: written down, and heard by their channels.
+    /// Returns at most `max` runs that can be moved: written, and read from their channels.
     pub fn movable(&self, max: usize) -> Vec<RunRef> {
         self.inner.lock().refs(|claim| claim.written && !claim.by_gateway, max)
     }
 
-    /// Written claims from before `before` that are not among those the store knows as this node's.
+    /// Returns written claims from before `before` that are not among those that the store has for this node.
     pub fn unknown_to(&self, held: &HashSet<ExecutionId>, before: Instant) -> Vec<RunRef> {
         let inner = self.inner.lock();
         let unknown = inner
@@ -208,7 +211,7 @@ impl Claims {
         unknown.map(|(execution, claim)| RunRef { job_id: claim.job, execution_id: *execution }).collect()
     }
 
-    /// Claims that are due to be written, as reports.
+    /// Returns claims that are due to be written, as reports.
     fn unwritten(&self, before: Instant, node: &Node) -> Vec<RunReport> {
         let mut inner = self.inner.lock();
         let mut reports = Vec::new();
@@ -229,7 +232,7 @@ impl Claims {
         reports
     }
 
-    /// Jobs whose channels should be listened to from now on.
+    /// Returns jobs whose channels should be read from now on.
     fn unsubscribed_jobs(&self, now: Instant) -> Vec<JobId> {
         let mut inner = self.inner.lock();
         let at_once = inner.heard_channel_at.is_some_and(|at| at + LISTEN_AT_ONCE_FOR > now);
@@ -248,7 +251,7 @@ impl Claims {
         jobs
     }
 
-    /// Listening failed: try again.
+    /// Adding the channels failed: retries.
     fn retry_subscribe(&self, jobs: &[JobId], now: Instant) {
         let mut inner = self.inner.lock();
         let Inner { claims, listening, readers, .. } = &mut *inner;
@@ -260,7 +263,7 @@ impl Claims {
         }
     }
 
-    /// Writing failed: try again with the next batch.
+    /// Writing failed: retries with the next batch.
     fn unwrite(&self, reports: &[RunReport], now: Instant) {
         let mut inner = self.inner.lock();
         for report in reports {
@@ -303,7 +306,7 @@ impl Inner {
     }
 }
 
-/// Writes down claims of runs that last, and listens to their channels; in the end writes what is left.
+/// Writes the claims of runs that last, and reads their channels; at the end writes the remaining ones.
 pub async fn maintain_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     loop {
         let goes_on = run.next().await;
@@ -315,7 +318,7 @@ pub async fn maintain_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result
     }
 }
 
-/// Writes down which runs this node has had for `after`.
+/// Writes the claims that are at least `after` old.
 pub async fn persist_claims(node: &Node, after: Duration) {
     let before = Instant::now() - after;
     loop {
@@ -331,10 +334,10 @@ pub async fn persist_claims(node: &Node, after: Duration) {
     }
 }
 
-/// Reads the channels of runs for which it is time, and no longer those that no claim needs.
+/// Adds the channels of runs that are due, and removes those that no claim needs.
 pub async fn listen(node: &NodeBase, ownership: &Ownership) {
     let _changing = ownership.claims.changing.lock().await;
-    // First: a job that runs again is then read from the beginning.
+    // Removed first: a job that runs again is then read from the beginning.
     stop_listening(node, ownership).await;
     let now = Instant::now();
     let jobs = ownership.claims.unsubscribed_jobs(now);
@@ -347,7 +350,7 @@ pub async fn listen(node: &NodeBase, ownership: &Ownership) {
     }
 }
 
-/// Adds the channels of every run that needs them once more, which changes nothing for those that are read.
+/// Adds the channels of every run that needs them once more, which changes nothing for those that are read already.
 pub async fn listen_to_all(node: &NodeBase, ownership: &Ownership) {
     listen(node, ownership).await;
     let _changing = ownership.claims.changing.lock().await;
@@ -356,7 +359,7 @@ pub async fn listen_to_all(node: &NodeBase, ownership: &Ownership) {
     }
 }
 
-/// Drops the claims of runs that are over, or another node's by now.
+/// Drops the claims of runs that have ended, or that another node owns by now.
 pub async fn drop_claims(node: &NodeBase, ownership: &Ownership, runs: impl IntoIterator<Item = RunRef>) {
     runs.into_iter().for_each(|run| ownership.claims.release(&run.execution_id));
     if ownership.claims.has_unneeded() {
@@ -365,8 +368,8 @@ pub async fn drop_claims(node: &NodeBase, ownership: &Ownership, runs: impl Into
     }
 }
 
-/// Drops all claims of jobs that another node owns: they are of runs that have ended. What was read of such a job and left
-/// for its owner is read again should this node come to own it.
+/// Drops all claims of jobs that another node owns: their runs have ended. Entries of such a job that were read and
+/// left for its owner are read again if this node comes to own it.
 pub async fn drop_claims_of_jobs(node: &NodeBase, ownership: &Ownership, jobs: impl IntoIterator<Item = JobId>) {
     let runs: Vec<RunRef> = jobs.into_iter().flat_map(|job| ownership.claims.readers_of(job)).collect();
     drop_claims(node, ownership, runs).await;

@@ -1,10 +1,11 @@
-//! Takes in what applications enqueue by the bus: every node competes for `job.enqueue`.
+//! Inserts the jobs that applications enqueue over the bus: every node competes for `job.enqueue`.
 //!
-//! What is there is inserted as one batch, by the same way and under the same limits as over HTTP, and acknowledged after the
-//! commit. A node that dies in between leaves it to the others, who may insert it again: the client made the ids. While the
-//! store is away nothing is acknowledged and everything tried again. A message that cannot be read, or a job that the store
-//! refuses, is set aside with the reason, and hinders no other; so is one that too many nodes were given and never inserted.
-//! A job whose unique key is locked by an application's open transaction goes to the end of the channel again.
+//! The waiting entries are inserted as one batch, by the same path and under the same limits as over HTTP, and
+//! acknowledged after the commit. If a node dies in between, others may insert them again: the client made the ids.
+//! While the store is unavailable nothing is acknowledged and everything is retried. A message that cannot be read, or
+//! a job that the store rejects, is set aside with the reason, and does not block others; so is an entry that was
+//! delivered too often and never inserted. A job whose unique key is locked by an application's open transaction moves
+//! to the end of the channel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +23,22 @@ use crate::jobs::duty::{Consumes, DutyRun};
 use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::{requests, telemetry};
 
-/// What one write may insert.
+/// Upper bound of the jobs of one write.
 const BATCH_MAX: usize = 500;
-/// More often than this no entry is tried: something in it ends the nodes that read it.
+/// An entry that was delivered more often than this is not tried: it may crash the nodes that read it.
 const DELIVERIES_MAX: u32 = 10;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long is waited before jobs whose unique keys are locked are tried again.
+/// The pause before jobs whose unique keys are locked are retried.
 const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A job that was read, and what it was read from.
+/// A job, and the entry that it was read from.
 struct Entry {
     job: NewJob,
     body: Bytes,
 }
 
-/// Takes from `job.enqueue` until the node drains.
+/// Reads `job.enqueue` until the node drains.
 pub async fn consume_enqueues(node: Arc<Node>, run: DutyRun<Consumes>) -> Result<()> {
     let run = run.until(node.drain.begun.clone());
     compete(run, Intake { batch_max: BATCH_MAX, open: None }, |deliveries| take_in(&node, deliveries)).await;
@@ -58,7 +59,7 @@ async fn take_in(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
     insert(node, batch).await
 }
 
-/// The jobs in these messages. What is none is set aside.
+/// Returns the jobs in these messages. A message that is not a job is set aside.
 async fn read(node: &NodeBase, deliveries: Vec<Delivery>) -> Vec<Entry> {
     let now = node.now();
     let mut entries = Vec::with_capacity(deliveries.len());
@@ -82,7 +83,8 @@ async fn poison(node: &NodeBase, body: Bytes, reason: &(dyn std::fmt::Display + 
     telemetry::poison(node, node.channels.enqueue(), body, reason).await;
 }
 
-/// Inserts all of them as one batch; if the store rejects one, all at once but each by itself. Waits for a store that is away.
+/// Inserts all of them as one batch; if the store rejects one, each by itself, concurrently. Waits while the store is
+/// unavailable.
 async fn insert(node: &Node, batch: Vec<Entry>) -> Result<()> {
     if batch.is_empty() {
         return Ok(());
@@ -104,7 +106,7 @@ async fn insert(node: &Node, batch: Vec<Entry>) -> Result<()> {
     }
     if !locked.is_empty() {
         node.bus().push(locked).await?;
-        // They may be all there is.
+        // They may be the only entries.
         tokio::time::sleep(LOCKED_PAUSE).await;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Competes for runs that lost their owner, or are about to.
 //!
-//! Whoever takes an entry from `job.handoff` tries to become the owner, by compare-and-set on the one it comes from; it listens
-//! to the job's channels and only then acknowledges to that node. A run that somebody has already, or that is over, is
-//! acknowledged too: an acknowledgement may have been lost, and the node that waits for it need not wait longer.
+//! The node that reads an entry from `job.handoff` tries to become the owner, by compare-and-set on the previous one;
+//! it adds the job's channels and only then acknowledges to that node. A run that already has a new owner, or that has
+//! ended, is acknowledged too: an acknowledgement may have been lost, and the offering node need not wait longer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::jobs::duty::{Consumes, DutyRun};
 use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
-/// Takes from `job.handoff`, but not while this node has more than its share.
+/// Reads `job.handoff`, but not while this node has more than its share.
 pub async fn consume_handoffs(node: Arc<Node>, run: DutyRun<Consumes>) -> Result<()> {
     let open = Some(node.ownership.peers.has_room());
     compete(run, Intake { batch_max: BATCH_MAX, open }, |deliveries| take(&node, deliveries)).await;
@@ -39,7 +39,7 @@ async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
         }
     }
     let mut offers = complete(node, offers).await?;
-    // Its own, taken in the moment in which it began to offer: it will offer it again.
+    // Its own offer, read as it began to offer: it will offer the run again.
     offers.retain(|offer| offer.from != node.id || !is_given_away(offer.reason));
     let changes = offers.iter().map(|offer| Reassign {
         job: offer.run.job_id,
@@ -58,7 +58,7 @@ async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
                 node.id.clone()
             }
             Reassigned::OwnedBy(Some(owner)) => {
-                // Taken before, by this node, which then failed to acknowledge the entry.
+                // This node took it before, and then failed to acknowledge the entry.
                 if owner == node.id && !node.ownership.claims.has(&run.execution_id) {
                     taken.push(run);
                 }
@@ -78,15 +78,15 @@ async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
     Ok(())
 }
 
-/// A run and who gives it away.
+/// A run and the node that offers it.
 struct Offered {
     run: RunRef,
     from: NodeId,
     reason: HandoffReason,
 }
 
-/// Finds in the store what offers leave out: the job's present run, and its present owner. An offer that does not name the
-/// owner does not take a run from one that lives and did not offer it.
+/// Reads from the store what an offer leaves out: the job's present run, and its present owner. An offer that does not
+/// name the owner does not take a run from a live node that did not offer it.
 async fn complete(node: &Node, offers: Vec<Handoff>) -> Result<Vec<Offered>> {
     let is_short = |offer: &&Handoff| offer.execution_id.is_none() || offer.from_node.is_none();
     let short: Vec<JobId> = offers.iter().filter(is_short).map(|offer| offer.job_id).collect();
@@ -111,7 +111,7 @@ async fn complete(node: &Node, offers: Vec<Handoff>) -> Result<Vec<Offered>> {
     Ok(offers.into_iter().filter_map(complete).collect())
 }
 
-/// Whether the node that offers a run is there to see it through.
+/// Returns whether the node that offers a run is alive to complete the handoff.
 fn is_given_away(reason: HandoffReason) -> bool {
     matches!(reason, HandoffReason::Shutdown | HandoffReason::Rebalance)
 }
@@ -120,7 +120,7 @@ async fn acknowledge(node: &NodeBase, acks: Vec<(NodeId, HandoffAck)>) {
     let acks = acks.into_iter().filter(|(from, _)| *from != node.id).map(|(from, ack)| async move {
         let topic = node.channels.handoff_ack(&from);
         if let Err(error) = node.bus().publish(&topic, node.settings.bus.format().encode(&ack)).await {
-            // It will offer the run again, and is told then.
+            // It will offer the run again, and then receive the acknowledgement.
             debug!(%error, %from, "acknowledging a handoff failed");
         }
     });

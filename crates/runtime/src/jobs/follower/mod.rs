@@ -1,4 +1,5 @@
-//! What every node does: it owns the events of some jobs, records them, and hands them on when it goes or has too many.
+//! The tasks of every node: it owns the events of some jobs, records them, and hands them off when it stops or has too
+//! many.
 
 mod assignments;
 mod audit;
@@ -29,11 +30,11 @@ use self::claims::Claims;
 use self::peers::Peers;
 use super::node::NodeBase;
 
-/// The runs whose events this node records, and what it knows of the nodes that could do so instead.
+/// The runs whose events this node records, and the state of the nodes that could do so instead.
 pub struct Ownership {
     pub claims: Claims,
     pub peers: Peers,
-    /// One reader for the channels of all jobs this node owns.
+    /// One reader for the channels of all jobs that this node owns.
     pub job_channels: Arc<dyn Multiplex>,
 }
 

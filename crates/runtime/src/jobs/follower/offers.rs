@@ -1,8 +1,8 @@
-//! Gives runs away: all of them when the node shuts down, some when it has more than its share.
+//! Hands runs off: all of them when the node shuts down, some when it has more than its share.
 //!
-//! The rules are the core's [`Drain`]; this carries them out. A run is marked in the store before it is offered, so that
-//! everybody can see what is on its way. Its events go on being recorded here until another node has taken it: from then on
-//! the store refuses this node's word, and the entries it did not acknowledge are the new owner's to read.
+//! The rules are the core's [`Drain`]; this module carries them out. A run is marked in the store before it is offered,
+//! so that every node can see the handoff. This node goes on recording its events until another node has taken it: from
+//! then on the store rejects this node's writes, and the new owner reads the entries that were not acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
@@ -25,19 +25,19 @@ use crate::jobs::handoff::{self, Offer};
 use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
-/// How often it is looked whether another node lives.
+/// How often the node checks whether another node is alive.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the first offer waits until acknowledgements can be received. One that is missed is repeated.
+/// How long the first offer waits until acknowledgements can be received. A missed one is repeated.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 const REASSIGN_MAX: usize = 1_000;
 
-/// Offers `runs` and sees them through. True where each found another owner or ended.
+/// Offers `runs` until each is done. Returns true if each found another owner or ended.
 pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -> bool {
     if runs.is_empty() {
         return true;
     }
     let mut acks = Feed::new(node.base.clone(), vec![node.channels.handoff_ack(&node.id)], "handoff");
-    // Before the first offer goes out: an acknowledgement must not come too early.
+    // Before the first offer is sent: an acknowledgement must not come too early.
     let _ = tokio::time::timeout(SUBSCRIBE_PATIENCE, acks.next()).await;
     let mut offers =
         Offers { node, reason, acks, began: Instant::now(), new_owners: HashMap::new(), orphans: HashSet::new() };
@@ -67,7 +67,7 @@ impl Offers<'_> {
             if let Some(clean) = self.carry_out(commands).await {
                 return clean;
             }
-            // Ended, judged or taken while nobody looked.
+            // Ended or taken meanwhile.
             let over: Vec<RunRef> = drain.open().filter(|run| !node.ownership.claims.has(&run.execution_id)).collect();
             if !over.is_empty() {
                 commands = over.into_iter().flat_map(|run| drain.on(Event::JobEnded(run.job_id), self.now())).collect();
@@ -103,7 +103,7 @@ impl Offers<'_> {
         self.began.elapsed()
     }
 
-    /// Does what the rules say; the answer is whether all went well, once it is over.
+    /// Carries out the actions of the rules. Returns whether all runs were handed off, once it is over.
     async fn carry_out(&mut self, commands: Vec<Command>) -> Option<bool> {
         let (mut offers, mut released, mut orphans, mut exit) = (Vec::new(), Vec::new(), Vec::new(), None);
         for command in commands {
@@ -137,7 +137,7 @@ impl Offers<'_> {
         }
     }
 
-    /// Nobody acknowledged. A node that only sheds load keeps what nobody wants; one that goes leaves orphans.
+    /// No node acknowledged. A node that only sheds load keeps these runs; one that stops leaves them as orphans.
     async fn give_up(&mut self, runs: Vec<RunRef>) {
         if self.reason == HandoffReason::Rebalance {
             self.mark(runs, Handover::Keep).await;
@@ -152,7 +152,7 @@ impl Offers<'_> {
         count("orphaned", left.len());
     }
 
-    /// Marks runs in the store; answers those that are still this node's. The others are let go of.
+    /// Marks runs in the store. Returns those that are still this node's; the claims of the others are dropped.
     async fn mark(&mut self, runs: Vec<RunRef>, to: Handover) -> Vec<RunRef> {
         let mut ours = Vec::with_capacity(runs.len());
         for runs in runs.chunks(REASSIGN_MAX) {
@@ -172,7 +172,7 @@ impl Offers<'_> {
                     claims::drop_claims(self.node, &self.node.ownership, gone).await;
                 }
                 Err(error) => {
-                    // The store is away: whoever takes a run does so in the store, so that offering does no harm.
+                    // The store is unavailable: a new owner takes a run in the store, so that offering does no harm.
                     self.node.outages.failed("handoff", &error);
                     ours.extend_from_slice(runs);
                 }
@@ -213,7 +213,7 @@ fn count(outcome: &'static str, runs: usize) {
     }
 }
 
-/// Returns the next acknowledgement. What was missed is said again with the next offer.
+/// Returns the next acknowledgement. A missed one is repeated with the next offer.
 async fn next_ack(node: &NodeBase, acks: &mut Feed) -> HandoffAck {
     loop {
         let Received::Message(message) = acks.next().await else { continue };

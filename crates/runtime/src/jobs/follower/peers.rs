@@ -1,7 +1,7 @@
-//! The other nodes, as their heartbeats show them: how much they own, whether they take more.
+//! The other nodes, by their heartbeats: how many runs they own, and whether they take more.
 //!
-//! Heartbeats come by the bus, at most once; the registry in the store is read now and then to fill what was missed. Nothing
-//! is decided from them that the store does not check: a run moves by compare-and-set, a leader by its lease.
+//! Heartbeats come by the bus, at most once; the registry in the store is read now and then to fill gaps. Nothing is
+//! decided from them that the store does not check: a run moves by compare-and-set, a leader by its lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use crate::jobs::telemetry;
 
 pub struct Peers {
     known: Mutex<Known>,
-    /// From where moments are counted.
+    /// The origin of the moments below.
     origin: Instant,
-    /// Whether this node may be given more.
+    /// Whether this node may receive more runs.
     room: watch::Sender<bool>,
-    /// Rings when the leader says that it leads no longer.
+    /// Notified when the leader publishes that it no longer leads.
     pub vacancy: Arc<Notify>,
 }
 
 struct Known {
     peers: HashMap<NodeId, Peer>,
     registry: Liveness,
-    /// As it was read last.
+    /// The registry as it was read last.
     last: Option<(Instant, Vec<NodeRecord>)>,
 }
 
@@ -65,7 +65,7 @@ impl Peers {
         self.known.lock().peers.insert(beat.node_id.clone(), peer);
     }
 
-    /// Follows the registry: a node that is not in it is forgotten, one that is new in it is known.
+    /// Follows the registry: adds new nodes and removes those that are not in it.
     pub fn refresh(&self, own: &NodeId, nodes: &[NodeRecord]) {
         let mut known = self.known.lock();
         known.last = Some((Instant::now(), nodes.to_vec()));
@@ -83,7 +83,7 @@ impl Peers {
         }
     }
 
-    /// Returns how a node said it was in its last heartbeat.
+    /// Returns the state of a node by its last heartbeat.
     pub fn state_of(&self, node: &NodeId) -> Option<NodeState> {
         self.known.lock().peers.get(node).map(|peer| peer.state)
     }
@@ -93,7 +93,7 @@ impl Peers {
         self.known.lock().last.clone()
     }
 
-    /// Returns for how long nothing was heard of the node, neither by the bus nor in the registry.
+    /// Returns how long no sign of the node was received, neither by the bus nor in the registry.
     pub fn silent_for(&self, node: &NodeId) -> Duration {
         let received = self.known.lock().peers.get(node).map(|peer| peer.seen.elapsed());
         received.map_or_else(|| self.unchanged_for(node), |received| received.min(self.unchanged_for(node)))
@@ -105,7 +105,7 @@ impl Peers {
         seen.map_or(Duration::ZERO, |seen| Moment(self.origin.elapsed()) - seen)
     }
 
-    /// The loads of those that live and take more.
+    /// Returns the loads of the nodes that are alive and take more.
     pub fn loads(&self, within: Duration) -> Vec<u64> {
         let known = self.known.lock();
         let live = known.peers.values().filter(|peer| peer.state == NodeState::Active && peer.seen.elapsed() <= within);
@@ -121,18 +121,18 @@ impl Peers {
     }
 }
 
-/// Whether somebody could take this node's runs.
+/// Whether another node could take this node's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prospects {
-    /// Another node lives and takes runs.
+    /// Another node is alive and takes runs.
     Good,
     /// There are others, but they are silent.
     Silent,
-    /// There is nobody else, or all others are on their way out too.
+    /// There are no other nodes, or all of them drain too.
     None,
 }
 
-/// Reads the registry, and notes which heartbeats have changed since the last time.
+/// Reads the registry, and records which heartbeats have changed since the last read.
 pub async fn read_registry(node: &NodeBase, peers: &Peers) -> Result<Vec<NodeRecord>> {
     let nodes = node.reach.store.record_result(node.store().nodes().await, node.now())?;
     peers.refresh(&node.id, &nodes);
@@ -158,7 +158,7 @@ pub async fn prospects(node: &NodeBase, peers: &Peers) -> Prospects {
     if active.any(lives) { Prospects::Good } else { Prospects::Silent }
 }
 
-/// Follows the heartbeats of other nodes, and which runs their gateways handed out. What was missed is in the registry.
+/// Follows the heartbeats of other nodes, and which runs their gateways handed out. The registry fills gaps.
 pub async fn receive_peer_heartbeats(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let mut feed = run.feed("heartbeats of other nodes");
     while let Some(received) = run.next(&mut feed).await {

@@ -10,7 +10,7 @@ use crate::jobs::feed::Received;
 use crate::jobs::node::Node;
 use crate::jobs::telemetry;
 
-/// Marks cancelled runs for their workers. A run whose cancellation was missed is rejected when it is reported.
+/// Marks cancelled runs for their workers. If a cancellation was missed, the reports of its run are rejected.
 pub async fn receive_cancellations(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let mut feed = run.feed("cancellations");
     while let Some(received) = run.next(&mut feed).await {

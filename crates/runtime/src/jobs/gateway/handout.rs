@@ -1,4 +1,4 @@
-//! Gives runs to a worker that polls for them.
+//! Hands out runs to a worker that polls for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::jobs::{intake, recorder, telemetry};
 /// A longer wait would outlive proxies; a worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Younger than this, a run is what the leader says it is.
+/// A run younger than this is handed out without a check in the store.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// Answers with work, with something the worker must hear, or with nothing once its wait is over.
+/// Returns runs, a notice for the worker, or nothing once its wait is over.
 pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
     if poll.max > POLL_JOBS_MAX {
         let message = format!("expected 0 to {POLL_JOBS_MAX}, got {}", poll.max);
         return Err(Invalid::new("max", message).into());
     }
-    // One that waited when the drain began is answered with nothing; one that comes later must go elsewhere.
+    // A poll that was waiting when the drain began returns nothing; a later one must go to another node.
     node.ensure_accepting()?;
     let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
     loop {
         super::link::ensure_known(node, &poll.worker_id).await?;
         let unknown = || Error::not_found("worker", &poll.worker_id);
-        // Armed before anything is looked at, so that a cancellation that comes now is not missed.
+        // Armed before any state is read, so that a cancellation that comes now is not missed.
         let bell = node.gateway.sessions.bell(&poll.worker_id).ok_or_else(unknown)?;
         let wake = bell.notified();
         tokio::pin!(wake);
@@ -52,7 +52,8 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
             return Ok(Polled { jobs, cancel: turn.cancel, drain: false });
         }
         let mut look = Instant::now() + reclaim::interval(node);
-        // Only the wait can be cut short. A read that was begun is finished, or what it brought would be hidden from others.
+        // Only the wait can be cut short. A read that was begun is finished, or its entries would be hidden from other
+        // workers.
         let taken = loop {
             let place = tokio::select! {
                 biased;
@@ -83,7 +84,7 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
 
 pub type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
 
-/// Takes what the queues hold now, one after the other, until it has `max` or the bytes of one read.
+/// Reads what the queues hold now, one after the other, until it has `max` runs or the bytes of one read.
 async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = usize>, max: usize) -> Result<Taken> {
     let (mut taken, mut count, mut bytes) = (Taken::new(), 0, 0);
     while bytes < TAKE_BYTES_MAX {
@@ -93,7 +94,7 @@ async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = u
                 bytes += deliveries.iter().map(|delivery| delivery.body.len()).sum::<usize>();
                 taken.push((consumers[place].clone(), deliveries));
             }
-            // What the other queues gave is handed out all the same.
+            // The runs of the other queues are handed out all the same.
             Err(error) if taken.is_empty() => return Err(error),
             Ok(None) | Err(_) => break,
         }
@@ -131,7 +132,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
     }
     release_runs(node, early).await?;
     let jobs = drop_stale(node, worker, jobs, &again).await?;
-    // Before anything that waits: the leader must not take the slots for free.
+    // Before anything that waits: the leader must not count these slots as free.
     let now = Instant::now();
     let runs: Vec<RunRef> =
         jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
@@ -144,7 +145,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
         release_runs(node, runs).await?;
     }
     for (consumer, ids) in done {
-        // From here on the run is the worker's: if it never hears of it, its heartbeats will not list it. An entry that
+        // From here on the run is the worker's: if the response is lost, its heartbeats will not list it. An entry that
         // could not be acknowledged comes again, and is dropped then because the run has a worker.
         if let Err(error) = consumer.ack(&ids).await {
             node.outages.failed("acknowledging dispatched runs", &error);
@@ -156,9 +157,9 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<As
     if known { Ok(jobs) } else { Err(Error::not_found("worker", worker)) }
 }
 
-/// A run that lay on the bus for a while may have been cancelled or given back meanwhile. It is claimed in the store before
-/// it is handed out, and dropped where that is refused. So is one that somebody was given `again`. What comes fresh from the
-/// leader is not asked for.
+/// Claims runs in the store that lay on the bus for a while, because they may have been cancelled or released
+/// meanwhile, and drops those that the store rejects. The same for a run that was delivered `again`. A run that comes
+/// fresh from the leader is not checked.
 async fn drop_stale(
     node: &Node,
     worker: &WorkerId,
@@ -198,7 +199,7 @@ async fn drop_stale(
     Ok(jobs)
 }
 
-/// Unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.
+/// Releases unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.
 pub async fn release_runs(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> Result<()> {
     let now = node.now();
     let back = runs.into_iter();
@@ -207,7 +208,7 @@ pub async fn release_runs(node: &Node, runs: impl IntoIterator<Item = RunRef>) -
     recorder::record(node, back.collect()).await.map(|_| ())
 }
 
-/// Counts a poll as waiting for as long as it does, also when its connection is cut.
+/// Counts a poll as waiting until it is dropped, also if its connection is cut.
 struct Parked<'a> {
     sessions: &'a Sessions,
     worker: &'a WorkerId,

@@ -1,4 +1,4 @@
-//! A worker says what it runs: what is missing is lost, what is news is taken over.
+//! Heartbeats of workers: a run that a worker no longer lists is lost, a run that is new here is taken over.
 
 use std::collections::{HashMap, HashSet};
 
@@ -55,9 +55,9 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
     recorder::record(node, reports.collect()).await.map(|_| ())
 }
 
-/// Enters what the store says a worker has and the worker does not name: it was handed out by another node, or by this one
-/// before it was restarted. Unless the next heartbeats name it, it is lost; without this nobody would miss it while the
-/// worker, or another that was started under its id, lives.
+/// Enters runs that a worker has by the store and does not list: another node handed them out, or this one before it
+/// was restarted. Unless the next heartbeats list them, they are lost; without this they would not be missed while the
+/// worker, or another that was started under its id, is alive.
 async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
     let mut runs = runs_of(node, &beat.worker_id).await?;
     let running: HashSet<&ExecutionId> = beat.running.iter().collect();
@@ -66,13 +66,13 @@ async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
     Ok(())
 }
 
-/// Takes over runs that another node handed out, or this one before it was restarted. Answers those that are over.
+/// Takes over runs that another node handed out, or this one before it was restarted. Returns those that have ended.
 async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Result<Vec<ExecutionId>> {
     let own = runs_of(node, worker).await?.into_iter();
     let mut jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution_id, run.job_id)).collect();
     let executions: Vec<_> = unknown.iter().filter(|execution| !jobs.contains_key(execution)).copied().collect();
     if !executions.is_empty() {
-        // A run of another worker is not this one's to name. One such search at a time, whatever workers name.
+        // A worker must not list a run of another. One such search at a time, whatever workers list.
         let _searching = node.gateway.sessions.adoption.lock().await;
         let count = executions.len();
         let filter = InFlightFilter { executions, without_worker: true, ..InFlightFilter::default() };
@@ -80,7 +80,7 @@ async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Res
         let is_all = free.len() == count;
         jobs.extend(free.into_iter().map(|run| (run.execution, run.job)));
         if !is_all {
-            // Its own may have been recorded between the two reads.
+            // Its own run may have been recorded between the two reads.
             jobs.extend(runs_of(node, worker).await?.into_iter().map(|run| (run.execution_id, run.job_id)));
         }
     }

@@ -23,7 +23,7 @@ use crate::jobs::coordinator::Coordinator;
 use crate::jobs::node::{Node, NodeBase, WORKERS};
 use crate::jobs::views::in_flight;
 
-/// How long a node that stops tries to leave its queues.
+/// How long a stopping node tries to leave its queues.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[async_trait]
@@ -83,7 +83,7 @@ impl WorkerLink for Coordinator {
 }
 
 async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
-    // What the session knows, and what it was given before this node was restarted or by another.
+    // The runs that the session has, and those handed out before this node was restarted or by another.
     let mut runs: HashSet<RunRef> = runs_of(node, worker).await?.into_iter().collect();
     if let Some((own, last)) = node.gateway.sessions.leave(worker, node.now()) {
         runs.extend(own);
@@ -96,14 +96,14 @@ async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
     Ok(())
 }
 
-/// The runs that the store says a worker has.
+/// Returns the runs that a worker has by the store.
 pub async fn runs_of(node: &NodeBase, worker: &WorkerId) -> Result<Vec<RunRef>> {
     let filter = InFlightFilter { worker: Some(worker.clone()), ..InFlightFilter::default() };
     let runs = in_flight(node, filter).await?;
     Ok(runs.into_iter().map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
 }
 
-/// Knows a worker again that registered with another node, or with this one before it was restarted.
+/// Restores the session of a worker that registered with another node, or with this one before it was restarted.
 pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
     let unknown = || Error::not_found("worker", worker);
     while !node.gateway.sessions.contains(worker) {
@@ -111,7 +111,7 @@ pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
         let found = node.store().worker(worker).await?;
         let record = found.filter(|record| record.state != WorkerState::Gone).ok_or_else(unknown)?;
         let consumers = consumers(node, &record).await?;
-        // Where somebody has left meanwhile, it may have been this one: the store is asked again.
+        // If a worker has left meanwhile, it may have been this one: the store is read again.
         if node.gateway.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
             expect_stored(node, worker).await?;
             node.gateway.hints.slots(worker);
@@ -128,7 +128,7 @@ async fn consumers(node: &Node, record: &WorkerRecord) -> Result<Vec<Arc<dyn Con
     Ok(consumers)
 }
 
-/// One consumer a queue serves all workers of this node.
+/// One consumer per queue serves all workers of this node.
 async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
     match node.gateway.sessions.consumer(queue) {
         Some(consumer) => Ok(consumer),
@@ -136,8 +136,8 @@ async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
     }
 }
 
-/// Leaves the queues of all workers of this node, which stops: what it was given and handed to nobody can be taken over at
-/// once, and its names are gone from the groups. If the bus is away, others do it later.
+/// Leaves the queues of all workers of this node, which stops: entries that it received and did not hand out can be
+/// taken over at once, and its names are gone from the groups. If the bus is unavailable, other nodes do it later.
 pub async fn leave_queues(node: &Node) {
     let consumers = node.gateway.sessions.take_consumers();
     let leaving = join_all(consumers.iter().map(|consumer| consumer.leave()));

@@ -1,9 +1,9 @@
-//! How workers of any language are served: they register, poll for runs, report, beat and leave.
+//! Serves workers of any language over HTTP: they register, poll for runs, report, send heartbeats and leave.
 //!
-//! A node remembers the [`sessions`] of the workers that speak to it; what must survive the node is in the store: that a
-//! worker exists, when it was last heard of, which run it has. So a worker may turn to any node, and a node that was
-//! restarted knows its workers again. Reports are committed before they are answered, and are fenced by their execution,
-//! not by the session: also the late word of a worker that was declared dead is judged on its merits.
+//! A node keeps the [`sessions`] of its workers in memory; the state that must survive the node is in the store: that a
+//! worker exists, its last sign of life, which run it has. So a worker may call any node, and a restarted node restores
+//! its sessions. Reports are committed before the response, and are fenced by their execution, not by the session: a
+//! late report of a worker that was declared dead is checked like any other.
 
 mod cancellations;
 mod handout;
@@ -24,7 +24,7 @@ use super::hints::Hints;
 use super::node::NodeBase;
 use super::waiting::Waiters;
 
-/// What a node remembers of the workers and clients that speak to it.
+/// The state of the workers and clients that are connected to this node.
 pub struct Gateway {
     pub sessions: Sessions,
     pub pace: Pace,

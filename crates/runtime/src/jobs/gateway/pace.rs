@@ -1,8 +1,8 @@
-//! Holds rate limits where runs are handed out.
+//! Enforces rate limits at the handout.
 //!
-//! The leader grants runs at the rate of their queue and ahead of the polls, so those of a worker that polls late gather on
-//! the bus. Were they handed out at once, as many would start in one moment as were granted in minutes. What a poll finds
-//! beyond the limit goes back, and is granted again.
+//! The leader grants runs at the rate of their queue and ahead of the polls, so the runs of a worker that polls late
+//! gather on the bus. If they were handed out at once, as many would start in one moment as were granted in minutes.
+//! Runs that a poll finds beyond the limit are released, and granted again.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use convoke_core::jobs::rate_limit::SlidingWindow;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// Of a window: on its way a run may gain or lose a little on the one before it, and must not go back for that.
+/// Fraction of a window: a run may gain or lose a little time on its way relative to the one before it, and must not be
+/// released for that.
 const STRICTNESS: f64 = 0.9;
 
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Pace {
         Pace(Mutex::new(Windows { global, ..Windows::default() }))
     }
 
-    /// Whether a run of that queue may be handed out now; it is counted, if so.
+    /// Returns whether a run of that queue may be handed out now, and counts it if so.
     pub fn admits(&self, queue: &QueueName, limit: Option<RateLimit>, now: Timestamp) -> bool {
         let mut windows = self.0.lock();
         let Windows { global, queues } = &mut *windows;

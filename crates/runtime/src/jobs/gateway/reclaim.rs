@@ -1,5 +1,5 @@
-//! Takes over runs that a consumer was given and that nobody started: of a worker on the bus that died, or of the gateway of a
-//! dead node. Other workers on the bus do the same; there may be none.
+//! Takes over runs that were delivered to a consumer and that no worker started: of a worker on the bus that died, or
+//! of the gateway of a dead node. Other workers on the bus do the same; there may be none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tracing::debug;
 use super::handout::Taken;
 use crate::jobs::node::Node;
 
-/// When each of a node's consumers last looked, by its place in memory. One that comes to the place of another that is gone
-/// may look an interval later for it.
+/// When each of a node's consumers last looked for such runs, by its address in memory. A consumer at the address of a
+/// former one may look one interval later.
 #[derive(Default)]
 pub struct Reclaims(Mutex<HashMap<usize, Instant>>);
 
 impl Reclaims {
-    /// Returns whether it is time to look, and counts it as looked if so.
+    /// Returns whether it is time to look, and counts it as done if so.
     fn take_turn(&self, consumer: &Arc<dyn Consumer>, interval: Duration) -> bool {
         let (now, place) = (Instant::now(), Arc::as_ptr(consumer).cast::<()>() as usize);
         let mut last = self.0.lock();
@@ -33,12 +33,12 @@ impl Reclaims {
     }
 }
 
-/// How often a queue is looked at.
+/// How often a queue is checked.
 pub fn interval(node: &Node) -> Duration {
     node.settings.worker.stale_after / 3
 }
 
-/// Takes over at most `max` entries from those of the queues that were not looked at lately.
+/// Takes over at most `max` entries of the queues that were not checked lately.
 pub async fn take(node: &Node, consumers: &[Arc<dyn Consumer>], max: usize) -> Taken {
     let (mut taken, mut wanted) = (Taken::new(), max);
     for consumer in consumers {
@@ -54,7 +54,7 @@ pub async fn take(node: &Node, consumers: &[Arc<dyn Consumer>], max: usize) -> T
                 wanted -= deliveries.len().min(wanted);
                 taken.push((consumer.clone(), deliveries));
             }
-            // It is tried again; what lies on the bus can be taken meanwhile.
+            // It is retried; runs on the bus can be handed out meanwhile.
             Err(error) => debug!(%error, "taking over from dead consumers failed"),
         }
     }

@@ -1,4 +1,4 @@
-//! Turns a worker's events into one report a run, and commits them before it answers.
+//! Combines a worker's events into one report per run, and commits them before the response.
 
 use std::collections::HashMap;
 
@@ -37,14 +37,14 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
     Ok(reported)
 }
 
-/// How many of a run's events a report stands for, and whether there were more, after the run's end.
+/// How many of a run's events a report combines, and whether more came after the run's end.
 #[derive(Default)]
 struct Take {
     count: usize,
     has_more: bool,
 }
 
-/// One report for each run, in order of first mention.
+/// Returns one report for each run, in order of first mention.
 fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<RunReport>, Vec<Take>), Invalid> {
     let now = node.now();
     let mut reports: Vec<RunReport> = Vec::with_capacity(events.len());
@@ -64,7 +64,7 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
         });
         events_of[index].push(event);
     }
-    // A worker's clock may be minutes off: nothing it says of a run happened before it was given the run, or after now.
+    // A worker's clock may be minutes off: no event of a run happened before the run was handed out, or after now.
     let ages = node.gateway.sessions.ages(reports.iter().map(|report| report.execution));
     for (((report, take), events), age) in reports.iter_mut().zip(&mut takes).zip(events_of).zip(ages) {
         let earliest = age.map_or(jiff::Timestamp::MIN, |age| now - age);
@@ -74,14 +74,14 @@ fn coalesce(node: &Node, worker: &WorkerId, events: Vec<Event>) -> Result<(Vec<R
             take.has_more |= !fits;
         }
         if report.end.is_some() {
-            // An ended run is not handed over: a node that drains records it as its own, also if another has taken it.
+            // An ended run is not handed off: a draining node records it as its own, even if another node has taken it.
             report.owner = Some(Claim::Take(node.id.clone()));
         }
     }
     Ok((reports, takes))
 }
 
-/// False where it comes after the run's end and is not that end again: as where events come one by one.
+/// Returns false if the event comes after the run's end and does not repeat that end, as if events came one by one.
 fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timestamp) -> bool {
     let is_over = report.end.is_some();
     let at = deadline::happened_at(report.execution, event.at.map_or(now, |at| at.max(earliest)), now);
@@ -115,7 +115,7 @@ fn apply(report: &mut RunReport, event: Event, earliest: Timestamp, now: Timesta
     true
 }
 
-/// Each kind takes its own fields, and no others.
+/// Checks that an event has only the fields of its kind.
 fn check(event: &Event) -> Result<(), Invalid> {
     use EventKind::*;
     let kind = event.kind;

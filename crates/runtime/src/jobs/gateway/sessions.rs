@@ -1,4 +1,4 @@
-//! The workers that speak to this node: what each can take, what it has, what it must be told.
+//! The workers that are connected to this node: their free slots, their runs, and the notices for them.
 
 mod unnamed;
 
@@ -28,10 +28,10 @@ use crate::jobs::over::Over;
 #[derive(Default)]
 pub struct Sessions {
     inner: Mutex<Inner>,
-    /// Held while signs of life are written, and while a worker is taken off the registry: what was read before it left must
-    /// not be written after.
+    /// Held while signs of life are written, and while a worker is removed from the registry: a record that was read
+    /// before it left must not be written after.
     pub registry: tokio::sync::Mutex<()>,
-    /// Held while runs are looked for by their executions alone.
+    /// Held while runs are searched by their execution ids alone.
     pub adoption: tokio::sync::Mutex<()>,
     pub reclaims: Reclaims,
 }
@@ -42,11 +42,11 @@ struct Inner {
     runs: HashMap<ExecutionId, Run>,
     /// The consumer that the sessions of a queue share.
     consumers: HashMap<QueueName, Weak<dyn Consumer>>,
-    /// Workers that leave or are being declared dead: until that is done the store must not bring them back.
+    /// Workers that leave or are being declared dead: until that is done they must not be restored from the store.
     barred: HashSet<WorkerId>,
-    /// How often a bar was put up or taken down. What the store said of a worker before that may be out of date.
+    /// How often a bar was added or removed. A record of a worker that was read before that may be out of date.
     bars: u64,
-    /// Runs that were to be stopped before a worker of this node had them.
+    /// Runs that were cancelled before a worker of this node had them.
     over: Over,
 }
 
@@ -54,7 +54,7 @@ pub struct Session {
     pub record: WorkerRecord,
     /// One for each queue, in the worker's order.
     pub consumers: Vec<Arc<dyn Consumer>>,
-    /// Wakes a parked poll that has something to hear.
+    /// Wakes a waiting poll that has a notice for the worker.
     pub wake: Arc<Notify>,
     runs: HashSet<ExecutionId>,
     cancel: HashSet<ExecutionId>,
@@ -63,15 +63,15 @@ pub struct Session {
     parked: usize,
     /// How many runs they ask for together.
     asked: usize,
-    /// When its polls last asked for as many runs as it has slots: then it had nothing in hand.
+    /// When its polls last asked for as many runs as it has slots: then it had no run.
     idle_at: Option<Instant>,
     /// How often it registered with this node, and when it did last.
     registrations: u64,
     registered: Instant,
     beaten: Option<Instant>,
-    /// A heartbeat was held against the store.
+    /// A heartbeat was compared with the store.
     compared: bool,
-    /// When its list was last held against the store.
+    /// When its list was last compared with the store.
     looked: Option<Instant>,
     /// Its last sign of life is not in the store yet.
     unwritten: bool,
@@ -83,19 +83,19 @@ struct Run {
     worker: WorkerId,
     handed_out: Instant,
     missing: u8,
-    /// When it was handed out, or last named by a heartbeat or a report; and in which of its worker's registrations.
+    /// When it was handed out, or last listed by a heartbeat or a report; and in which of its worker's registrations.
     named: Instant,
     registration: u64,
 }
 
-/// What a poll needs to wait for work.
+/// The state that a poll needs to wait for work.
 pub struct Turn {
     pub consumers: Vec<Arc<dyn Consumer>>,
     pub cancel: Vec<ExecutionId>,
 }
 
 impl Sessions {
-    /// Enters a worker, or changes what it offers; its runs stay.
+    /// Adds a worker, or changes its offer; its runs stay.
     pub fn enter(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
         let mut inner = self.inner.lock();
         let session = Self::admit(&mut inner, record, consumers);
@@ -103,7 +103,8 @@ impl Sessions {
         session.registered = Instant::now();
     }
 
-    /// Enters a worker as the store had it when there were so many `bars`. False, and nothing, where somebody has left since.
+    /// Adds a worker as the store had it when there were this many `bars`. Returns false, and adds nothing, if a worker
+    /// has left since.
     pub fn enter_again(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>, bars: u64) -> bool {
         let mut inner = self.inner.lock();
         let is_current = inner.bars == bars;
@@ -141,7 +142,7 @@ impl Sessions {
         session
     }
 
-    /// A consumer that another session has for the same queue.
+    /// Returns a consumer that another session has for the same queue.
     pub fn consumer(&self, queue: &QueueName) -> Option<Arc<dyn Consumer>> {
         self.inner.lock().consumers.get(queue)?.upgrade()
     }
@@ -150,17 +151,18 @@ impl Sessions {
         self.inner.lock().workers.contains_key(worker)
     }
 
-    /// Notes a sign of life; false where the worker is not known here.
+    /// Records a sign of life. Returns false if the worker is not known here.
     pub fn see(&self, worker: &WorkerId) -> bool {
         self.inner.lock().workers.get_mut(worker).map(Session::see).is_some()
     }
 
-    /// What rings when a worker has something to hear.
+    /// Returns the signal that is notified when there is a notice for a worker.
     pub fn bell(&self, worker: &WorkerId) -> Option<Arc<Notify>> {
         self.inner.lock().workers.get(worker).map(|session| session.wake.clone())
     }
 
-    /// A poll begins: what it may take from, the next queue first each time, and what the worker must hear.
+    /// Begins a poll: returns the consumers that it may read, the next queue first each time, and the notices for the
+    /// worker.
     pub fn turn(&self, worker: &WorkerId, max: usize) -> Option<Turn> {
         let mut inner = self.inner.lock();
         let session = inner.workers.get_mut(worker)?;
@@ -189,19 +191,21 @@ impl Sessions {
         all
     }
 
-    /// A poll has been answered or was dropped.
+    /// Ends a poll that has returned or was dropped.
     pub fn unpark(&self, worker: &WorkerId, max: usize) {
         if let Some(session) = self.inner.lock().workers.get_mut(worker) {
             session.parked = session.parked.saturating_sub(1);
             session.asked = session.asked.saturating_sub(max);
-            // That a poll was answered says nothing of a worker that may be frozen; one that never beats has only its polls.
+            // A returned poll is no sign of life of a worker that may be frozen; one that never sends heartbeats has
+            // only its polls.
             if session.beaten.is_none() {
                 session.see();
             }
         }
     }
 
-    /// Notes what a worker has been given; false, and nothing, where the worker is not known here any more.
+    /// Records runs that were handed out to a worker. Returns false, and records nothing, if the worker is no longer
+    /// known here.
     pub fn hand_out(&self, worker: &WorkerId, runs: &[RunRef], now: Instant) -> bool {
         let mut inner = self.inner.lock();
         let Inner { workers, runs: all, .. } = &mut *inner;
@@ -220,7 +224,7 @@ impl Sessions {
         true
     }
 
-    /// These runs are over. Answers whose slots became free.
+    /// Removes runs that have ended. Returns the workers whose slots became free.
     pub fn forget<'a>(&self, executions: impl Iterator<Item = &'a ExecutionId>) -> Vec<WorkerId> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
@@ -235,7 +239,7 @@ impl Sessions {
         freed.into_iter().collect()
     }
 
-    /// The worker that has this run must stop it, where it is one of ours.
+    /// Marks a run to be stopped by its worker, if that is one of this node's.
     pub fn cancel(&self, execution: ExecutionId) {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, over, .. } = &mut *inner;
@@ -247,13 +251,13 @@ impl Sessions {
         }
     }
 
-    /// Which of these runs were to be stopped lately, before a worker of this node had them.
+    /// Returns which of these runs were cancelled lately, before a worker of this node had them.
     pub fn over(&self, executions: impl Iterator<Item = ExecutionId>) -> HashSet<ExecutionId> {
         let inner = self.inner.lock();
         executions.filter(|execution| inner.over.contains(execution)).collect()
     }
 
-    /// Takes note of a heartbeat's list of runs.
+    /// Compares a heartbeat's list of runs with the session.
     pub fn compare(&self, beat: &Heartbeat, look_after: Duration) -> Option<Comparison> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
@@ -268,7 +272,7 @@ impl Sessions {
             if listed.contains(execution) {
                 (run.missing, run.named, run.registration) = (0, Instant::now(), session.registrations);
             } else if before.is_some_and(|before| run.handed_out < before) {
-                // What was handed out since the heartbeat before may still be on its way to the worker.
+                // Runs that were handed out since the previous heartbeat may still be on their way to the worker.
                 run.missing += 1;
                 if run.missing >= 2 {
                     lost.push(RunRef { job_id: run.job, execution_id: *execution });
@@ -276,7 +280,7 @@ impl Sessions {
             }
         }
         let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
-        // The store may know of runs that another node handed out and the worker never heard of.
+        // The store may have runs that another node handed out and the worker never received.
         let look = session.looked.is_none_or(|at| at.elapsed() >= look_after);
         if look {
             session.looked = Some(Instant::now());
@@ -284,7 +288,7 @@ impl Sessions {
         Some(Comparison { lost, unknown, cancel: session.cancel.drain().collect(), look })
     }
 
-    /// Ends a session. Answers the runs it had and its last word to the leader.
+    /// Ends a session. Returns its runs and its last message to the leader.
     pub fn leave(&self, worker: &WorkerId, at: Timestamp) -> Option<(Vec<RunRef>, WorkerHeartbeat)> {
         let mut inner = self.inner.lock();
         let mut session = inner.workers.remove(worker)?;
@@ -299,7 +303,7 @@ impl Sessions {
         Some((runs, session.heartbeat(WorkerState::Gone, at)))
     }
 
-    /// While a worker leaves or is being declared dead it is unknown, whatever the store says.
+    /// Bars a worker that leaves or is being declared dead: it is unknown meanwhile, whatever the store has.
     pub fn bar(&self, worker: &WorkerId) -> Barred<'_> {
         let mut inner = self.inner.lock();
         inner.barred.insert(worker.clone());
@@ -307,7 +311,7 @@ impl Sessions {
         Barred { sessions: self, worker: worker.clone() }
     }
 
-    /// How many bars there were so far; none where one is up for this worker.
+    /// Returns how many bars there were so far; `None` if one is up for this worker.
     pub fn bars(&self, worker: &WorkerId) -> Option<u64> {
         let inner = self.inner.lock();
         (!inner.barred.contains(worker)).then_some(inner.bars)
@@ -318,48 +322,49 @@ impl Sessions {
         inner.workers.get(worker).map(|session| session.heartbeat(session.record.state, at))
     }
 
-    /// How long a worker of this node has been silent, by the monotonic clock: a wall clock that jumps kills nobody.
+    /// Returns how long a worker of this node has been silent, by the monotonic clock: a jump of the wall clock ends no
+    /// worker.
     pub fn silent_for(&self, worker: &WorkerId) -> Option<Duration> {
         self.inner.lock().workers.get(worker).map(Session::silent_for)
     }
 
-    /// How long ago each of these runs was handed out, where it was here.
+    /// Returns how long ago each of these runs was handed out, if it was here.
     pub fn ages(&self, executions: impl Iterator<Item = ExecutionId>) -> Vec<Option<Duration>> {
         let inner = self.inner.lock();
         executions.map(|execution| inner.runs.get(&execution).map(|run| run.handed_out.elapsed())).collect()
     }
 
-    /// Whether one of this node's workers has the run.
+    /// Returns whether one of this node's workers has the run.
     pub fn has(&self, execution: &ExecutionId) -> bool {
         self.inner.lock().runs.contains_key(execution)
     }
 
-    /// Whether it has said by a heartbeat what it runs, since it spoke to this node.
+    /// Returns whether the worker has listed its runs in a heartbeat since it connected to this node.
     pub fn has_named_runs(&self, worker: &WorkerId) -> bool {
         self.inner.lock().workers.get(worker).is_some_and(|session| session.compared)
     }
 
-    /// What a worker said by a heartbeat agrees with what the store says.
+    /// Records that a worker's heartbeat agrees with the store.
     pub fn agree(&self, worker: &WorkerId) {
         if let Some(session) = self.inner.lock().workers.get_mut(worker) {
             session.compared = true;
         }
     }
 
-    /// Workers that have not spoken to this node for so long.
+    /// Returns workers that have not called this node for this long.
     fn silent(&self, silence: Duration) -> Vec<WorkerId> {
         let inner = self.inner.lock();
         let silent = inner.workers.iter().filter(|(_, session)| session.silent_for() >= silence);
         silent.map(|(worker, _)| worker.clone()).collect()
     }
 
-    /// Its record, up to the moment.
+    /// Returns the current record of a worker.
     pub fn record(&self, worker: &WorkerId, now: Timestamp) -> Option<WorkerRecord> {
         let inner = self.inner.lock();
         inner.workers.get(worker).map(|session| session.record_at(now))
     }
 
-    /// Records of workers that gave a sign of life since they were last written.
+    /// Returns the records of workers that gave a sign of life since they were last written.
     fn unwritten(&self, now: Timestamp) -> Vec<WorkerRecord> {
         let mut inner = self.inner.lock();
         let alive = inner.workers.values_mut().filter(|session| session.unwritten || session.waits());
@@ -373,7 +378,7 @@ impl Sessions {
     }
 }
 
-/// For as long as it lives its worker is unknown, also when whoever holds it is cut off.
+/// Keeps its worker unknown until it is dropped, also if the task that holds it is aborted.
 pub struct Barred<'a> {
     sessions: &'a Sessions,
     worker: WorkerId,
@@ -387,14 +392,14 @@ impl Drop for Barred<'_> {
     }
 }
 
-/// What a heartbeat's list says against what was handed out.
+/// The differences between a heartbeat's list and the runs that were handed out.
 pub struct Comparison {
     /// Missing from two heartbeats in a row.
     pub lost: Vec<RunRef>,
     /// The worker has them, but this node did not hand them out.
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
-    /// It is time to hold the list against the store.
+    /// It is time to compare the list with the store.
     pub look: bool,
 }
 
@@ -405,14 +410,14 @@ impl Session {
     }
 
     fn record_at(&self, now: Timestamp) -> WorkerRecord {
-        // To the microsecond, as all instants that are shown.
+        // To the microsecond, like all published instants.
         let received = (now - self.silent_for()).as_microsecond();
         let last_heartbeat_at = Timestamp::from_microsecond(received).unwrap_or(now);
         WorkerRecord { running: self.runs.len() as u32, last_heartbeat_at, ..self.record.clone() }
     }
 
-    /// A poll that waits stands for a beat, as long as the worker sends none of its own: where one that used to beat has
-    /// stopped, its connection may still be open and the process frozen.
+    /// A waiting poll counts as a heartbeat, as long as the worker sends none of its own: if a worker that used to send
+    /// heartbeats has stopped, its connection may still be open and the process frozen.
     fn waits(&self) -> bool {
         self.parked > 0 && self.beaten.is_none()
     }
@@ -439,7 +444,7 @@ impl Session {
     }
 }
 
-/// Writes signs of life to the store, and says to the leader what each worker can take.
+/// Writes signs of life to the store, and publishes the free slots of each worker to the leader.
 pub async fn watch_sessions(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
     while run.next().await {
         if let Err(error) = forget_moved_workers(&node).await {
@@ -465,8 +470,8 @@ pub async fn watch_sessions(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<
     Ok(())
 }
 
-/// Forgets workers that went to another node, or speak the bus: their runs are told of there. Those that went nowhere are the
-/// leader's to judge.
+/// Forgets workers that moved to another node, or to the bus: their runs are reported there. The leader decides on
+/// those that went nowhere.
 async fn forget_moved_workers(node: &Node) -> Result<()> {
     for worker in node.gateway.sessions.silent(node.settings.worker.stale_after) {
         let Some(stored) = node.store().worker(&worker).await? else { continue };

@@ -1,14 +1,15 @@
-//! Hears the workers that speak the bus, and keeps the registry of them.
+//! Receives the heartbeats of workers on the bus, and keeps their records in the registry.
 //!
-//! A worker of a gateway is known to the gateway's node; one that speaks the bus is known by its heartbeats alone, and the
-//! leader is who writes them down: at once where a worker is new, leaves or changes what it serves, else at most twice a
-//! heartbeat. Its heartbeats also name what it has in hand: what the store says it has and two of them do not name is lost,
-//! unless the job's channel still holds something that its owner has not read (for a [while](super::unread)).
+//! A worker of a gateway is known to the gateway's node; a worker on the bus is known by its heartbeats alone, and the
+//! leader writes its record: at once if a worker is new, leaves or changes its queues, else at most twice per
+//! heartbeat. Its heartbeats also list its runs: a run that it has by the store and that two of them do not list is
+//! lost, unless the job's channel still holds entries that its owner has not read (for a [while](super::unread)).
 //!
 //! Workers that send no heartbeats are entered by [`sight`](BusWorkers::sight) instead.
 //!
-//! Silence is measured only while the leader can hear. It says something to itself all the time; whenever that does not come
-//! back, the bus was away, and every worker's silence begins anew: a bus that was gone for a minute kills nobody.
+//! Silence is measured only while the leader receives messages. It sends messages to itself all the time; whenever one
+//! does not come back, the bus was unavailable, and every worker's silence starts anew: an outage of the bus for a
+//! minute ends no worker.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,14 +39,14 @@ use crate::jobs::node::Node;
 use crate::jobs::views::in_flight;
 use crate::jobs::{recorder, telemetry};
 
-/// Heartbeats of more workers than this are not listened to: ids are free to make up.
+/// Upper bound of the workers whose heartbeats are kept: clients choose the ids.
 const WORKERS_MAX: usize = 100_000;
 
-/// What the leader has heard in its term.
+/// The state of the workers on the bus, in one term.
 #[derive(Default)]
 pub struct BusWorkers {
     received: Mutex<ReceivedHeartbeats>,
-    /// Something should be written down at once.
+    /// Notified when a record should be written at once.
     changed: Notify,
 }
 
@@ -54,14 +55,14 @@ struct ReceivedHeartbeats {
     workers: HashMap<WorkerId, Known>,
     /// The workers that the store knew when the term began.
     registered: HashMap<WorkerId, Registered>,
-    /// When anything was heard last, and since when hearing has not failed.
+    /// When the last message came, and since when receiving has not failed.
     last: Option<Instant>,
     since: Option<Instant>,
     began: Option<Instant>,
 }
 
 impl ReceivedHeartbeats {
-    /// The worker that a heartbeat is of, entered if it was not known.
+    /// Returns the worker of a heartbeat, added if it was unknown.
     fn known(&mut self, beat: &WorkerHeartbeat, now: Timestamp) -> &mut Known {
         let registered = self.registered.get(&beat.worker_id).copied();
         self.workers.entry(beat.worker_id.clone()).or_insert_with(|| Known {
@@ -95,19 +96,19 @@ struct Known {
     is_new: bool,
     /// When the registry had it last.
     written: Option<Instant>,
-    /// It changed in a way that cannot wait.
+    /// It changed in a way that must be written at once.
     urgent: bool,
-    /// What it named last.
+    /// The runs of its last list.
     named: HashSet<ExecutionId>,
     has_named: bool,
-    /// It has named anew since that was last compared with the store.
+    /// It has sent a list since the last comparison with the store.
     to_compare: bool,
-    /// What the store said it had and its last list did not name.
+    /// Runs that it had by the store and that its last list did not name.
     missing: HashSet<ExecutionId>,
 }
 
 impl BusWorkers {
-    /// It can hear from now on, with these workers in the registry: what was heard before a gap is old.
+    /// Starts receiving, with these workers in the registry: heartbeats from before a gap are out of date.
     fn begin(&self, stored: Vec<WorkerRecord>) {
         let registered = stored.into_iter().filter(|worker| worker.via.is_none());
         let registered = registered.map(|worker| {
@@ -120,7 +121,8 @@ impl BusWorkers {
             ReceivedHeartbeats { workers: HashMap::new(), registered, last: now, since: now, began: now };
     }
 
-    /// Something came; `gap` where it is known that more was lost. Hearing is certain from now on if it was not before.
+    /// Records that a message came; `gap` if messages are known to be lost. Receiving is certain from now on if it was
+    /// not before.
     fn listened(&self, patience: Duration, gap: bool) {
         let (mut received, now) = (self.received.lock(), Instant::now());
         let deaf = received.last.is_none_or(|last| now.duration_since(last) > patience);
@@ -133,7 +135,7 @@ impl BusWorkers {
     fn on_heartbeat(&self, beat: WorkerHeartbeat, now: Timestamp) {
         let mut received = self.received.lock();
         if beat.via.is_some() {
-            // It speaks to a gateway by now, and its node writes it down.
+            // It is connected to a gateway by now, and that node writes its record.
             received.workers.remove(&beat.worker_id);
             return;
         }
@@ -149,7 +151,7 @@ impl BusWorkers {
         }
     }
 
-    /// Enters what follows from a look at a worker that sends no heartbeats and read last `silent_for` ago.
+    /// Records the observation of a worker that sends no heartbeats and last read `silent_for` ago.
     pub fn sight(&self, beat: WorkerHeartbeat, silent_for: Duration, now: Timestamp) {
         let mut received = self.received.lock();
         match received.workers.get(&beat.worker_id) {
@@ -166,7 +168,7 @@ impl BusWorkers {
         }
     }
 
-    /// Whether a worker sends heartbeats, or did before this term and may not have had the time since.
+    /// Returns whether a worker sends heartbeats, or did before this term and may not have had the time since.
     pub fn sends_heartbeats(&self, worker: &WorkerId, stale_after: Duration) -> bool {
         let received = self.received.lock();
         match received.workers.get(worker) {
@@ -178,18 +180,18 @@ impl BusWorkers {
         }
     }
 
-    /// Returns for how long a worker may be silent. One that sends no heartbeats may be busy with what it has.
+    /// Returns how long a worker may be silent. A worker that sends no heartbeats may be busy with its runs.
     pub fn silence_limit(&self, worker: &WorkerId, stale_after: Duration) -> Duration {
         let is_reader = self.received.lock().workers.get(worker).is_some_and(|known| known.is_reader);
         if is_reader { stale_after * BUSY_SILENCE } else { stale_after }
     }
 
-    /// The last that was heard of a worker.
+    /// Returns the last sign of life of a worker.
     pub fn heartbeat(&self, worker: &WorkerId) -> Option<WorkerHeartbeat> {
         self.received.lock().workers.get(worker).map(|known| known.beat.clone())
     }
 
-    /// How long a worker was not heard while it could have been.
+    /// Returns how long a worker was silent while its heartbeats could have been received.
     pub fn silent_for(&self, worker: &WorkerId) -> Duration {
         let received = self.received.lock();
         let (Some(last), Some(since)) = (received.last, received.since) else { return Duration::ZERO };
@@ -197,12 +199,12 @@ impl BusWorkers {
         last.saturating_duration_since(seen)
     }
 
-    /// Whether a worker has said what it has, in this term.
+    /// Returns whether a worker has listed its runs in this term.
     pub fn has_named_runs(&self, worker: &WorkerId) -> bool {
         self.received.lock().workers.get(worker).is_some_and(|known| known.has_named)
     }
 
-    /// Returns those of `runs` that a worker named in its last heartbeat. One walk over what workers named, however many
+    /// Returns those of `runs` that a worker listed in its last heartbeat. Walks once over the lists, however many
     /// workers there are.
     pub fn named_among<'a>(&self, runs: impl Iterator<Item = &'a ExecutionId>) -> HashSet<ExecutionId> {
         let runs: HashSet<&ExecutionId> = runs.collect();
@@ -213,14 +215,14 @@ impl BusWorkers {
         received.workers.values().flat_map(|known| &known.named).filter(|named| runs.contains(named)).copied().collect()
     }
 
-    /// Declared dead: forgotten until it speaks again.
+    /// Forgets a worker that was declared dead, until its next heartbeat.
     pub fn forget(&self, worker: &WorkerId) {
         let mut received = self.received.lock();
         received.workers.remove(worker);
         received.registered.remove(worker);
     }
 
-    /// Queues of workers of whom nothing was heard for `silence` or longer, of those that send heartbeats.
+    /// Returns the queues of workers that send heartbeats and were silent for `silence` or longer.
     pub fn queues_of_the_silent(&self, silence: Duration) -> HashSet<QueueName> {
         let received = self.received.lock();
         let (Some(last), Some(since)) = (received.last, received.since) else { return HashSet::new() };
@@ -231,7 +233,7 @@ impl BusWorkers {
         silent.flat_map(|known| known.record.queues.iter().cloned()).collect()
     }
 
-    /// Records that are due to be written, and those of them that are new.
+    /// Returns the records that are due to be written, and which of them are new.
     fn unwritten(&self, interval: Duration) -> (Vec<WorkerRecord>, Vec<WorkerId>) {
         let mut received = self.received.lock();
         let (mut records, mut new) = (Vec::new(), Vec::new());
@@ -248,7 +250,7 @@ impl BusWorkers {
         (records, new)
     }
 
-    /// Writing failed.
+    /// Marks records whose write failed.
     fn unwrite(&self, records: &[WorkerRecord], new: &[WorkerId]) {
         let mut received = self.received.lock();
         for record in records {
@@ -259,14 +261,14 @@ impl BusWorkers {
         }
     }
 
-    /// Workers that have left.
+    /// Returns workers that have left.
     fn gone(&self) -> Vec<WorkerId> {
         let received = self.received.lock();
         let gone = received.workers.values().filter(|known| known.record.state == WorkerState::Gone);
         gone.map(|known| known.record.worker_id.clone()).collect()
     }
 
-    /// Workers that have named what they have since this was last asked.
+    /// Returns workers that have listed their runs since the last call.
     fn to_compare(&self) -> Vec<WorkerId> {
         let mut received = self.received.lock();
         let named = received
@@ -276,7 +278,7 @@ impl BusWorkers {
         named.collect()
     }
 
-    /// Holds a worker's last list against what the store says it has. Answers what was missing the time before, too.
+    /// Compares a worker's last list with its runs in the store. Returns those that were missing the time before, too.
     fn compare(&self, worker: &WorkerId, stored: Vec<RunRef>) -> Vec<RunRef> {
         let mut received = self.received.lock();
         let Some(known) = received.workers.get_mut(worker) else { return Vec::new() };
@@ -287,7 +289,7 @@ impl BusWorkers {
 }
 
 impl Known {
-    /// Answers whether that should be written down at once.
+    /// Returns whether the record should be written at once.
     fn on_heartbeat(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
         self.seen = Instant::now();
         if let Some(executions) = beat.executions.take() {
@@ -337,7 +339,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Re
     }
 }
 
-/// Receives heartbeats. Whoever has said something before a gap is known from the registry.
+/// Receives heartbeats. A worker whose heartbeats were missed in a gap is known from the registry.
 async fn listen(leader: &LeaderState, mut feed: Feed) {
     let LeaderState { node, bus_workers, group_readers, .. } = leader;
     let patience = node.settings.worker.stale_after / 2;
@@ -364,7 +366,7 @@ async fn listen(leader: &LeaderState, mut feed: Feed) {
         if message.channel != node.channels.worker_heartbeat() {
             continue;
         }
-        // One that cannot be read is set aside by the dispatcher, which hears the same.
+        // A message that cannot be read is set aside by the dispatcher, which receives it too.
         let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
         if beat.via.is_none() && !is_plausible(&beat) {
             telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), "values out of range");
@@ -377,11 +379,11 @@ async fn listen(leader: &LeaderState, mut feed: Feed) {
     }
 }
 
-/// Writes down what was heard, and draws the conclusions, until the term is over.
+/// Writes the records and ends the runs that are lost, until the term is over.
 async fn keep(leader: &LeaderState, run: &mut DutyRun<SubscribedTo>) {
     let node = &leader.node;
     let interval = super::silence_interval(node.settings.worker.stale_after);
-    // A hint that says nothing: it is heard by the leader itself, and so proves that the leader hears.
+    // An empty hint: the leader receives it itself, which proves that it receives messages.
     let nothing = Ready { v: V1, queues: Vec::new(), configured: Vec::new(), due_at: None, schedules: false };
     let nothing = wire::encode(&nothing);
     let mut said = Instant::now() - interval;
@@ -421,7 +423,7 @@ async fn write(LeaderState { node, bus_workers, .. }: &LeaderState) -> Result<()
     Ok(())
 }
 
-/// Strikes off workers that left, once it is recorded that their runs were given back. One whose runs nobody records is
+/// Removes workers that left, once the release of their runs is recorded. A worker whose runs no node records is
 /// declared dead in time.
 async fn part(LeaderState { node, term, bus_workers, group_readers, .. }: &LeaderState) -> Result<()> {
     for worker in bus_workers.gone() {
@@ -462,9 +464,9 @@ async fn lose(node: &Node, term: &Term, worker: &WorkerId, runs: Vec<RunRef>, er
     recorder::end_as_leader(node, term.fence(), reports.collect()).await.map(|_| ())
 }
 
-/// What a worker that died may have taken without saying so: runs of its queues that nobody claims, that no worker names
-/// and that are not on the bus any more. They are its last: a job that kills its worker at once must not count as one that was
-/// never picked up, or it would kill for ever.
+/// Returns the runs that a dead worker may have taken without a report: runs of its queues that no node claims, that no
+/// worker lists and that are no longer on the bus. They count as its attempts: a job that kills its worker at once must
+/// not count as never picked up, or it would kill workers for ever.
 pub async fn last_taken(leader: &LeaderState, worker: &WorkerRecord) -> Result<Vec<RunRef>> {
     let LeaderState { node, bus_workers, .. } = leader;
     let before = node.now() - node.settings.worker.stale_after / 2;
@@ -481,7 +483,7 @@ pub async fn last_taken(leader: &LeaderState, worker: &WorkerRecord) -> Result<V
     }
     let mut taken = Vec::new();
     for (queue, mut runs) in by_queue {
-        // Queues are served in order: what still waits is what was dispatched last.
+        // Queues are served in order: the runs that still wait are those dispatched last.
         let Some(waiting) = super::untaken(node, &queue).await? else { continue };
         runs.sort_by_key(|run| run.dispatched_at);
         runs.truncate(runs.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)));

@@ -1,13 +1,13 @@
 //! Closes the channels of finished jobs, after a delay in which their last events may still be read.
 //!
-//! A job may run again at any time, and a leader may be paused at any line and be a former leader when it goes on. So the ends
-//! of the channels are read first; then the store is asked, in a fenced write, which of the jobs are still over; then the
-//! channels of those are closed up to these ends. What a later run says comes after them, and stays. A leader that dies
-//! between the write and the close leaves strays.
+//! A job may run again at any time, and a leader may be paused at any line and be a former leader when it continues. So
+//! the ends of the channels are read first; then a fenced write returns which of the jobs have still ended; then the
+//! channels of those are closed up to these ends. Entries of a later run come after them, and stay. A leader that dies
+//! between the write and the close leaves stray channels.
 //!
-//! A worker that was cut off may speak of its run long after that, and open the channel again. Such strays are looked for now
-//! and then by walking over the bus; so are entries that workers have acknowledged and not deleted, and the channels of queues
-//! whose workers have gone.
+//! A worker that was cut off may report long after that, and open the channel again. A walk over the bus finds such
+//! strays now and then; it also finds entries that workers have acknowledged and not deleted, and the channels of
+//! queues whose workers have gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::election::Term;
 use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::NodeBase;
 
-/// So many scans for finished jobs come before a walk over the bus.
+/// The number of scans for finished jobs between two walks over the bus.
 const WALK_EVERY: u32 = 6;
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
@@ -40,7 +40,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
     Ok(())
 }
 
-/// Goes on until nothing is due: a batch a scan could not keep up.
+/// Repeats until nothing is due: one batch per scan could not keep up.
 async fn clean(node: &NodeBase, term: &Term) -> Result<()> {
     let before = node.now() - node.settings.channels.cleanup_delay;
     let batch_size = node.settings.channels.batch_size;
@@ -65,8 +65,8 @@ async fn walk(LeaderState { node, term, group_readers, .. }: &LeaderState) -> Re
     tidy(node, group_readers, open).await
 }
 
-/// Tidies the channels by which workers get their runs, and closes those of queues that no worker serves any more: names
-/// of queues are free to make up.
+/// Deletes acknowledged entries of the channels of queues, and closes those of queues that no worker serves any more:
+/// clients choose the names of queues.
 async fn tidy(node: &NodeBase, readers: &GroupReaders, open: Vec<String>) -> Result<()> {
     let queue_of = |name: &String| node.channels.queue_of(name);
     let mut dispatch: Vec<String> = open.into_iter().filter(|name| queue_of(name).is_some()).collect();
@@ -77,7 +77,7 @@ async fn tidy(node: &NodeBase, readers: &GroupReaders, open: Vec<String>) -> Res
     node.bus().forget_unread(&dispatch, node.settings.worker.stale_after).await
 }
 
-/// Closes channels of jobs that were cleaned before, or are gone.
+/// Closes channels of jobs that were cleaned before, or that no longer exist.
 async fn close_strays(node: &NodeBase, term: &Term, open: &[String]) -> Result<()> {
     let of_jobs = open.iter().filter_map(|name| node.channels.job_of(name));
     let jobs: Vec<JobId> = of_jobs.map(|(job, _)| job).collect::<BTreeSet<_>>().into_iter().collect();

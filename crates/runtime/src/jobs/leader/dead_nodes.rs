@@ -1,9 +1,9 @@
-//! Declares silent nodes dead: their runs are offered to the others. They stay in the registry as dead for an hour, as nodes
-//! that left do, so that an operator can see what became of them.
+//! Declares silent nodes dead: their runs are offered to the others. They stay in the registry as dead for an hour,
+//! like nodes that left, so that an operator can see them.
 //!
-//! A node is silent while its heartbeat in the registry does not change, as this leader has seen on its monotonic clock. What
-//! the heartbeat says of the time is the other node's clock, and is not compared with this one's. A node that was only
-//! paused finds out by itself: what it says of runs that another has taken is refused.
+//! A node is silent while its heartbeat in the registry does not change, as this leader observes on its monotonic
+//! clock. The timestamp of the heartbeat is by the other node's clock, and is not compared with this one's. A node that
+//! was only paused finds out by itself: its writes about runs that another node has taken are rejected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn declare_dead_nodes(node: &Node, term: &Term) -> Result<()> {
     for other in nodes.into_iter().filter(|other| other.node_id != node.id && !other.state.is_gone()) {
         let silent = node.ownership.peers.unchanged_for(&other.node_id);
         if silent > timeout {
-            // Offered first: should this leader die in between, the next one finds the node again.
+            // Offered first: if this leader dies in between, the next one finds the node again.
             let runs = offer_runs_of(node, &other.node_id).await?;
             let silent_for = convoke_core::duration::format(Duration::from_millis(silent.as_millis() as u64));
             warn!(dead_node = %other.node_id, runs, silent_for, "node declared dead");

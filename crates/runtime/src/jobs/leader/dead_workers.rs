@@ -25,7 +25,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
     let (mut since, mut looked) = (Instant::now(), Instant::now());
     let mut signs = Signs::default();
     while run.next().await {
-        // A process that was paused must first hear what its workers had to say meanwhile.
+        // A process that was paused must first receive the messages of its workers.
         if looked.elapsed() > interval + stale_after / 3 {
             since = Instant::now();
         }
@@ -37,13 +37,13 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
     Ok(())
 }
 
-/// When the leader saw a worker's last sign of life in the store change. Nodes write it by their own clocks, which may be
-/// minutes apart: it is compared with itself, never with the time.
+/// When the leader saw a worker's last sign of life in the store change. Nodes write it by their own clocks, which may
+/// be minutes apart: it is compared with itself, never with the time.
 #[derive(Default)]
 struct Signs(HashMap<WorkerId, (Timestamp, Instant)>);
 
 impl Signs {
-    /// Takes note of all there are; forgets the others.
+    /// Records the present workers; forgets the others.
     fn see(&mut self, workers: &[WorkerRecord]) {
         let (mut before, now) = (std::mem::take(&mut self.0), Instant::now());
         for WorkerRecord { worker_id, last_heartbeat_at, .. } in workers {
@@ -67,16 +67,17 @@ async fn declare_dead_workers(
     let now = node.now();
     let workers = node.store().workers().await?;
     signs.see(&workers);
-    // A worker had nobody to beat to while nobody led: its silence counts from then at the earliest.
+    // A worker had no leader to send heartbeats to during a vacancy: its silence counts from the start of the term at
+    // the earliest.
     if since.elapsed() < stale_after {
         return Ok(());
     }
     for worker in workers {
         let written = signs.unchanged_for(&worker.worker_id);
         let silent = match node.gateway.sessions.silent_for(&worker.worker_id) {
-            // Of one that speaks the bus the leader knows by what it could have heard.
+            // The silence of a worker on the bus counts only while the leader could receive its heartbeats.
             _ if worker.via.is_none() => bus_workers.silent_for(&worker.worker_id),
-            // It may speak to another node by now.
+            // It may be connected to another node by now.
             Some(silent) => silent.min(written),
             None => written,
         };

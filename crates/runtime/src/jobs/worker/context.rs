@@ -28,10 +28,12 @@ impl Context {
         Context { run, run_table }
     }
 
+    /// Returns the id of the job, the same for all its attempts.
     pub fn job_id(&self) -> JobId {
         self.run.job
     }
 
+    /// Returns the id of this run, new for every attempt.
     pub fn execution_id(&self) -> ExecutionId {
         self.run.execution
     }
@@ -41,10 +43,12 @@ impl Context {
         &self.run.input
     }
 
+    /// Returns the type of the job, by which the handler was chosen.
     pub fn job_type(&self) -> &JobType {
         &self.run.input.job_type
     }
 
+    /// Returns the queue that the run came from.
     pub fn queue(&self) -> &QueueName {
         &self.run.input.queue
     }
@@ -54,6 +58,7 @@ impl Context {
         self.run.attempt
     }
 
+    /// Returns how many attempts may follow the first.
     pub fn max_retries(&self) -> u32 {
         self.run.input.max_retries
     }
@@ -63,6 +68,7 @@ impl Context {
         self.run.input.timeout
     }
 
+    /// Returns the id that the client gave the job to trace it by; `None` if it gave none.
     pub fn correlation_id(&self) -> Option<&str> {
         self.run.input.correlation_id.as_deref()
     }

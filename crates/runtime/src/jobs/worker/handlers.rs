@@ -9,13 +9,16 @@ use convoke_core::{JobType, Json};
 
 use super::context::Context;
 
+/// The future of a handler: the result of the job, which may be none, or why the run failed.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Option<Json>, Failure>> + Send>>;
 pub(super) type Handler = Arc<dyn Fn(Context, Json) -> HandlerFuture + Send + Sync>;
 
 /// Why a run failed, and whether another could do better.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
+    /// The message that is recorded with the run.
     pub error: String,
+    /// Whether another attempt may follow.
     pub retry: bool,
 }
 
@@ -31,6 +34,7 @@ impl Failure {
     }
 }
 
+/// The handlers of a worker, by job type.
 #[derive(Clone, Default)]
 pub struct Handlers {
     by_type: HashMap<JobType, Handler>,

@@ -58,6 +58,7 @@ pub struct Shutdown {
     pub hurry: CancellationToken,
 }
 
+/// A worker: runs the handlers of its process for jobs of its queues.
 pub struct Worker {
     link: Arc<dyn WorkerLink>,
     clock: Arc<dyn Clock>,
@@ -66,6 +67,7 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Creates a worker, which does nothing until [`run`](Self::run) is called.
     pub fn new(link: Arc<dyn WorkerLink>, clock: Arc<dyn Clock>, settings: Settings, handlers: Handlers) -> Self {
         Worker { link, clock, settings, handlers }
     }

@@ -33,9 +33,13 @@ const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// What became of the runs of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// Runs that completed.
     pub completed: u64,
+    /// Runs whose handler failed or panicked.
     pub failed: u64,
+    /// Runs that exceeded their timeout.
     pub timed_out: u64,
+    /// Runs that stopped because their job was cancelled.
     pub cancelled: u64,
     /// Given back unfinished.
     pub released: u64,

@@ -7,12 +7,14 @@ use convoke_core::{Invalid, QueueName, WorkerId};
 
 use crate::jobs::WorkerSettings;
 
+/// The settings of a worker.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Made up where it is `None`. Two live workers must not share one.
     pub id: Option<WorkerId>,
     /// For people.
     pub name: Option<String>,
+    /// The queues that it serves. Each poll begins with the next one.
     pub queues: Vec<QueueName>,
     /// How many handlers run at once.
     pub concurrency: u32,

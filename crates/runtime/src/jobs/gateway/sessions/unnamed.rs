@@ -1,7 +1,8 @@
-//! Finds runs that a worker was given and does not have: the response to its poll was lost, or it was restarted under its id.
+//! Finds runs that were handed out to a worker that does not have them: the response to its poll was lost, or it was
+//! restarted under its id.
 //!
-//! A worker that beats names what it has, and a run that two of its heartbeats do not name is lost. Of a worker that only
-//! polls and reports, this is what tells:
+//! A worker that sends heartbeats lists its runs, and a run that two of its heartbeats do not list is lost. For a
+//! worker that only polls and reports, these are the rules:
 //!
 //! | what it did | which of its runs are lost |
 //! | --- | --- |
@@ -27,7 +28,8 @@ use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
 impl Session {
-    /// Now, if its polls ask for as many runs as it has slots. A worker that beats says itself what it has.
+    /// Returns the time now if its polls ask for as many runs as it has slots. A worker that sends heartbeats lists its
+    /// runs itself.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let is_idle = self.beaten.is_none() && self.asked >= self.record.concurrency as usize;
         is_idle.then(Instant::now)
@@ -35,7 +37,7 @@ impl Session {
 }
 
 impl Sessions {
-    /// Notes that a worker reports on these runs.
+    /// Records that a worker reports on these runs.
     pub fn name(&self, worker: &WorkerId, executions: impl Iterator<Item = ExecutionId>) {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
@@ -47,7 +49,7 @@ impl Sessions {
         }
     }
 
-    /// Enters runs that a worker was given before it last registered.
+    /// Enters runs that were handed out to a worker before it last registered.
     fn expect(&self, worker: &WorkerId, expected: &[RunRef]) {
         self.hand_out(worker, expected, Instant::now());
         let mut inner = self.inner.lock();
@@ -60,7 +62,7 @@ impl Sessions {
         }
     }
 
-    /// Runs that their workers do not have, by worker.
+    /// Returns runs that their workers do not have, by worker.
     fn unnamed(&self, stale_after: Duration) -> Vec<(WorkerId, Vec<RunRef>)> {
         let inner = self.inner.lock();
         let mut unnamed = Vec::new();
@@ -82,7 +84,7 @@ impl Sessions {
     }
 }
 
-/// Enters the runs that the store says a worker has and this node does not know of.
+/// Enters the runs that a worker has by the store and that this node does not know of.
 pub async fn expect_stored(node: &Node, worker: &WorkerId) -> Result<()> {
     let mut runs = runs_of(node, worker).await?;
     runs.retain(|run| !node.gateway.sessions.has(&run.execution_id));

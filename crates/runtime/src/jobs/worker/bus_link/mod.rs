@@ -48,6 +48,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// What a worker assumes until the leader's heartbeats say what the cluster expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusLinkSettings {
+    /// How often the worker is expected to send a heartbeat.
     pub heartbeat_interval: Duration,
     /// As the coordinators have it: entries of a worker that was silent for so long are taken over.
     pub stale_after: Duration,
@@ -107,6 +108,7 @@ struct Session {
 }
 
 impl BusLink {
+    /// Creates a link whose channels have the prefix of `channels`.
     pub fn new(bus: Arc<dyn Bus>, channels: Channels, clock: Arc<dyn Clock>, settings: BusLinkSettings) -> Self {
         let timings = Arc::new(Timings::new(settings));
         BusLink { post: Post { bus, channels, clock }, timings, registrations: Mutex::default() }

@@ -1,11 +1,11 @@
-//! Gives pending jobs to workers: never far ahead of their free slots, so that a later job of higher priority still
-//! overtakes, and a queue that nobody serves keeps its jobs pending.
+//! Dispatches pending jobs to workers: never far ahead of their free slots, so that a later job of higher priority
+//! still overtakes, and a queue that no worker serves keeps its jobs pending.
 //!
-//! Woken by hints (a queue has something new; a worker has other free slots), it asks the store for as many jobs as fit the
-//! windows of the queues that were touched, in one fenced write, and publishes after the commit. If it dies in between,
-//! the reconciler finds runs that nobody picked up. A queue that is paused, rate-limited or empty costs nothing and holds
-//! up no other; nor does one whose channel cannot be used. Where a limit over all queues is used up, queues share what becomes
-//! free ([`Turns`]).
+//! Hints wake it (a queue has new jobs; a worker has other free slots). It requests as many jobs as fit the windows of
+//! the changed queues, in one fenced write, and publishes after the commit. If it dies in between, the reconciler finds
+//! runs that no worker picked up. A queue that is paused, rate-limited or empty costs nothing and does not block
+//! others; nor does one whose channel cannot be used. If a limit over all queues is used up, queues share the freed
+//! runs ([`Turns`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::jobs::feed::{Feed, Received};
 use crate::jobs::node::Node;
 use crate::jobs::telemetry;
 
-/// What one write may dispatch: more would keep enqueues waiting for the commit.
+/// Upper bound of the jobs of one write: more would delay enqueues until the commit.
 const BATCH_MAX: usize = 2_000;
 /// How many hints are read before the dispatcher acts on them.
 const HINTS_MAX: usize = 1_000;
@@ -41,7 +41,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let mut hints = run.feed("dispatcher");
     while !run.must_stop() {
-        // Any error starts it afresh, from what the store says.
+        // Any error restarts it from the state of the store.
         let mut dispatcher = Dispatcher::new(leader.clone());
         if let Err(error) = dispatcher.serve(&mut run, &mut hints).await {
             run.failed("dispatcher", &error);
@@ -52,7 +52,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Re
     Ok(())
 }
 
-/// Why the dispatcher goes on.
+/// Why the dispatcher wakes.
 enum Wake {
     Readers(Vec<WorkerHeartbeat>),
     Hint(Received),
@@ -65,18 +65,19 @@ struct Dispatcher {
     windows: Windows,
     /// Queues that may have pending jobs.
     waiting: BTreeSet<QueueName>,
-    /// Queues of which something changed since the last dispatch.
+    /// Queues that changed since the last dispatch.
     touched: BTreeSet<QueueName>,
-    /// Queues whose channel is none.
+    /// Queues whose Redis key has the wrong type.
     unusable: BTreeSet<QueueName>,
-    /// Of queues with a rate limit, their own or the default. A meter of the default begins with the queue's first dispatch.
+    /// Of queues with a rate limit, their own or the default. A meter of the default starts with the queue's first
+    /// dispatch.
     meters: HashMap<QueueName, SlidingWindow>,
     /// Of all queues together.
     global: Option<SlidingWindow>,
     turns: Turns,
     /// Queues that a rate limit holds back.
     held: BTreeSet<QueueName>,
-    /// When a rate limit lets the next job of one of them through.
+    /// When a rate limit permits the next job of one of them.
     metered_until: Option<Timestamp>,
     looked_at: tokio::time::Instant,
 }
@@ -101,7 +102,7 @@ impl Dispatcher {
 
     /// Dispatches until the term is over, or until its subscription breaks.
     async fn serve(&mut self, run: &mut DutyRun<SubscribedTo>, hints: &mut Feed) -> Result<()> {
-        // Subscribed before the state is read, so that no change falls between.
+        // Subscribed before the state is read, so that no change is missed in between.
         if run.next(hints).await.is_none() {
             return Ok(());
         }
@@ -141,12 +142,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Reads the state from the store: workers, limits, what is pending.
+    /// Reads the state from the store: workers, limits, pending jobs.
     async fn read_state(&mut self) -> Result<()> {
         let now = self.node.now();
         let stale_after = self.node.settings.worker.stale_after;
         for worker in self.node.store().workers().await? {
-            // Of its own workers, and of those it hears, the node knows more than the store.
+            // For workers on the bus and those of its own gateway, the node's state is newer than the store's.
             let (node, id) = (&self.node, &worker.worker_id);
             let own = worker.via.as_ref() == Some(&node.id);
             let beat =
@@ -169,7 +170,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes in what a look at workers without heartbeats found. Queues that nobody serves may be probed.
+    /// Applies the last observation of workers without heartbeats. Queues that no worker serves may be probed.
     fn see_readers(&mut self, beats: Vec<WorkerHeartbeat>) {
         let now = self.node.now();
         for beat in beats {
@@ -198,7 +199,8 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Returns a window with what a former leader granted, so that the limit holds across the change of leader.
+    /// Returns a window with the runs that a former leader granted, so that the limit holds across the change of
+    /// leader.
     async fn restored(&self, queue: Option<&QueueName>, limit: RateLimit) -> Result<SlidingWindow> {
         let since = self.node.now().checked_sub(limit.per).unwrap_or(Timestamp::MIN);
         let mut window = SlidingWindow::new(limit);
@@ -206,7 +208,7 @@ impl Dispatcher {
         Ok(window)
     }
 
-    /// Takes in a hint and all that came with it.
+    /// Applies a hint and all that came with it.
     async fn receive_hint(&mut self, first: Message, hints: &mut Feed) -> Result<()> {
         let mut next = Some(first);
         for _ in 0..HINTS_MAX {
@@ -258,17 +260,17 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// One write for all queues that can take something. True where there is more to do at once.
+    /// Does one write for all queues with a window. Returns true if there is more to do at once.
     async fn dispatch(&mut self) -> Result<bool> {
         let now = self.node.now();
-        // Before anything that was hinted at is served: what was held back takes part in what is free now.
+        // Before the hinted queues are served: a queue that was held back takes part in what is free now.
         if self.metered_until.take_if(|at| *at <= now).is_some() {
             self.touched.append(&mut self.held);
         }
         if self.touched.is_empty() {
             return Ok(false);
         }
-        // What the leader's own workers have just been given may not have come round by the topic yet.
+        // Runs that the leader's own workers have just received may not have come back by the topic yet.
         for worker in self.node.gateway.hints.changed_slots() {
             if let Some(beat) = self.node.gateway.sessions.heartbeat(&worker, now) {
                 self.windows.on_heartbeat(&beat, now);
@@ -301,7 +303,7 @@ impl Dispatcher {
         Ok(!self.touched.is_empty())
     }
 
-    /// How many jobs each touched queue may be given now.
+    /// Returns how many jobs of each changed queue may be dispatched now.
     async fn open_windows(&mut self, now: Timestamp) -> Result<Vec<Window>> {
         let global = self.global.as_mut().map(|global| (global.available(now) as usize, global.next_at(now)));
         let is_shared = global.is_some();
@@ -317,7 +319,8 @@ impl Dispatcher {
         }
         let mut wants: Vec<(QueueName, usize)> = Vec::new();
         let (mut total, mut last) = (0, None);
-        // Each queue gets at least one job of what is shared: no more queues need be asked than there are jobs to give.
+        // Each queue gets at least one job of a shared limit: no more queues are needed than there are jobs to
+        // dispatch.
         while (if is_shared { wants.len() } else { total }) < budget
             && let Some(queue) = self.turns.next(&mut self.touched, last.as_ref())
         {
@@ -334,7 +337,7 @@ impl Dispatcher {
         Ok(windows.collect())
     }
 
-    /// How many jobs a queue could be given now, if no other queue were there.
+    /// Returns how many jobs of a queue could be dispatched now, if there were no other queue.
     async fn wanted(&mut self, queue: &QueueName, now: Timestamp) -> Result<usize> {
         if !self.waiting.contains(queue) {
             return Ok(0);
@@ -357,7 +360,7 @@ impl Dispatcher {
             return Ok(0);
         }
         let Some(backlog) = super::untaken(&self.node, queue).await? else {
-            // Asked again with every look and every beat, and logged once.
+            // Checked again with every pass and every heartbeat, and logged once.
             if self.unusable.insert(queue.clone()) {
                 warn!(%queue, "queue not dispatched: its Redis key has the wrong type");
             }
@@ -368,7 +371,7 @@ impl Dispatcher {
         Ok(open.min(BATCH_MAX).min(available))
     }
 
-    /// For how long the store must remember what a queue is granted.
+    /// Returns how long the store must remember the grants of a queue.
     fn kept_for(&self, queue: &QueueName) -> Option<Duration> {
         self.meters.get(queue).into_iter().chain(&self.global).map(|meter| meter.limit().per).max()
     }
@@ -377,8 +380,8 @@ impl Dispatcher {
         self.metered_until = self.metered_until.into_iter().chain(at).min();
     }
 
-    /// Asks for the backlog of every queue whose runs may lie on the bus: those of a queue that has nothing to dispatch count
-    /// until somebody looks.
+    /// Requests the backlog of every queue whose runs may lie on the bus: those of a queue without pending jobs count
+    /// until the backlog is read.
     async fn observe_untaken(&mut self) -> Result<()> {
         let queues: Vec<QueueName> = self.windows.untaken().queues().cloned().collect();
         for queue in queues {
@@ -388,7 +391,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Says who may run what. Owners first: a run should have one before it ends.
+    /// Publishes the new runs. Owners first: a run should have one before it ends.
     async fn publish(&mut self, mut done: Dispatched) {
         let epoch = self.leader.term.fence().epoch();
         let assigned = self.node.channels.assigned();

@@ -1,8 +1,9 @@
-//! Looks for workers that send no heartbeats: whoever reads `job.dispatch.{queue}` in the group of workers is one.
+//! Detects workers that send no heartbeats: each reader of `job.dispatch.{queue}` in the group of workers is one.
 //!
-//! The rules are the core's [`Readers`]. The bus is asked once a second, a few times a second while such workers have work, and
-//! only about queues that have jobs, that had readers, or that the walk over the bus found. What it says becomes the heartbeats
-//! that these workers do not send: the registry, the dispatcher and the duty that declares workers dead need no other rules.
+//! The rules are the core's [`Readers`]. The bus is polled once a second, a few times a second while such workers have
+//! work, and only about queues that have jobs, that had readers, or that the walk over the bus found. The result takes
+//! the place of the heartbeats that these workers do not send: the registry, the dispatcher and the duty that declares
+//! workers dead need no other rules.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,17 +23,17 @@ use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::gateway::runs_of;
 use crate::jobs::node::WORKERS;
 
-/// However often somebody asks for a look.
+/// The shortest interval between two polls, however often one is requested.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The leader's knowledge of readers, in its term.
+/// The readers that the leader knows of, in its term.
 pub struct GroupReaders {
     rules: Mutex<Readers>,
     stale_after: Duration,
     origin: Instant,
-    /// A queue is to be looked at before its time.
+    /// Notified when a queue is to be polled before its time.
     wanted: Notify,
-    /// The heartbeats that followed from the last look, for the dispatcher.
+    /// The heartbeats of the last poll, for the dispatcher.
     beats: Mutex<Vec<WorkerHeartbeat>>,
     looked: Notify,
 }
@@ -53,14 +54,14 @@ impl GroupReaders {
         Moment(self.origin.elapsed())
     }
 
-    /// A queue has jobs, or may have readers.
+    /// Watches a queue that has jobs, or may have readers.
     pub fn watch(&self, queue: &QueueName) {
         if self.rules.lock().watch(queue, self.now()) {
             self.wanted.notify_one();
         }
     }
 
-    /// Waits for the next look, and returns the heartbeats that follow from it.
+    /// Waits for the next poll, and returns the heartbeats that follow from it.
     pub async fn next_beats(&self) -> Vec<WorkerHeartbeat> {
         self.looked.notified().await;
         std::mem::take(&mut *self.beats.lock())
@@ -70,18 +71,18 @@ impl GroupReaders {
     pub fn probe(&self, queue: &QueueName) -> bool {
         let probes = self.rules.lock().probe(queue, self.now());
         if probes {
-            // The worker that takes it should be noticed soon.
+            // The worker that takes it should be detected soon.
             self.wanted.notify_one();
         }
         probes
     }
 
-    /// Returns queues of which readers have entries that they did not acknowledge.
+    /// Returns queues whose readers have entries that they did not acknowledge.
     pub fn queues_held(&self) -> HashSet<QueueName> {
         self.rules.lock().queues_held(self.now())
     }
 
-    /// A worker left or was declared dead.
+    /// Forgets a worker that left or was declared dead.
     pub fn leave(&self, worker: &WorkerId) {
         self.rules.lock().leave(worker, self.now());
     }
@@ -91,13 +92,13 @@ impl GroupReaders {
         self.rules.lock().watched(self.now()).contains(queue)
     }
 
-    /// A term begins with these workers in the registry.
+    /// Starts a term with these workers in the registry.
     fn begin(&self, registered: Vec<WorkerRecord>) {
         let readers: Vec<WorkerRecord> = registered.into_iter().filter(is_reader).collect();
         let expected = readers.iter().map(|reader| reader.worker_id.clone()).collect();
         let now = self.now();
         let mut rules = self.rules.lock();
-        // The dispatcher may have begun before.
+        // The dispatcher may have started before.
         let wanted = rules.watched(now);
         *rules = Readers::new(self.stale_after, expected);
         for queue in readers.iter().flat_map(|reader| &reader.queues).chain(&wanted) {
@@ -106,14 +107,14 @@ impl GroupReaders {
     }
 }
 
-/// Whether the registry has a worker that is known by its reads only.
+/// Returns whether the registry has a worker that is known by its reads only.
 pub fn is_reader(worker: &WorkerRecord) -> bool {
     worker.via.is_none() && worker.name == reader_name(&worker.worker_id)
 }
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let LeaderState { node, group_readers: readers, .. } = &*leader;
-    // Nobody else can read a bus in this process.
+    // No other process can read a bus in memory.
     if node.bus().is_in_process() {
         return Ok(());
     }

@@ -1,8 +1,7 @@
-//! What only the leader does. Every duty takes the [`Term`]; every write carries its fence.
+//! The duties of the leader. Every duty takes the [`Term`]; every write carries its fence.
 //!
-//! Each duty looks at the store, acts, and sleeps until the store says that something is due, a hint says that something
-//! is new, or [`LOOK_INTERVAL`] has passed: hints may be lost, looking is not. A write that comes back fenced ends the
-//! term for all of them.
+//! Each duty reads the store, acts, and sleeps until the next item is due, a hint comes, or [`LOOK_INTERVAL`] has
+//! passed: hints may be lost, reads are not. A fenced write that is rejected ends the term for all of them.
 
 pub mod bus_workers;
 pub mod cleanup;
@@ -36,10 +35,11 @@ use super::feed::{Feed, Received};
 use super::node::{Node, NodeBase, WORKERS};
 use crate::election::Term;
 
-/// How often a duty looks without being told to.
+/// How often a duty reads the store without a hint.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a node has only while it leads: created when a term begins, gone when it ends. The next term knows nothing of it.
+/// The state of a node while it leads: created when a term begins, dropped when it ends. The next term starts without
+/// it.
 pub struct LeaderState {
     pub node: Arc<Node>,
     pub term: Term,
@@ -47,7 +47,7 @@ pub struct LeaderState {
     pub began_at: Timestamp,
     pub bus_workers: BusWorkers,
     pub group_readers: GroupReaders,
-    /// Rings if a queue was paused.
+    /// Notified if a queue was paused.
     pub paused: Notify,
 }
 
@@ -76,13 +76,13 @@ pub async fn lead(node: Arc<Node>, term: Term) {
     running.join_all().await;
 }
 
-/// How often silence of workers is looked for: often enough for a short time-out.
+/// How often the silence of workers is checked: often enough for a short time-out.
 pub fn silence_interval(stale_after: Duration) -> Duration {
     (stale_after / 10).clamp(Duration::from_millis(20), LOOK_INTERVAL)
 }
 
-/// How many runs of a queue lie on the bus for whoever takes them. `None` where something else is in the place of its channel:
-/// no other queue must suffer from that.
+/// Returns how many runs of a queue lie on the bus for any worker. `None` if the key of its channel has the wrong type:
+/// that must not block other queues.
 async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
     match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
         Err(Error::Conflict(_)) => Ok(None),
@@ -90,15 +90,14 @@ async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
     }
 }
 
-/// Queues that some live worker serves.
+/// Returns the queues that a live worker serves.
 async fn served(node: &NodeBase) -> Result<HashSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())
 }
 
-/// Waits until `due`, a hint for which `concerns` is true, or the next look. False once the term is over. Without hints a duty
-/// still looks by itself.
+/// Waits until `due`, a hint for which `concerns` is true, or the next interval. Returns false once the term is over.
 async fn wait_for(
     run: &mut DutyRun<SubscribedTo>,
     hints: &mut Feed,
@@ -123,7 +122,7 @@ async fn wait_for(
     woken.is_some()
 }
 
-/// How long from `now` to `at`; nothing where it has passed.
+/// Returns the time from `now` to `at`; zero if it has passed.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
 }

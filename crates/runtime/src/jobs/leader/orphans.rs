@@ -1,8 +1,8 @@
-//! Finds runs whose events nobody records, and offers them to all nodes.
+//! Finds runs whose events no node records, and offers them to all nodes.
 //!
-//! Those are: runs that a draining node could not hand over, runs of a node that is gone, and runs that
-//! nobody owns although they were dispatched a while ago, because their assignment was lost with the bus. Taking one is a
-//! compare-and-set, so that offering too many does no harm; while the last offers still wait, no more are made.
+//! These are runs that a draining node could not hand off, runs of a node that is gone, and runs that have had no owner
+//! for a while since their dispatch, because their assignment was lost with the bus. Taking one is a compare-and-set,
+//! so that offering too many does no harm; while the last offers still wait, no more are made.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ async fn offer_orphans(node: &NodeBase) -> Result<()> {
     if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
         return Ok(());
     }
-    // Before the registry, in which a node is before it owns anything.
+    // Read before the registry: a node is in the registry before it owns anything.
     let owners = node.store().holders().await?.owners;
     let nodes = node.store().nodes().await?.into_iter().filter(|node| !node.state.is_gone());
     let nodes: HashSet<_> = nodes.map(|node| node.node_id).collect();

@@ -1,12 +1,12 @@
-//! Finds runs that were committed as dispatched and never picked up, and gives them back.
+//! Finds runs that were committed as dispatched and never picked up, and releases them.
 //!
-//! Their message was lost with the bus, or with a node that died between commit and publication. They become pending and
-//! are dispatched again under a new execution id: should somebody hold the old one after all, it can still run, but no
-//! longer commit. While the bus still holds messages of a queue, its runs are only waiting their turn; where no worker is
-//! left to take them, they are recalled.
+//! Their message was lost with the bus, or with a node that died between commit and publication. They become pending
+//! and are dispatched again under a new execution id: if a worker has the old one after all, it can still run, but no
+//! longer commit. While the bus still holds messages of a queue, its runs are only waiting; if no worker is left to
+//! take them, they are requeued.
 //!
-//! After a restart there is no need to wait: once every worker that the store knows has said what it runs, whatever
-//! nobody claims was lost.
+//! After a restart there is no need to wait: once every worker in the store has listed its runs, a run that no worker
+//! lists was lost.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,15 +41,15 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
         if !settled {
             settled = began.elapsed() >= stale_after || have_all_workers_named_runs(&leader).await;
         }
-        // What was dispatched before this term can be judged as soon as it is settled who runs what, and not before: how
-        // long ago that was only the leader knows that dispatched it. Nothing of this term is that old by then.
+        // Runs from before this term can be checked as soon as all workers have listed their runs, and not before: only
+        // the leader that dispatched them knows how long ago that was. No run of this term is that old by then.
         let before = (node.now() - stale_after).max(leader.began_at);
         let looked = Instant::now();
         let reconciled = async {
             if settled {
                 release_unclaimed(&leader, before).await?;
             }
-            // A worker that speaks the bus and came while nobody led is known once it beats.
+            // A worker on the bus that came during a vacancy is known after its first heartbeat.
             if began.elapsed() < stale_after {
                 return Ok(());
             }
@@ -58,7 +58,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
         if let Err(error) = reconciled.await {
             run.failed("reconciler", &error);
         }
-        // Runs that nobody claims may be many. If reading them takes long, it is done less often.
+        // There may be many unclaimed runs. If reading them takes long, it is done less often.
         let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
         if !run.sleep(pause).await {
             return Ok(());
@@ -66,7 +66,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     }
 }
 
-/// Whether every worker of the time before this term has said what it runs.
+/// Returns whether every worker from before this term has listed its runs.
 async fn have_all_workers_named_runs(LeaderState { node, bus_workers, .. }: &LeaderState) -> bool {
     let workers = node.store().workers().await;
     let has_named_runs = |id: &WorkerId| node.gateway.sessions.has_named_runs(id) || bus_workers.has_named_runs(id);
@@ -82,13 +82,14 @@ async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);
     }
-    // What a worker took that speaks the bus and then fell silent is lost with it, should it be dead: not for us to give back.
+    // Runs that a worker on the bus took before it fell silent are lost with it if it is dead: they must not be
+    // released here.
     let silent = bus_workers.queues_of_the_silent(stale_after / 2);
     by_queue.retain(|queue, _| !silent.contains(queue));
-    // A worker that sends no heartbeats may have taken them, and says so when it acknowledges.
+    // A worker that sends no heartbeats may have taken them, and shows it by acknowledging.
     let held = group_readers.queues_held();
     for (queue, runs) in by_queue {
-        // Where there is no channel nothing can wait on it.
+        // A queue without a channel has no waiting messages.
         let waits = super::untaken(node, &queue).await?.unwrap_or(0) > 0 || held.contains(&queue);
         let hopeless = now - stale_after * PATIENCE;
         let lost = runs.into_iter().filter(|run| !waits || run.dispatched_at < hopeless);
@@ -96,7 +97,7 @@ async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()
         let named = bus_workers.named_among(lost.iter().map(|run| &run.execution));
         let reports: Vec<RunReport> = lost
             .into_iter()
-            // A run that this node has just handed out, or that a worker has just taken, may not be written down yet.
+            // A run that this node has just handed out, or that a worker has just taken, may not be written yet.
             .filter(|run| !node.gateway.sessions.has(&run.execution) && !named.contains(&run.execution))
             .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
             .collect();
@@ -112,7 +113,7 @@ async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()
 async fn end_runs_of_unknown_workers(node: &Node, term: &Term) -> Result<()> {
     let now = node.now();
     let horizon = now - node.settings.worker.stale_after;
-    // Before the registry, in which a worker is before it has runs.
+    // Read before the registry: a worker is in the registry before it has runs.
     let mut workers = node.store().holders().await?.workers;
     if workers.is_empty() {
         return Ok(());

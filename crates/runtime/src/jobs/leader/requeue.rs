@@ -1,11 +1,11 @@
-//! Takes back what was dispatched to a queue that nobody serves any more, or that was paused.
+//! Requeues runs that were dispatched to a queue that no worker serves any more, or that was paused.
 //!
-//! The dispatcher runs a little ahead of the workers. When the last of a queue's workers leaves or dies, what it was not
-//! given yet lies on the bus for whoever comes next, and would be called dispatched until then, however long that is; a
-//! later job of higher priority could not overtake it. So the leader takes these messages itself, as any worker could, and
-//! gives their runs back: the jobs are pending again, and no attempt is counted. If it dies in between, the reconciler
-//! finds the runs; if a worker comes in between, the jobs are dispatched to it anew. The same where a queue is paused, at once:
-//! what no worker has taken yet does not start.
+//! The dispatcher runs a little ahead of the workers. When the last of a queue's workers leaves or dies, the runs that
+//! it did not receive lie on the bus for the next worker, and would count as dispatched until then, however long that
+//! is; a later job of higher priority could not overtake them. So the leader reads these messages itself, as any worker
+//! could, and releases their runs: the jobs are pending again, and no attempt is counted. If it dies in between, the
+//! reconciler finds the runs; if a worker comes in between, the jobs are dispatched to it anew. If a queue is paused,
+//! the same is done at once: a run that no worker has taken yet does not start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::node::{Node, WORKERS};
 use crate::jobs::{recorder, telemetry};
 
-/// What a bus may take to answer; where nothing is left it answers nothing.
+/// How long the bus may take to respond; it does not respond if nothing is left.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// What one write may give back.
+/// Upper bound of the runs that one write releases.
 const BATCH_MAX: usize = 1_000;
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
@@ -39,8 +39,8 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     Ok(())
 }
 
-/// A queue that nobody served at the last look either, which is in `unserved`: a worker that has just come may not be in the
-/// registry yet.
+/// Requires that no worker served the queue at the last pass either (`unserved`): a worker that has just come may not
+/// be in the registry yet.
 async fn requeue_unserved(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>) -> Result<()> {
     let before = std::mem::take(unserved);
     let queues = node.store().queues().await?;
@@ -64,16 +64,16 @@ async fn requeue_unserved(node: &Node, term: &Term, unserved: &mut HashSet<Queue
 
 async fn requeue_queue(node: &Node, term: &Term, queue: &QueueName) -> Result<()> {
     let channel = node.channels.dispatch(queue);
-    // No more than lies there now: what is given back may be dispatched again at once, to a worker that has just come.
+    // No more than lie there now: a released job may be dispatched again at once, to a worker that has just come.
     let waiting = super::untaken(node, queue).await?.unwrap_or(0);
     if waiting == 0 {
         return Ok(());
     }
-    // A name of its own each time, as the bus asks of its consumers.
+    // A new name each time, as the bus requires of its consumers.
     let name = format!("{}-recall-{}", node.id, Uuid::now_v7().simple());
     let consumer = node.bus().consumer(&channel, WORKERS, &name).await?;
     let taken = take_back(node, term, queue, &*consumer, usize::try_from(waiting).unwrap_or(usize::MAX)).await;
-    // What could not be given back can be taken by others at once.
+    // Entries whose runs could not be released can be taken by others at once.
     consumer.leave().await?;
     taken
 }

@@ -1,4 +1,4 @@
-//! Deletes ended jobs once nobody is expected to ask for them, and queues that nobody uses.
+//! Deletes ended jobs after their retention, and queues that are not used.
 //!
 //! Names of queues come from clients and are limited in number. A queue without jobs, settings and workers is deleted after
 //! [a day](convoke_core::jobs::queue::UNUSED_FOR), counted from when this leader first saw it so: a change of leader begins the count anew.
@@ -21,10 +21,10 @@ use crate::jobs::settings::Settings;
 /// Rows of one deletion, log lines included. Small, so that it never keeps an enqueue waiting for long.
 const ROWS_MAX: usize = 1_000;
 
-/// How often queues are looked at.
+/// How often queues are checked.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// How often ended jobs are looked for.
+/// How often ended jobs are checked.
 pub fn interval(settings: &Settings) -> Duration {
     let kept = &settings.retention;
     let shortest = kept.completed.min(kept.cancelled).min(kept.dead);

@@ -1,6 +1,6 @@
-//! Fires schedules: one job for each tick, whoever leads.
+//! Fires schedules: one job for each tick, whichever node leads.
 //!
-//! A tick's job and the schedule's next tick are one write, which the store refuses where the schedule has moved on
+//! A tick's job and the schedule's next tick are one write, which the store rejects if the schedule has moved on
 //! meanwhile; a leader that dies before it has done nothing, one that dies after it has done all.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Re
 }
 
 enum Fired {
-    /// There were as many as one look takes.
+    /// One pass was full: there may be more.
     More,
     All {
         next_at: Option<Timestamp>,
@@ -68,11 +68,11 @@ async fn fire(node: &Node, term: &Term) -> Result<Fired> {
     if found.due.len() == BATCH_MAX && moved {
         return Ok(Fired::More);
     }
-    // A schedule that was just moved may be due again before any of those that were not looked at.
+    // A schedule that was just moved may be due again before any of those that were not read.
     Ok(Fired::All { next_at: moved_to.into_iter().chain(found.next_at).min() })
 }
 
-/// All at once; where one of them is refused, each by itself, so that it holds up no other.
+/// Fires all at once; if one of them is rejected, each by itself, so that it does not block others.
 async fn tick_all(node: &NodeBase, term: &Term, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
     let store = node.store();
     match telemetry::timed("tick", store.tick(term.fence(), ticks.clone())).await {
@@ -85,7 +85,7 @@ async fn tick_all(node: &NodeBase, term: &Term, ticks: Vec<Tick>) -> Result<Vec<
         match store.tick(term.fence(), vec![tick]).await {
             Ok(answer) => ticked.extend(answer),
             Err(Error::Invalid(invalid)) => {
-                // Its tick is missed, so that it does not stand in the way of those that are due after it.
+                // Its tick is skipped, so that it does not block those that are due after it.
                 warn!(schedule = %name, error = %invalid, "schedule cannot fire");
                 ticked.extend(store.tick(term.fence(), vec![Tick { jobs: Vec::new(), ..missed }]).await?);
             }

@@ -1,13 +1,13 @@
 //! Ends runs that take longer than their job allows.
 //!
-//! A worker watches its own runs; this is for those that do not, or that hang. The run is ended in the store first, then
-//! its worker is told to stop: whatever it still reports is stale.
+//! A worker watches its own runs; this is for workers that do not, or that hang. The run is ended in the store first,
+//! then its worker is asked to stop: its later reports are stale.
 //!
-//! Clocks may be minutes apart: the leader acts on a deadline once it is [certain](Watch::is_certain), by its own monotonic clock. A
-//! step of its wall clock is as a new leader.
+//! Clocks may be minutes apart: the leader acts on a deadline once it is [certain](Watch::is_certain), by its own
+//! monotonic clock. A step of its wall clock has the effect of a new leader.
 //!
-//! A run may have ended in time without its owner having read so: it waits for a [while](super::unread), and times out only
-//! if what was unread is not its end.
+//! A run may have ended in time, with its report still unread by its owner: it waits for a [while](super::unread), and
+//! times out only if the unread entries do not contain its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,11 @@ use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::recorder;
 
 const BATCH_MAX: usize = 500;
-/// Runs that start are not announced to the leader: it must look often enough for short timeouts.
+/// The leader receives no message when a run starts: it must check often enough for short timeouts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How soon a run that was postponed is looked at again.
+/// How soon a postponed run is checked again.
 const UNREAD_INTERVAL: Duration = Duration::from_millis(50);
-/// A wall clock that differs by more from the monotonic one, between two looks, was set.
+/// A wall clock that differs by more from the monotonic one, between two passes, was set.
 const STEP_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<()> {
@@ -57,7 +57,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
 /// Runs whose deadline has passed and that are not ended yet.
 struct Postponed {
     unread: Unread,
-    /// How many have something unread.
+    /// How many have unread entries.
     waiting: usize,
     /// How many may still have time by the clock that they were dispatched by.
     uncertain: usize,
@@ -80,7 +80,7 @@ impl LeaderClock {
         let expected = self.looked_at + self.looked.elapsed();
         let step = now.duration_since(expected);
         if step.abs() > STEP_MAX {
-            warn!(step_ms = step.as_millis(), "this node's clock was set: runs are timed anew");
+            warn!(step_ms = step.as_millis(), "wall clock of this node was set: timeouts are measured anew");
             *self = LeaderClock::start(now);
         }
         (self.looked, self.looked_at) = (Instant::now(), now);
@@ -97,7 +97,7 @@ async fn end_overdue(
     let LeaderState { node, term, .. } = leader;
     let now = node.now();
     let watch = clock.check(now);
-    // Postponed runs must not be in the way of others.
+    // Postponed runs must not block others.
     let limit = BATCH_MAX + postponed.waiting + postponed.uncertain;
     let overdue = node.store().overdue(now, limit).await?;
     let is_certain = |run: &InFlight| watch.is_certain(run.dispatched_at, run.deadline.unwrap_or(now));

@@ -1,8 +1,8 @@
-//! Postpones the leader's verdict on runs whose job has status messages that its owner has not read: one of them may be the
-//! run's end.
+//! Postpones the leader's decision on runs whose job has status messages that its owner has not read: one of them may
+//! be the run's end.
 //!
-//! A bell can be lost, and some workers ring none: the owner is rung for. Not for ever: an owner that does not read has
-//! trouble of its own, and a run may be spoken of faster than anybody reads.
+//! A bell can be lost, and some workers send none: the leader sends one to the owner. Not for ever: an owner that does
+//! not read has failed in another way, and reports may come faster than they are read.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -29,19 +29,19 @@ struct Postponed {
 
 impl Unread {
     pub fn new(node: &NodeBase) -> Self {
-        // Long enough for a dead owner to be found out and for another to read in its place.
+        // Long enough for a dead owner to be detected and for another to read in its place.
         Unread { patience: node.settings.cluster.dead_node_timeout * 2, postponed: HashMap::new() }
     }
 
-    /// Returns which of `runs` must wait until their owner has read what lies on their job's channel, and rings for it. A
-    /// run comes with its worker, if one is known.
+    /// Returns which of `runs` must wait until their owner has read the entries of their job's channel, and sends a
+    /// bell for it. A run comes with its worker, if one is known.
     pub async fn postpone<'a>(
         &mut self,
         leader: &LeaderState,
         runs: impl IntoIterator<Item = (RunRef, Option<&'a WorkerId>)>,
     ) -> HashSet<ExecutionId> {
         let (node, now) = (&leader.node, Instant::now());
-        // What this node's own workers report does not come by the channel.
+        // Reports of this node's own workers do not come by the channel.
         let asked = runs.into_iter().filter(|(run, _)| !node.gateway.sessions.has(&run.execution_id));
         let answers =
             join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(leader, run, worker).await) }));
@@ -58,7 +58,7 @@ impl Unread {
                 jobs.push(run.job_id);
             }
         }
-        // Runs that nobody asks about any more have ended.
+        // Runs that are no longer asked about have ended.
         self.postponed.retain(|_, postponed| now.duration_since(postponed.asked) < self.patience);
         ring(node, jobs).await;
         waiting
@@ -71,19 +71,19 @@ async fn ring(node: &NodeBase, jobs: Vec<JobId>) {
     }
     let bell = Bell { v: V1, jobs, logs: Some(Vec::new()) };
     if let Err(error) = node.bus().publish(&node.channels.bell(), wire::encode(&bell)).await {
-        debug!(%error, "owners could not be rung for");
+        debug!(%error, "sending bells to owners failed");
     }
 }
 
 async fn may_have_ended(leader: &LeaderState, run: RunRef, worker: Option<&WorkerId>) -> bool {
     match has_unread(&leader.node, run.job_id).await {
         Ok(is_unread) => is_unread,
-        // The bus is away: nothing that a worker of the bus reports can be received.
+        // The bus is unavailable: no report of a worker on the bus can be received.
         Err(_) => worker.is_some_and(|worker| leader.bus_workers.heartbeat(worker).is_some()),
     }
 }
 
-/// Whether a job's channel holds something that its owner has not read.
+/// Returns whether a job's channel holds entries that its owner has not read.
 async fn has_unread(node: &NodeBase, job: JobId) -> Result<bool> {
     match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
         Err(Error::Conflict(_)) => Ok(false),

@@ -1,4 +1,4 @@
-//! How long to wait before trying again: longer each time, and not in step with other workers.
+//! The delay before a retry: longer each time, and not in step with other workers.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ impl Backoff {
         Backoff { failures: 0, state: seed }
     }
 
-    /// It worked: the next failure is a first one.
+    /// Resets the delay after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Between half and the whole of a delay that doubles up to [`MAX`].
+    /// Returns a delay between half and the whole of one that doubles up to [`MAX`].
     pub fn next_delay(&mut self) -> Duration {
         let ceiling = FIRST.saturating_mul(1 << self.failures.min(10)).min(MAX);
         self.failures = self.failures.saturating_add(1);
         ceiling.mul_f64(0.5 + self.roll() / 2.0)
     }
 
-    /// SplitMix64, as a number in `[0, 1)`.
+    /// Returns the next number in `[0, 1)`, by SplitMix64.
     fn roll(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;

@@ -1,4 +1,4 @@
-//! What a handler knows of its run and can say of it.
+//! The view that a handler has of its run, and its messages about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use convoke_core::{ExecutionId, JobId, JobType, QueueName};
 use super::run::{Run, Stop};
 use super::run_table::RunTable;
 
-/// Cheap to clone. What is said through it after the run has ended goes nowhere.
+/// The handle of a run for its handler. Cheap to clone. Messages sent through it after the run has ended are dropped.
 #[derive(Clone)]
 pub struct Context {
     run: Arc<Run>,
     run_table: Arc<RunTable>,
 }
 
-/// The run is over, or no longer this worker's: there is nobody left to tell.
+/// The run has ended, or is no longer this worker's: the message cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the run is over")]
 pub struct Stopped;
@@ -38,7 +38,7 @@ impl Context {
         self.run.execution
     }
 
-    /// The input of the run, without its arguments: the handler was given those.
+    /// Returns the input of the run, without its arguments, which the handler received.
     pub fn input(&self) -> &RunInput {
         &self.run.input
     }
@@ -53,7 +53,7 @@ impl Context {
         &self.run.input.queue
     }
 
-    /// 1 for the first.
+    /// Returns the number of this attempt, 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.run.attempt
     }
@@ -63,7 +63,7 @@ impl Context {
         self.run.input.max_retries
     }
 
-    /// How long this attempt may take.
+    /// Returns how long this attempt may take.
     pub fn timeout(&self) -> Option<Duration> {
         self.run.input.timeout
     }
@@ -73,25 +73,25 @@ impl Context {
         self.run.input.correlation_id.as_deref()
     }
 
-    /// Whether the handler should stop: its job was cancelled or given to somebody else, its time is up, or the worker
-    /// ends.
+    /// Returns whether the handler should stop: its job was cancelled or given to another worker, its time is up, or
+    /// the worker ends.
     pub fn is_cancelled(&self) -> bool {
         self.run.token.is_cancelled()
     }
 
-    /// Ready as soon as the handler should stop. It is dropped soon after that if it goes on.
+    /// Completes as soon as the handler should stop. The handler is dropped soon after that if it goes on.
     pub async fn cancelled(&self) {
         self.run.token.cancelled().await;
     }
 
-    /// Adds a line to the job's log. A long one is cut. Waits while more is waiting to be sent than is reasonable.
+    /// Adds a line to the job's log. A long one is cut. Waits while too many messages wait to be sent.
     pub async fn log(&self, level: LogLevel, message: impl Into<String>) -> Result<(), Stopped> {
         let message = cut(message.into(), LOG_LINE_BYTES_MAX);
         let event = Event { level: Some(level), message: Some(message), ..self.run.event(EventKind::Log) };
         self.report(event).await
     }
 
-    /// Says how far the run has got; the last one counts.
+    /// Reports the progress of the run; the last one counts.
     pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<(), Stopped> {
         let message = cut(message.into(), PROGRESS_MESSAGE_BYTES_MAX);
         let message = (!message.is_empty()).then_some(message);
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// At most `bytes_max` of a text, with a mark where it was cut, never within a character.
+/// Returns at most `bytes_max` of a text, with a mark if it was cut, never within a character.
 pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     const MARK: &str = "… (cut)";
     if text.len() > bytes_max {

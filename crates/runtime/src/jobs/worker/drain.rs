@@ -1,4 +1,4 @@
-//! The end of a worker: finish, then give back, then leave.
+//! The end of a worker: finish, then release, then leave.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::run_table::{RunTable, Summary};
 use super::session::Session;
 use super::slots::Slots;
 
-/// How long handlers that were told to stop may take: a little more than a slot gives them.
+/// How long handlers that were asked to stop may take: a little more than a slot allows them.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// How long a coordinator that is away may keep the worker from ending.
+/// How long an unavailable coordinator may delay the end of the worker.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
@@ -21,9 +21,9 @@ pub(super) async fn run(
     grace: Duration,
     hurry: &CancellationToken,
 ) {
-    // The coordinator must not count on its slots any more.
+    // The coordinator must not count its slots any more.
     session.beat_now.notify_one();
-    // What never started can start elsewhere at once.
+    // A run that never started can start elsewhere at once.
     run_table.release_waiting(Instant::now());
     let finished = tokio::select! {
         () = slots.idle() => true,
@@ -34,7 +34,7 @@ pub(super) async fn run(
         let runs = run_table.stop_all();
         tracing::warn!(runs, "grace period is over: unfinished runs are released");
         if timeout(STOP_LIMIT, slots.idle()).await.is_err() {
-            // A handler that blocks its thread cannot be dropped, but its run can be given back.
+            // A handler that blocks its thread cannot be dropped, but its run can be released.
             let runs = run_table.abandon();
             tracing::error!(runs, "handlers could not be stopped: their runs are released");
         }

@@ -1,4 +1,4 @@
-//! The loop that fetches: one poll at a time, for what there is room for.
+//! The loop that fetches: one poll at a time, for as many runs as there is room.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::run_table::RunTable;
 use super::session::Session;
 use super::slots::Slots;
 
-/// An answer with nothing in it that came sooner than this was not waited for.
+/// An empty response that came sooner than this did not wait.
 const HASTY: Duration = Duration::from_millis(5);
 
 /// A worker of short jobs is full all the time, and never for long.
 const FULL_FOR: Duration = Duration::from_millis(250);
 
-/// Fetches until `drain`. A poll that is under way then is dropped: what it may have been given goes back when the worker
-/// leaves.
+/// Fetches until `drain`. A poll that is under way then is dropped: runs that it may have received are released when
+/// the worker leaves.
 pub(super) async fn run(
     session: &Session,
     run_table: &RunTable,
@@ -39,7 +39,7 @@ pub(super) async fn run(
                 session.on_reply(run_table);
                 let empty = polled.jobs.is_empty() && polled.cancel.is_empty();
                 take(polled, run_table, slots, drain);
-                // A coordinator that answers at once with nothing must not be asked in a tight loop.
+                // A coordinator that returns nothing at once must not be polled in a tight loop.
                 let hasty = empty && asked.elapsed() < HASTY.min(wait);
                 if !hasty {
                     backoff.reset();
@@ -61,7 +61,7 @@ pub(super) async fn run(
     }
 }
 
-/// Asks for what there is room for. A worker that stays full asks for nothing, to hear at once what it must stop.
+/// Polls for as many runs as there is room. A worker that stays full polls for none, to receive cancellations at once.
 async fn poll(session: &Session, run_table: &RunTable, wait: Duration) -> Result<Polled> {
     let ask = |max| session.link.poll(Poll { worker_id: session.id.clone(), max, wait });
     loop {

@@ -1,4 +1,4 @@
-//! What runs a job, by its type.
+//! The handlers of jobs, by type.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::context::Context;
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Option<Json>, Failure>> + Send>>;
 pub(super) type Handler = Arc<dyn Fn(Context, Json) -> HandlerFuture + Send + Sync>;
 
-/// Why a run failed, and whether another could do better.
+/// Why a run failed, and whether to retry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The message that is recorded with the run.
@@ -23,12 +23,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Worth another attempt.
+    /// Creates a failure that is worth another attempt.
     pub fn new(error: impl fmt::Display) -> Self {
         Failure { error: error.to_string(), retry: true }
     }
 
-    /// Another attempt would be in vain.
+    /// Creates a failure that another attempt would repeat.
     pub fn permanent(error: impl fmt::Display) -> Self {
         Failure { error: error.to_string(), retry: false }
     }
@@ -42,7 +42,7 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Adds a handler; the last one for a type wins.
+    /// Adds a handler; the last one for a type replaces the others.
     pub fn add<F>(&mut self, job_type: JobType, handler: F)
     where
         F: Fn(Context, Json) -> HandlerFuture + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl Handlers {
         self.by_type.insert(job_type, Arc::new(handler));
     }
 
-    /// Runs every type that has no handler of its own.
+    /// Sets the handler of every type that has none of its own.
     pub fn otherwise<F>(&mut self, handler: F)
     where
         F: Fn(Context, Json) -> HandlerFuture + Send + Sync + 'static,
@@ -63,7 +63,7 @@ impl Handlers {
             let mut known: Vec<_> = self.by_type.keys().map(|known| format!("{:?}", known.as_str())).collect();
             known.sort();
             let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-            // Another worker of the queue may have one, so that a retry is not in vain.
+            // Another worker of the queue may have one, so a retry can succeed.
             Failure::new(format!("this worker has no handler for {:?}; it has {known}", job_type.as_str()))
         })
     }

@@ -1,4 +1,4 @@
-//! The loop that beats, naming every run in hand.
+//! The loop that sends heartbeats, which list every run in hand.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use tokio_util::sync::CancellationToken;
 use super::run_table::RunTable;
 use super::session::Session;
 
-/// Beats for as long as the worker lives, also while it drains: its runs go on.
+/// Sends heartbeats for as long as the worker lives, also while it drains: its runs go on.
 pub(super) async fn run(session: Arc<Session>, run_table: Arc<RunTable>, drain: CancellationToken) {
     let mut backoff = session.backoff();
     let mut pause = session.heartbeat_interval();
     loop {
-        // Either the time has come, or somebody wants one now.
+        // Either the time has come, or a heartbeat was requested at once.
         let _ = tokio::time::timeout(pause, session.beat_now.notified()).await;
         let term = session.term();
         let (worker_id, draining) = (session.id.clone(), drain.is_cancelled());
@@ -32,7 +32,7 @@ pub(super) async fn run(session: Arc<Session>, run_table: Arc<RunTable>, drain: 
             }
             Err(error) => {
                 session.recover(&run_table, "heartbeat", &error, term).await;
-                // Not later than the beat that is due anyway.
+                // Not later than the heartbeat that is due anyway.
                 backoff.next_delay().min(session.heartbeat_interval())
             }
         };

@@ -1,15 +1,15 @@
-//! The worker: fetches runs, runs their handlers, tells how they went.
+//! The worker: fetches runs, runs their handlers, reports their results.
 //!
-//! Four loops around one `RunTable` of what is in hand. *Fetch* polls for as many runs as there is room for;
-//! *slots* run handlers, at most `concurrency` at once; *report* sends everything there is to say in one request and
-//! collects the next meanwhile; *heartbeat* names what is in hand, so that the coordinator can tell a lost run.
+//! Four loops around one `RunTable` of the runs in hand. *Fetch* polls for as many runs as there is room for; *slots*
+//! run handlers, at most `concurrency` at once; *report* sends all waiting events in one request and collects the next
+//! meanwhile; *heartbeat* lists the runs in hand, so that the coordinator can detect a lost run.
 //!
-//! A run stays in the ledger until the coordinator has accepted its end: ends are sent again, with backoff, for as long
-//! as it takes. While the coordinator is away the worker keeps running what it has. A run that the coordinator gave to
-//! somebody else meanwhile is refused as stale, and dropped.
+//! A run stays in the table until the coordinator has accepted its end: ends are sent again, with backoff, for as long
+//! as it takes. While the coordinator is unavailable the worker keeps running what it has. A run that the coordinator
+//! gave to another worker meanwhile is rejected as stale, and dropped.
 //!
-//! Asked to stop, by its process or by the coordinator, a worker takes no more, lets runs finish for a grace period,
-//! then gives the rest back and leaves. Dropping the future of [`Worker::run`] instead stops everything at once: the
+//! Asked to stop, by its process or by the coordinator, a worker fetches no more, lets runs finish for a grace period,
+//! then releases the rest and leaves. Dropping the future of [`Worker::run`] instead stops everything at once: the
 //! coordinator notices by the missing heartbeats.
 
 mod backoff;
@@ -52,7 +52,7 @@ use slots::Slots;
 /// Two ways to ask a worker to end.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// Take no more, finish what there is within the grace period.
+    /// Fetch no more, and finish the runs in hand within the grace period.
     pub drain: CancellationToken,
     /// The grace period is over now.
     pub hurry: CancellationToken,
@@ -72,8 +72,8 @@ impl Worker {
         Worker { link, clock, settings, handlers }
     }
 
-    /// Works until it is asked to stop. Fails only where it could not begin: settings that make no sense, or a coordinator
-    /// that refuses it.
+    /// Works until it is asked to stop. Fails only if it could not begin: with invalid settings, or if the coordinator
+    /// rejects it.
     pub async fn run(self, shutdown: Shutdown) -> Result<Summary> {
         self.settings.check()?;
         let Some(session) = Session::open(self.link, &self.settings, &shutdown.drain).await? else {

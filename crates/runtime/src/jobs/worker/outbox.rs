@@ -1,14 +1,14 @@
-//! What there is to tell the coordinator, in order.
+//! The events that wait to be sent to the coordinator, in order.
 
 use std::collections::VecDeque;
 
 use convoke_core::jobs::link::{Event, EventKind};
 use convoke_core::limits::REPORT_EVENTS_MAX;
 
-/// Logs and progress beyond these wait, or are lost while the coordinator is away. Starts and ends are never.
+/// Logs and progress beyond these wait, or are lost while the coordinator is unavailable. Starts and ends never are.
 const CHATTER_EVENTS_MAX: usize = 10_000;
 const CHATTER_BYTES_MAX: usize = 8 << 20;
-/// Well within what a server takes in one request.
+/// Well within the limit of one request.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 const EVENT_BYTES: usize = 256;
 
@@ -30,14 +30,14 @@ impl Outbox {
         self.events.len()
     }
 
-    /// Bytes of what is to be told.
+    /// Bytes of the waiting events.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     pub fn push(&mut self, event: Event) {
         if is_chatter(&event) {
-            // Of two reports of progress in a row only the later is news.
+            // Of two progress events in a row only the later counts.
             if let Some(last) = self.events.back_mut()
                 && last.kind == EventKind::Progress
                 && event.kind == EventKind::Progress
@@ -59,7 +59,7 @@ impl Outbox {
         self.chatter < CHATTER_EVENTS_MAX && self.chatter_bytes < CHATTER_BYTES_MAX
     }
 
-    /// The next events, as many as one request may carry and at most `events_max`.
+    /// Returns the next events, as many as one request may carry and at most `events_max`.
     pub fn take(&mut self, events_max: usize) -> Vec<Event> {
         let most = self.events.len().min(events_max).min(REPORT_EVENTS_MAX);
         let (mut count, mut bytes) = (0, 0);

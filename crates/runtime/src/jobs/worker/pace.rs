@@ -1,8 +1,8 @@
 //! How far to fetch ahead.
 //!
-//! A slot that ends a run every few microseconds would idle for the length of a poll if there were nothing waiting for
-//! it. So a worker fetches what its slots would end within [`HORIZON`], judged by how long runs took lately. Where runs
-//! are long it fetches nothing ahead: another worker may have a free slot for them.
+//! A slot that ends a run every few microseconds would idle for the length of a poll if no run were waiting for it. So
+//! a worker fetches as many runs as its slots would end within [`HORIZON`], estimated from the duration of recent runs.
+//! If runs are long it fetches none ahead: another worker may have a free slot for them.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ impl Pace {
     pub fn ended(&mut self, took: Duration) {
         let took = took.max(SHORTEST).as_secs_f64();
         let mean = self.mean_s.get_or_insert(took);
-        // Quick to believe that runs got longer, slow to believe that they got shorter: a run that was fetched too early
-        // waits for nothing, one that was fetched too late costs a poll.
+        // The estimate rises fast and falls slowly: a run that was fetched too early only waits, one that was fetched
+        // too late costs a poll.
         let weight = if took > *mean { 0.25 } else { 1.0 / 16.0 };
         *mean += (took - *mean) * weight;
     }
 
-    /// What was fetched ahead found no slot in time.
+    /// Records that a run that was fetched ahead found no slot in time.
     pub fn was_too_fast(&mut self) {
         self.mean_s = Some(self.mean_s.unwrap_or(0.0).max(1.0));
     }
 
-    /// How many runs to have waiting beside those that run.
+    /// Returns how many runs to have waiting beside those that run.
     pub fn prefetch(&self, concurrency: usize) -> usize {
         let Some(mean) = self.mean_s else { return 0 };
         let ended_within = concurrency as f64 * HORIZON.as_secs_f64() / mean;

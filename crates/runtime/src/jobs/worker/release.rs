@@ -1,4 +1,4 @@
-//! Gives back what was fetched ahead and found no slot: somebody else may have a free one.
+//! Releases runs that were fetched ahead and found no slot: another worker may have a free one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::run_table::RunTable;
 
-/// Many times what fetching ahead counts on.
+/// Many times the horizon of fetching ahead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(run_table: Arc<RunTable>) {

@@ -1,8 +1,8 @@
-//! The loop that reports: everything there is to say in one request, and while that is under way the next is collected.
+//! The loop that reports: all waiting events in one request; while that is under way the next is collected.
 //!
-//! A batch is sent again until it is answered; ends are idempotent, so that is safe whether or not the first try
-//! arrived. A batch that the coordinator finds invalid is halved until the event that it minds stands alone and is given
-//! up: one bad event must not keep the others from being heard.
+//! A batch is sent again until there is a response; ends are idempotent, so that is safe whether or not the first try
+//! arrived. A batch that the coordinator rejects as invalid is halved until the invalid event is alone and is dropped:
+//! one bad event must not block the others.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ async fn send(session: &Session, run_table: &RunTable, events: Vec<Event>) {
     }
 }
 
-/// Whether the coordinator minds what was said, rather than who says it.
+/// Returns whether the coordinator rejects the content of a report, rather than its sender.
 fn is_about_the_events(error: &Error) -> bool {
     matches!(error, Error::Invalid(_)) && !error.is_denied()
 }

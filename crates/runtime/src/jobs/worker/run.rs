@@ -9,20 +9,21 @@ use convoke_core::{ExecutionId, JobId, Json};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-/// Why a run should not go on, the weightier the greater.
+/// Why a run should stop, in rising order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Stop {
     No = 0,
-    /// The worker ends: somebody else shall run it.
+    /// The worker ends: another worker will run it.
     Drained = 1,
     /// The job was cancelled.
     Cancelled = 2,
-    /// The coordinator has given the job to somebody else, or ended it: nothing more is to be said of this run.
+    /// The coordinator has given the job to another worker, or ended it: no more events of this run are sent.
     Stale = 3,
 }
 
-/// Its marks are changed under the ledger's lock only; they are atomic so that a handler can look without it.
+/// A run. Its marks are changed under the lock of the table only; they are atomic so that a handler can read them
+/// without it.
 pub(super) struct Run {
     pub job: JobId,
     pub execution: ExecutionId,
@@ -35,9 +36,9 @@ pub(super) struct Run {
     stop: AtomicU8,
     /// The number of its last log line.
     lines: AtomicU64,
-    /// That it started is on its way to the coordinator.
+    /// Its start is on its way to the coordinator.
     started_told: AtomicBool,
-    /// How it ended is on its way to the coordinator, or will never be.
+    /// Its end is on its way to the coordinator, or will never be.
     over: AtomicBool,
 }
 
@@ -77,17 +78,17 @@ impl Run {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Numbers its next log line, from 1 on.
+    /// Returns the number of its next log line, from 1 on.
     pub fn next_line(&self) -> u64 {
         self.lines.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Marks it over. False where it was already.
+    /// Marks it as ended. Returns false if it was already.
     pub fn end(&self) -> bool {
         !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// The event that says when it started, the first time it is asked for and only if it did start.
+    /// Returns the event of its start, the first time it is asked for and only if it did start.
     pub fn take_started_event(&self) -> Option<Event> {
         let started_at = *self.started_at.get()?;
         if self.started_told.swap(true, Ordering::AcqRel) {

@@ -1,8 +1,8 @@
-//! What the worker has in hand: runs that wait for a slot, that run, and whose end was not accepted yet.
+//! The runs in hand: those that wait for a slot, that run, and whose end was not accepted yet.
 //!
-//! One short lock for all of it. A slot takes it once a run, to say how the last one ended and to take the next; the
-//! loops take it once a request. A run is in `runs` from when it was fetched until its end was accepted or refused,
-//! which is what heartbeats name: a run that is missing there is given to somebody else.
+//! One short lock protects all of it. A slot takes it once per run, to record the end of the last one and to take the
+//! next; the loops take it once per request. A run is in `runs` from when it was fetched until its end was accepted or
+//! rejected, and heartbeats list these: a run that is missing there is given to another worker.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::run::{Run, Stop};
 use super::settings::Settings;
 use crate::line_rate::LineRate;
 
-/// That a run started is told this late, so that a fast one says all it has to say in one go.
+/// The start of a run is reported this late, so that a fast run sends all its events in one request.
 const STARTED_HELD: Duration = Duration::from_millis(100);
-/// With this much unsaid a worker fetches no more.
+/// With this many unsent events a worker fetches no more.
 const UNSENT_MAX: usize = 50_000;
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
-/// What became of the runs of a worker.
+/// The results of the runs of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Runs that completed.
@@ -41,13 +41,13 @@ pub struct Summary {
     pub timed_out: u64,
     /// Runs that stopped because their job was cancelled.
     pub cancelled: u64,
-    /// Given back unfinished.
+    /// Runs that were released unfinished.
     pub released: u64,
-    /// Refused, because the run was no longer this worker's.
+    /// Runs that were rejected because they were no longer this worker's.
     pub stale: u64,
-    /// Log lines and progress that found no room while the coordinator was away.
+    /// Log lines and progress that found no room while the coordinator was unavailable.
     pub lines_dropped: u64,
-    /// In hand when the worker ended: the coordinator never said whether it heard of their end.
+    /// Runs in hand when the worker ended: the coordinator never confirmed their end.
     pub unaccepted: u64,
 }
 
@@ -62,17 +62,17 @@ pub(super) struct RunTable {
     clock: Arc<dyn Clock>,
     concurrency: usize,
     state: Mutex<State>,
-    /// The coordinator does not answer.
+    /// The coordinator does not respond.
     away: AtomicBool,
-    /// One log line a run.
+    /// Limits the rate of the log line of each run.
     pub lines: LineRate,
-    /// There is something to report, or a start to be held.
+    /// Notified when there are events to report, or a start to hold back.
     pub news: Notify,
-    /// There may be room for more runs.
+    /// Notified when there may be room for more runs.
     pub room: Notify,
-    /// Runs wait for a slot.
+    /// Notified when runs wait for a slot.
     pub queued: Notify,
-    /// Something was sent: there may be room for chatter, and nothing left in hand.
+    /// Notified when events were sent: there may be room for log lines, and no run left in hand.
     sent: Notify,
 }
 
@@ -82,7 +82,7 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// Slots in use.
     busy: usize,
-    /// Runs that started, the oldest first, until that is told.
+    /// Runs that started, the oldest first, until their start is reported.
     held: VecDeque<(Instant, Arc<Run>)>,
     outbox: Outbox,
     pace: Pace,
@@ -110,12 +110,12 @@ impl RunTable {
         }
     }
 
-    /// How many runs to ask for now.
+    /// Returns how many runs to poll for now.
     pub fn wanted(&self) -> usize {
         self.state.lock().wanted(self.concurrency)
     }
 
-    /// Takes in what was fetched. Answers how many slots to start.
+    /// Adds fetched runs. Returns how many slots to start.
     pub fn accept(&self, assignments: Vec<Assignment>) -> usize {
         if assignments.is_empty() {
             return 0;
@@ -125,7 +125,7 @@ impl RunTable {
         for assignment in assignments {
             let (run, args) = Run::new(assignment);
             let run = Arc::new(run);
-            // An answer that came twice must not run twice.
+            // A response that came twice must not start a run twice.
             if let std::collections::hash_map::Entry::Vacant(entry) = state.runs.entry(run.execution) {
                 entry.insert(run.clone());
                 state.waiting.push_back(Waiting { run, args, since });
@@ -139,7 +139,7 @@ impl RunTable {
         slots
     }
 
-    /// A slot's turn: notes how its last run ended and gives it the next. With `None` the slot is free and must end.
+    /// Records how a slot's last run ended and returns its next. With `None` the slot is free and must end.
     pub fn turn(&self, ended: Option<Ended>) -> Option<(Arc<Run>, Json)> {
         let (at, now) = (self.clock.now(), Instant::now());
         let mut state = self.state.lock();
@@ -172,7 +172,8 @@ impl RunTable {
         next
     }
 
-    /// Says something of a run that goes on. Waits for room, unless the coordinator is away: then it is lost, and counted.
+    /// Adds an event of a run that goes on. Waits for room, unless the coordinator is unavailable: then the event is
+    /// lost, and counted.
     pub async fn report(&self, run: &Run, event: Event) -> Result<(), Stopped> {
         let mut event = Some(Event { at: Some(self.clock.now()), ..event });
         loop {
@@ -183,7 +184,7 @@ impl RunTable {
                     return Err(Stopped);
                 }
                 if state.outbox.has_room_for_chatter() {
-                    // Order matters: nothing is said of a run before that it started.
+                    // The start of a run must be sent before its other events.
                     let started = run.take_started_event();
                     for mut event in started.into_iter().chain(event.take()) {
                         if event.kind == EventKind::Log {
@@ -204,7 +205,7 @@ impl RunTable {
         }
     }
 
-    /// When the next start has been held back long enough.
+    /// Returns when the next start has been held back long enough.
     pub fn held_until(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         while state.held.front().is_some_and(|(_, run)| run.is_over()) {
@@ -213,7 +214,7 @@ impl RunTable {
         state.held.front().map(|(since, _)| *since + STARTED_HELD)
     }
 
-    /// What to report now, at most `events_max` events.
+    /// Returns the events to report now, at most `events_max`.
     pub fn take(&self, events_max: usize) -> Vec<Event> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -231,7 +232,7 @@ impl RunTable {
         events
     }
 
-    /// The coordinator has these, but for what it rejected. Answers how many runs turned out to be somebody else's.
+    /// Records that the coordinator has these events, except those it rejected. Returns how many runs were stale.
     pub fn accepted(&self, events: &[Event], rejected: &[Rejected]) -> usize {
         let mut state = self.state.lock();
         let mut stale = 0;
@@ -251,7 +252,7 @@ impl RunTable {
         stale
     }
 
-    /// The coordinator does not take this event and never will. If it was the run's end, the run ends otherwise.
+    /// Drops an event that the coordinator rejects permanently. If it was the run's end, the run gets another end.
     pub fn refused(&self, event: &Event, why: &str) {
         let mut state = self.state.lock();
         if !is_end(event) {
@@ -269,7 +270,7 @@ impl RunTable {
         self.sent.notify_waiters();
     }
 
-    /// These were cancelled.
+    /// Stops runs that were cancelled.
     pub fn cancel(&self, executions: &[ExecutionId]) {
         if executions.is_empty() {
             return;
@@ -278,17 +279,17 @@ impl RunTable {
         executions.iter().filter_map(|id| state.runs.get(id)).for_each(|run| run.stop(Stop::Cancelled));
     }
 
-    /// What to name in a heartbeat.
+    /// Returns the runs to list in a heartbeat.
     pub fn in_hand(&self) -> Vec<ExecutionId> {
         self.state.lock().runs.keys().copied().collect()
     }
 
-    /// When the run that waits longest for a slot began to.
+    /// Returns since when the oldest waiting run has waited for a slot.
     pub fn waiting_since(&self) -> Option<Instant> {
         self.state.lock().waiting.front().map(|waiting| waiting.since)
     }
 
-    /// Gives back what has waited for a slot since `before` or longer. Answers how many.
+    /// Releases runs that have waited for a slot since `before` or longer. Returns their number.
     pub fn release_waiting(&self, before: Instant) -> usize {
         let at = self.clock.now();
         let mut state = self.state.lock();
@@ -307,13 +308,13 @@ impl RunTable {
         released
     }
 
-    /// Tells all that run to stop, because the worker ends.
+    /// Stops all runs, because the worker ends.
     pub fn stop_all(&self) -> usize {
         let state = self.state.lock();
         state.runs.values().filter(|run| !run.is_over()).map(|run| run.stop(Stop::Drained)).count()
     }
 
-    /// Gives back what did not stop when it was told to.
+    /// Releases runs that did not stop when they were asked to.
     pub fn abandon(&self) -> usize {
         let at = self.clock.now();
         let mut state = self.state.lock();
@@ -326,7 +327,7 @@ impl RunTable {
         stuck.len()
     }
 
-    /// Ready once nothing is in hand and nothing is left to say.
+    /// Completes once no run is in hand and no event waits.
     pub async fn flushed(&self) {
         loop {
             let sent = self.sent.notified();
@@ -340,11 +341,11 @@ impl RunTable {
         }
     }
 
-    /// Notes whether the coordinator answers. Answers whether that is news.
+    /// Records whether the coordinator responds. Returns whether that has changed.
     pub fn set_away(&self, away: bool) -> bool {
         let changed = self.away.swap(away, Ordering::AcqRel) != away;
         if changed && away {
-            // Whoever waits for room would wait for the coordinator.
+            // A task that waits for room would wait for the coordinator.
             self.sent.notify_waiters();
         }
         changed
@@ -364,15 +365,15 @@ impl State {
         let (running, waiting) = (self.busy, self.waiting.len());
         let prefetch = self.pace.prefetch(concurrency);
         let room = (concurrency + prefetch).saturating_sub(running + waiting);
-        // A slot that is free wants its run now. What is fetched ahead is fetched by the half: a poll for each run that
-        // ends would cost more than the run.
+        // A free slot needs its run now. Runs are fetched ahead by the half: a poll for each run that ends would cost
+        // more than the run.
         let free = running + waiting < concurrency;
-        // A heartbeat must be able to name all that is in hand.
+        // A heartbeat must be able to list all runs in hand.
         let room = room.min((WORKER_CONCURRENCY_MAX as usize).saturating_sub(self.runs.len()));
         if free || room >= prefetch.div_ceil(2).max(1) { room.min(POLL_JOBS_MAX) } else { 0 }
     }
 
-    /// Notes the end of a run, once. A stale one has nothing to say any more.
+    /// Records the end of a run, once. A stale run sends no more events.
     fn end(&mut self, run: &Arc<Run>, event: Event) {
         if !run.end() {
             return;
@@ -395,11 +396,11 @@ impl State {
     }
 }
 
-/// How a run ends that was told to stop.
+/// Returns the end of a run that was asked to stop.
 pub(super) fn ending(run: &Run) -> Event {
     match run.stopped() {
         Stop::Cancelled => run.event(EventKind::Cancelled),
-        // Of a stale run nothing is said; it is given back in case that ever changes.
+        // No events of a stale run are sent; it is released in case that ever changes.
         Stop::Drained | Stop::Stale | Stop::No => run.event(EventKind::Released),
     }
 }

@@ -1,4 +1,4 @@
-//! The worker's standing with the coordinator: who it is there, and whether it is heard.
+//! The worker's registration with the coordinator, and whether the coordinator responds.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use super::run_table::RunTable;
 use super::settings::Settings;
 use crate::outage::Outages;
 
-/// As errors name it.
+/// The name of the coordinator in errors.
 const COORDINATOR: &str = "the coordinator";
 
 pub(super) struct Session {
     pub link: Arc<dyn WorkerLink>,
-    /// Named by us, so that a registration whose answer was lost makes no second worker.
+    /// Chosen by the worker, so that a registration whose response was lost makes no second worker.
     pub id: WorkerId,
-    /// Beat at once.
+    /// Notified to send a heartbeat at once.
     pub beat_now: Notify,
     registration: Register,
     heartbeat_interval: Mutex<Duration>,
-    /// Counts registrations, so that loops that were refused together register once.
+    /// Counts registrations, so that loops that were rejected together register once.
     term: AtomicU64,
     registering: tokio::sync::Mutex<()>,
     outages: Outages,
 }
 
 impl Session {
-    /// Registers, for as long as that takes. `None` where the worker was asked to stop before it succeeded.
+    /// Registers, for as long as that takes. Returns `None` if the worker was asked to stop before it succeeded.
     pub async fn open(
         link: Arc<dyn WorkerLink>,
         settings: &Settings,
@@ -106,17 +106,17 @@ impl Session {
         Backoff::new(seed(&self.id))
     }
 
-    /// A call was answered.
+    /// Records that a call succeeded.
     pub fn on_reply(&self, run_table: &RunTable) {
         self.outages.succeeded(COORDINATOR);
         if run_table.set_away(false) {
-            // It may have lost count of what runs here.
+            // It may no longer know which runs are here.
             self.beat_now.notify_one();
         }
     }
 
-    /// A call failed that was made in `term`: registers again where the coordinator does not know the worker. True where
-    /// that succeeded and the call can be made again.
+    /// Handles a failed call that was made in `term`: registers again if the coordinator does not know the worker.
+    /// Returns true if that succeeded and the call can be retried.
     pub async fn recover(&self, run_table: &RunTable, call: &'static str, error: &Error, term: u64) -> bool {
         if matches!(error, Error::NotFound { .. }) {
             match self.register_again(term).await {

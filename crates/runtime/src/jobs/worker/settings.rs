@@ -1,4 +1,4 @@
-//! What a worker is told before it starts.
+//! The settings of a worker.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::jobs::WorkerSettings;
 /// The settings of a worker.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Made up where it is `None`. Two live workers must not share one.
+    /// Generated if it is `None`. Two live workers must not share one.
     pub id: Option<WorkerId>,
-    /// For people.
+    /// A name for people, shown beside the id.
     pub name: Option<String>,
     /// The queues that it serves. Each poll begins with the next one.
     pub queues: Vec<QueueName>,

@@ -1,7 +1,7 @@
-//! Runs handlers, at most so many at once.
+//! Runs handlers, up to the concurrency of the worker.
 //!
-//! A slot is a task that runs one handler after another for as long as something waits. What a handler does wrong stays
-//! within its run: a panic is a failure, one that ignores its timeout or its cancellation is dropped.
+//! A slot is a task that runs one handler after another for as long as runs wait. The faults of a handler stay within
+//! its run: a panic is a failure, and a handler that ignores its timeout or its cancellation is dropped.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ impl Slots {
         }
     }
 
-    /// Ready once no handler runs.
+    /// Completes once no handler runs.
     pub async fn idle(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
@@ -61,12 +61,12 @@ async fn slot(run_table: Arc<RunTable>, handlers: Arc<Handlers>, cancel_grace: D
             log(&run, &event, took);
         }
         next = run_table.turn(Some(Ended { run, event, took }));
-        // Handlers that never wait must not keep the thread from everybody else.
+        // Handlers that never wait must not starve other tasks of the thread.
         tokio::task::coop::consume_budget().await;
     }
 }
 
-/// The one line about a run.
+/// Logs the one line about a run.
 fn log(run: &Run, event: &Event, took: Duration) {
     tracing::info!(
         job = %run.job,
@@ -80,7 +80,7 @@ fn log(run: &Run, event: &Event, took: Duration) {
     );
 }
 
-/// The part of an error that fits a log line.
+/// Returns the part of an error that fits a log line.
 fn start_of(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_LOGGED_BYTES_MAX)]
 }
@@ -108,7 +108,7 @@ async fn execute(
     event
 }
 
-/// Polls the handler until it is done, out of time, or told to stop and out of grace.
+/// Polls the handler until it is done, out of time, or asked to stop and out of grace.
 async fn attend(future: &mut HandlerFuture, run: &Run, cancel_grace: Duration) -> Event {
     let mut handler = AssertUnwindSafe(future).catch_unwind();
     let out_of_time = async {
@@ -120,7 +120,7 @@ async fn attend(future: &mut HandlerFuture, run: &Run, cancel_grace: Duration) -
     tokio::select! {
         biased;
         ended = &mut handler => return match ended {
-            // Whoever was told to stop is not believed to be done: it may have left off in the middle.
+            // The result of a handler that was asked to stop is not trusted: it may have stopped in the middle.
             _ if run.stopped() != Stop::No => ending(run),
             Ok(Ok(result)) => completed(run, result),
             Ok(Err(failure)) => failed(run, failure),

@@ -1,4 +1,5 @@
-//! What is done for a worker beside its calls: receive cancellations and timings, acknowledge, tell of slots, beat.
+//! The background tasks of a worker on the bus: receive cancellations and timings, acknowledge, publish slots, send
+//! heartbeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use super::timings::Timings;
 use super::{Post, Session};
 use crate::jobs::worker::backoff::Backoff;
 
-/// So that a worker of no-op jobs tells of its slots by the batch.
+/// So that a worker of no-op jobs publishes its slots in batches.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Receives which runs are over, and what the leader expects of workers. What is missed while the bus is away costs work, not
-/// correctness.
+/// Receives which runs have ended, and the timings that the leader expects of workers. A message that is missed while
+/// the bus is unavailable costs work, not correctness.
 pub(super) async fn receive(
     post: Post,
     session: Arc<Session>,
@@ -41,13 +42,13 @@ pub(super) async fn receive(
                             session.bell.notify_waiters();
                         }
                     }
-                    // Set aside by the coordinators, who hear the same.
+                    // The coordinators receive it too, and set it aside.
                     Err(error) => tracing::debug!(%error, "cancellation could not be read"),
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                // The heartbeat logs that the bus is away.
+                // The heartbeat logs that the bus is unavailable.
                 tracing::debug!(%error, "subscription to cancellations failed");
                 topics = subscribe(&post, &mut backoff).await;
             }
@@ -65,25 +66,25 @@ async fn subscribe(post: &Post, backoff: &mut Backoff) -> Box<dyn Subscription> 
     }
 }
 
-/// Beats where the worker itself beats too seldom for the cluster.
+/// Sends heartbeats if the worker's own are too rare for the cluster.
 pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Timings>) {
     loop {
         timings.due().await;
         let executions = session.held_runs.lock().executions();
         if let Err(error) = session.send_heartbeat(&post, session.state(), Some(executions)).await {
-            // The worker's own heartbeat logs that the bus is away.
+            // The worker's own heartbeat logs that the bus is unavailable.
             tracing::debug!(%error, "worker heartbeat failed");
         }
     }
 }
 
-/// Runs errands as they come, those that gathered meanwhile together.
+/// Runs errands as they come; those that gathered meanwhile together.
 pub(super) async fn run(post: Post, session: Arc<Session>) {
     let mut backoff = Backoff::new(rand::random());
     loop {
         session.action_ready.notified().await;
         let done = async {
-            // Slots first: the leader waits for them, nobody waits for an acknowledgement.
+            // Slots first: the leader waits for them; an acknowledgement is not urgent.
             session.send_heartbeat(&post, session.state(), None).await?;
             flush(&post, &session).await
         };
@@ -101,7 +102,8 @@ pub(super) async fn run(post: Post, session: Arc<Session>) {
     }
 }
 
-/// Says what is to be said, then acknowledges. What fails is kept for the next time: to say or acknowledge twice is no harm.
+/// Publishes the gathered events, then acknowledges. A failed errand is kept for the next time: publishing or
+/// acknowledging twice does no harm.
 pub(super) async fn flush(post: &Post, session: &Session) -> Result<()> {
     let _one_at_a_time = session.flushing.lock().await;
     let PendingActions { say, mut ack } = session.held_runs.lock().take_pending_actions();

@@ -1,5 +1,5 @@
-//! What a worker has been given by the bus and not told the end of. Decides, and does nothing by itself: what is to be
-//! said or acknowledged is gathered here for the errands to take along.
+//! The runs that a worker received from the bus and whose end it has not reported. This module only decides: it gathers
+//! messages and acknowledgements for the errands to send.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,24 +14,24 @@ use metrics::counter;
 use super::Post;
 use crate::jobs::over::Over;
 
-/// An entry that so many workers were given, of which none said that it started, killed them.
+/// An entry that was delivered to this many workers, none of which reported a start, killed them.
 const DELIVERIES_MAX: u32 = 3;
 
 pub(super) struct HeldRuns {
     pub concurrency: u32,
     held: HashMap<ExecutionId, Held>,
-    /// Runs in hand that must stop, until the worker hears of it.
+    /// Runs in hand that must stop, until the worker is notified.
     cancelled: HashSet<ExecutionId>,
     over: Over,
     pending_actions: PendingActions,
     rejections: Rejections,
 }
 
-/// What is to be done aside, in this order.
+/// The background work, in this order.
 #[derive(Default)]
 pub(super) struct PendingActions {
     pub say: Vec<(String, Bytes)>,
-    /// The consumer's place and the entries that it is done with.
+    /// The index of the consumer and the entries that it is done with.
     pub ack: Vec<(usize, Vec<String>)>,
 }
 
@@ -73,14 +73,14 @@ impl HeldRuns {
         std::mem::take(&mut self.pending_actions)
     }
 
-    /// They could not be run now: before all that came since.
+    /// Puts back runs that could not be run now: before all that came since.
     pub fn put_back(&mut self, mut pending_actions: PendingActions) {
         pending_actions.say.append(&mut self.pending_actions.say);
         pending_actions.ack.append(&mut self.pending_actions.ack);
         self.pending_actions = pending_actions;
     }
 
-    /// Takes in what the consumer at `place` was given. Answers what is to be run.
+    /// Adds the entries that the consumer at `place` received. Returns the runs to start.
     pub fn take(
         &mut self,
         post: &Post,
@@ -107,7 +107,7 @@ impl HeldRuns {
                 }
             };
             let (job, execution) = (dispatch.job_id, dispatch.execution_id);
-            // Cancelled or given to somebody else while it lay on the bus; or it came twice.
+            // Cancelled or given to another worker while it lay on the bus; or it came twice.
             if self.over.contains(&execution) || self.held.contains_key(&execution) {
                 done.push(id);
             } else if deliveries > DELIVERIES_MAX {
@@ -127,12 +127,12 @@ impl HeldRuns {
         jobs
     }
 
-    /// The events as they go out, in order.
+    /// Returns the events as they are sent, in order.
     pub fn messages(&self, post: &Post, worker: &WorkerId, events: &[Event]) -> Vec<(String, Bytes)> {
         events.iter().map(|event| message(post, worker, event)).collect()
     }
 
-    /// The bus has these events. Answers whether there is an errand in it.
+    /// Records that the bus has these events. Returns whether there is an errand.
     pub fn mark_reported(&mut self, events: &[Event]) -> bool {
         let mut acks: HashMap<usize, Vec<String>> = HashMap::new();
         let mut freed = false;
@@ -155,7 +155,7 @@ impl HeldRuns {
         freed || acknowledged
     }
 
-    /// A run is over, by the word of a coordinator. Answers whether it is in hand.
+    /// Records that a coordinator has ended a run. Returns whether it is in hand.
     pub fn cancel(&mut self, execution: ExecutionId) -> bool {
         self.over.insert(execution);
         let held = self.held.contains_key(&execution);
@@ -165,7 +165,7 @@ impl HeldRuns {
         held
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     pub fn release(&mut self, post: &Post, worker: &WorkerId) {
         let held = self.held.iter().map(|(execution, held)| Event::new(held.job, *execution, EventKind::Released));
         let events: Vec<Event> = held.collect();
@@ -175,7 +175,7 @@ impl HeldRuns {
     }
 }
 
-/// An event as it goes to the channel of its job.
+/// Returns an event as it is sent to the channel of its job.
 fn message(post: &Post, worker: &WorkerId, event: &Event) -> (String, Bytes) {
     let (job_id, execution_id) = (event.job_id, event.execution_id);
     let at = event.at.unwrap_or_else(|| post.clock.now());

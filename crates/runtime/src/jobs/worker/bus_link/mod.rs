@@ -1,17 +1,17 @@
-//! A worker's way to the coordinators by the bus: no gateway between, and no node that it depends on.
+//! A worker's link to the coordinators over the bus: without a gateway, and independent of any single node.
 //!
-//! It takes runs from `job.dispatch.{queue}`, one consumer a queue, and says what becomes of them on the channels of their
-//! jobs, where the owner reads it. *Accepted* means here that the bus has it; an owner that finds a run to be stale refuses
-//! its events without the worker hearing of it, so [`Reported::rejected`] is always empty. What a worker hears of is
-//! `job.cancel`: of jobs that were cancelled, and of runs that the leader has given to somebody else.
+//! It reads runs from `job.dispatch.{queue}`, one consumer per queue, and reports on the channels of their jobs, which
+//! the owner reads. *Accepted* means here that the bus has it; an owner that finds a run to be stale rejects its events
+//! without a message to the worker, so [`Reported::rejected`] is always empty. A worker receives only `job.cancel`:
+//! cancelled jobs, and runs that the leader has given to another worker.
 //!
-//! An entry is acknowledged once `started`, or an end, is on the job's status channel. A worker that dies before leaves it
-//! pending: another takes it over after `stale_after`, unless the leader has given the job a new run by then. One that dies
-//! after it has a run in the store's books, and that is lost when the worker is declared dead. Whichever it is, a run that two
-//! workers have can be committed once: the execution id is its fence.
+//! An entry is acknowledged once `started`, or an end, is on the job's status channel. If a worker dies before that,
+//! the entry stays pending: another takes it over after `stale_after`, unless the leader has given the job a new run by
+//! then. If a worker dies after it, the store has the run, which is lost when the worker is declared dead. In either
+//! case, a run that two workers have can be committed once: the execution id is its fence.
 //!
-//! While the bus is away every call fails as transient; the worker goes on with what it has and says it again. What the
-//! bus forgets, should it come back empty, the coordinators find in the store.
+//! While the bus is unavailable every call fails as transient; the worker goes on with its runs and retries. If the bus
+//! comes back empty, the coordinators find the missing entries in the store.
 
 mod background;
 mod held_runs;
@@ -45,12 +45,12 @@ use crate::jobs::node::WORKERS;
 /// A longer wait gains nothing: the worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What a worker assumes until the leader's heartbeats say what the cluster expects.
+/// The settings of a worker until the leader's heartbeats publish those of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusLinkSettings {
     /// How often the worker is expected to send a heartbeat.
     pub heartbeat_interval: Duration,
-    /// As the coordinators have it: entries of a worker that was silent for so long are taken over.
+    /// As the coordinators have it: entries of a worker that was silent for this long are taken over.
     pub stale_after: Duration,
 }
 
@@ -61,14 +61,15 @@ impl Default for BusLinkSettings {
     }
 }
 
-/// Speaks for the workers of this process. Dropping it is a crash to the others; [`leave`](WorkerLink::leave) is not.
+/// The link of the workers of this process. Dropping it looks like a crash to the others; [`leave`](WorkerLink::leave)
+/// does not.
 pub struct BusLink {
     post: Post,
     timings: Arc<Timings>,
     registrations: Mutex<HashMap<WorkerId, Registration>>,
 }
 
-/// Where messages go.
+/// The bus and the names of the channels.
 #[derive(Clone)]
 struct Post {
     bus: Arc<dyn Bus>,
@@ -77,13 +78,13 @@ struct Post {
 }
 
 impl Post {
-    /// What a worker subscribes to.
+    /// The topics that a worker subscribes to.
     fn topics(&self) -> [String; 2] {
         [self.channels.cancel(), self.channels.coordinator_heartbeat()]
     }
 }
 
-/// A registered worker, and what is done for it aside. Its errands end when it is dropped.
+/// A registered worker and its background tasks, which end when it is dropped.
 struct Registration {
     session: Arc<Session>,
     _tasks: JoinSet<()>,
@@ -97,9 +98,9 @@ struct Session {
     consumers: Vec<Arc<dyn Consumer>>,
     held_runs: Mutex<HeldRuns>,
     draining: AtomicBool,
-    /// Wakes a poll that has something to hear.
+    /// Wakes a poll that has a notice for the worker.
     bell: Notify,
-    /// Something is to be said or acknowledged, or slots were taken or became free.
+    /// Notified when there are messages to send or to acknowledge, or when slots were taken or became free.
     action_ready: Notify,
     /// One errand at a time: the last of them must be done before the worker has left.
     flushing: tokio::sync::Mutex<()>,
@@ -123,9 +124,9 @@ impl BusLink {
     }
 
     async fn open(&self, worker: WorkerId, register: Register) -> Result<Registration> {
-        // Before anything is taken: what is cancelled meanwhile must not be run.
+        // Before any run is taken: a run that is cancelled meanwhile must not start.
         let topics = self.post.bus.subscribe(&self.post.topics()).await?;
-        // A worker that starts again under its id is another consumer.
+        // A worker that is restarted under its id is another consumer.
         let name = format!("{worker}-{}", Uuid::now_v7().simple());
         let mut consumers: Vec<Arc<dyn Consumer>> = Vec::with_capacity(register.queues.len());
         for queue in &register.queues {
@@ -152,7 +153,7 @@ impl BusLink {
         Ok(Registration { session, _tasks: tasks })
     }
 
-    /// Takes what the worker's queues hold now, of the first that has anything; the next one first each time.
+    /// Reads what the worker's queues hold now, from the first that has any; the next queue first each time.
     async fn take(&self, session: &Session, first: Option<usize>, max: usize) -> Result<Vec<Assignment>> {
         let count = session.consumers.len();
         let first = first.unwrap_or_else(|| session.rotation.fetch_add(1, Ordering::Relaxed) % count.max(1));
@@ -161,8 +162,8 @@ impl BusLink {
         Ok(taken.map(|(place, deliveries)| session.accept(&self.post, place, deliveries)).unwrap_or_default())
     }
 
-    /// Now and then, what a worker that died had been given and never started. Not to be cancelled by anything less than the
-    /// worker's end: what was claimed and not returned waits for that.
+    /// Takes over, now and then, runs that a dead worker received and never started. Only the end of the worker may
+    /// cancel it: entries that were claimed and not returned wait for that.
     async fn take_over(&self, session: &Session, max: usize) -> Result<Vec<Assignment>> {
         if max == 0 || Instant::now() < *session.next_take_over.lock() {
             return Ok(Vec::new());
@@ -170,7 +171,7 @@ impl BusLink {
         for (place, consumer) in session.consumers.iter().enumerate() {
             let deliveries = consumer.take_over(self.timings.current().stale_after, max).await?;
             if !deliveries.is_empty() {
-                tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "took over runs of a worker that vanished");
+                tracing::info!(queue = %session.queues[place], runs = deliveries.len(), "took over runs of a worker that is gone");
                 return Ok(session.accept(&self.post, place, deliveries));
             }
         }
@@ -215,7 +216,7 @@ impl WorkerLink for BusLink {
         let session = self.session(&poll.worker_id)?;
         let deadline = Instant::now() + poll.wait.min(WAIT_MAX);
         loop {
-            // Armed before anything is looked at, so that a cancellation that comes now is not missed.
+            // Armed before any state is read, so that a cancellation that comes now is not missed.
             let bell = session.bell.notified();
             tokio::pin!(bell);
             bell.as_mut().enable();
@@ -228,7 +229,7 @@ impl WorkerLink for BusLink {
                 jobs = self.take(&session, None, poll.max).await?;
             }
             let look = if poll.max == 0 { deadline } else { deadline.min(*session.next_take_over.lock()) };
-            // Only the wait can be cut short: what a read brings is returned.
+            // Only the wait can be cut short: the entries of a read are returned.
             while jobs.is_empty() {
                 let place = tokio::select! {
                     biased;
@@ -249,7 +250,7 @@ impl WorkerLink for BusLink {
         }
     }
 
-    /// All events of a report are one batch on the bus.
+    /// Sends all events of a report as one batch on the bus.
     async fn report(&self, report: Report) -> Result<Reported> {
         let session = self.session(&report.worker_id)?;
         let entries = session.held_runs.lock().messages(&self.post, &session.worker, &report.events);
@@ -273,7 +274,7 @@ impl WorkerLink for BusLink {
             self.registrations.lock().remove(&worker).ok_or_else(|| Error::not_found("worker", &worker))?;
         let session = &registration.session;
         session.held_runs.lock().release(&self.post, &worker);
-        // Before its entries are let go: what is acknowledged cannot be taken over.
+        // Before its entries are acknowledged: an acknowledged entry cannot be taken over.
         let flushed = background::flush(&self.post, session).await;
         let reported = session.send_heartbeat(&self.post, WorkerState::Gone, Some(Vec::new())).await;
         for consumer in &session.consumers {
@@ -288,7 +289,7 @@ impl Session {
         if self.draining.load(Ordering::Acquire) { WorkerState::Draining } else { WorkerState::Active }
     }
 
-    /// What it was given, as the worker wants it.
+    /// Returns the received entries as runs for the worker.
     fn accept(&self, post: &Post, place: usize, deliveries: Vec<Delivery>) -> Vec<Assignment> {
         let jobs = self.held_runs.lock().take(post, &self.worker, place, &self.queues[place], deliveries);
         self.action_ready.notify_one();

@@ -1,8 +1,8 @@
-//! How often a worker on the bus beats, and for how long one may be silent: as the leader says.
+//! How often a worker on the bus sends heartbeats, and how long it may be silent: set by the leader.
 //!
-//! The heartbeats of the leader say it. Until one is received the link beats every second, so that a worker is not declared
-//! dead before it knows; if none says it, the link's own settings hold. A worker that beats less often than the cluster
-//! expects is helped: the link sends heartbeats in its stead.
+//! The heartbeats of the leader carry both. Until one is received the link sends heartbeats every second, so that a
+//! worker is not declared dead before it knows; if none carries them, the link's own settings apply. If a worker sends
+//! heartbeats less often than the cluster expects, the link sends them in its place.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::BusLinkSettings;
 
-/// How often the link beats while it does not know what the cluster expects, and for how long it does so.
+/// How often the link sends heartbeats while it does not know the timings of the cluster, and for how long it does so.
 const UNPUBLISHED_INTERVAL: Duration = Duration::from_secs(1);
 const UNPUBLISHED_FOR: Duration = Duration::from_secs(60);
-/// However short the leader says.
+/// Lower bound, however short the leader's interval is.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Timings {
@@ -32,7 +32,7 @@ impl Timings {
         Timings { configured, started: Instant::now(), reported: Mutex::default(), changed: Notify::new() }
     }
 
-    /// What holds now.
+    /// Returns the timings that apply now.
     pub(super) fn current(&self) -> BusLinkSettings {
         self.reported.lock().unwrap_or(self.configured)
     }
@@ -42,7 +42,7 @@ impl Timings {
         if beat.role != Some(NodeRole::Leader) {
             return;
         }
-        // A leader that does not say has no other wishes.
+        // A leader without timings in its heartbeat sets none.
         let settings = BusLinkSettings {
             heartbeat_interval: beat.worker_heartbeat_interval.unwrap_or(self.configured.heartbeat_interval),
             stale_after: beat.worker_stale_after.unwrap_or(self.configured.stale_after),
@@ -55,13 +55,13 @@ impl Timings {
                 heartbeat_interval = %format(settings.heartbeat_interval),
                 stale_after = %format(settings.stale_after),
                 configured = %format(self.configured.heartbeat_interval),
-                "the cluster expects heartbeats more often than this worker was set to; it follows"
+                "heartbeat interval is longer than the cluster's: the shorter one applies"
             );
         }
         self.changed.notify_waiters();
     }
 
-    /// How often the link has to beat. `None` if the worker's own heartbeats are enough.
+    /// Returns how often the link has to send heartbeats. `None` if the worker's own are enough.
     fn interval(&self) -> Option<Duration> {
         let (reported, configured) = (*self.reported.lock(), self.configured.heartbeat_interval);
         let interval = match reported {

@@ -1,4 +1,4 @@
-//! How runs come in, and how the worker stands with the coordinator.
+//! How runs are fetched, and how the worker registers with the coordinator.
 
 use super::*;
 

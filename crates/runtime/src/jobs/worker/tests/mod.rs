@@ -1,4 +1,4 @@
-//! The worker against a coordinator that does as it is told, under paused time.
+//! The worker against a scripted coordinator, under paused time.
 
 mod ending;
 mod fetching;
@@ -27,17 +27,17 @@ pub struct Script {
     pub jobs: VecDeque<Assignment>,
     pub cancel: Vec<ExecutionId>,
     pub drain: bool,
-    /// Every call is answered with `Unavailable`.
+    /// Every call returns `Unavailable`.
     pub away: bool,
-    /// Every call but `register` is answered with `NotFound`.
+    /// Every call but `register` returns `NotFound`.
     pub forgotten: bool,
-    /// Registration is refused for good.
+    /// Registration is rejected permanently.
     pub denied: bool,
-    /// So many reports are applied, but answered with `Unknown`.
+    /// This many reports are applied, but return `Unknown`.
     pub answers_to_lose: usize,
     /// Events of these runs are rejected.
     pub stale: HashSet<ExecutionId>,
-    /// A report with such an event is refused as a whole.
+    /// A report with such an event is rejected as a whole.
     pub minds: Option<fn(&Event) -> bool>,
     /// Reports wait until this is false again.
     pub reports_held: bool,
@@ -85,7 +85,7 @@ impl Fake {
         self.script.lock()
     }
 
-    /// Changes what the coordinator does, and wakes whoever waits for it.
+    /// Changes the behavior of the coordinator, and wakes the tasks that wait for it.
     pub fn change_script(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.script.lock());
         self.changed.notify_waiters();
@@ -95,7 +95,7 @@ impl Fake {
         self.change_script(|script| script.jobs.extend(jobs));
     }
 
-    /// Waits until it is so; an hour of paused time without it is a failure.
+    /// Waits until the condition holds; an hour of paused time without it is a failure.
     pub async fn until(&self, what: &str, mut is_so: impl FnMut(&Script) -> bool) {
         let wait = async {
             loop {
@@ -178,7 +178,7 @@ impl WorkerLink for Fake {
         self.script().answers()?;
         self.change_script(|script| script.beats.push(beat.running));
         let mut script = self.script();
-        // Jobs wait for a poll; cancellations are for whoever asks first.
+        // Jobs wait for a poll; cancellations go to the first poll.
         Ok(HeartbeatReply { cancel: std::mem::take(&mut script.cancel), drain: script.drain })
     }
 
@@ -252,7 +252,7 @@ pub fn job(n: u128, job_type: &str) -> Assignment {
     }
 }
 
-/// A job that may take so long.
+/// Returns a job with this timeout.
 pub fn timed_job(n: u128, job_type: &str, timeout: Duration) -> Assignment {
     let mut job = job(n, job_type);
     job.input.timeout = Some(timeout);
@@ -278,7 +278,7 @@ pub fn no_op() -> Handlers {
     handler("noop", |_, _| async { Ok(None) })
 }
 
-/// Takes as long as it is told to.
+/// Runs for as long as its arguments set.
 pub fn sleeper(duration: Duration) -> Handlers {
     handler("sleep", move |_, _| async move {
         tokio::time::sleep(duration).await;
@@ -286,7 +286,7 @@ pub fn sleeper(duration: Duration) -> Handlers {
     })
 }
 
-/// Says by its drop that a handler is gone.
+/// Shows by its drop that a handler is gone.
 pub struct Gone(pub Arc<Notify>);
 
 impl Drop for Gone {

@@ -1,4 +1,4 @@
-//! How the coordinator hears of runs.
+//! The reports of a worker to the coordinator.
 
 use convoke_core::jobs::LogLevel;
 

@@ -1,4 +1,4 @@
-//! What becomes of a handler.
+//! The results of handlers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use convoke_core::limits::{LOG_LINE_BYTES_MAX, RESULT_BYTES_MAX};
 
 use super::*;
 
-/// Runs one job to its end and gives its events.
+/// Runs one job to its end and returns its events.
 async fn events_of(handlers: Handlers, job: Assignment) -> Vec<Event> {
     let rig = start(1, handlers);
     rig.fake.give([job]);

@@ -241,7 +241,7 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
     let recent = others.iter().filter(may_live).find(|other| other.last_heartbeat_at >= horizon);
     let Some(recent) = recent else { return Ok(()) };
     if node.store().is_exclusive() {
-        debug!(predecessor = %recent.node_id, "the node before this one did not stop cleanly");
+        debug!(predecessor = %recent.node_id, "previous node did not stop cleanly");
         return Ok(());
     }
     let patience = node.settings.cluster.dead_node_timeout;

@@ -1,4 +1,4 @@
-//! Everything that a node does by itself: the one table from which it is started.
+//! Every task that a node runs by itself: the one table from which the duties are started.
 //!
 //! The tables of `docs/architecture.md` and the label `duty` of the metrics come from here.
 

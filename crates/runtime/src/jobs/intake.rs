@@ -26,7 +26,7 @@ pub async fn take_from_first(
             Ok(deliveries) if deliveries.is_empty() => {}
             Ok(deliveries) => return Ok(Some((place, deliveries))),
             Err(error) if error.is_transient() => {
-                debug!(%error, "cannot take runs at present");
+                debug!(%error, "reading runs from the bus failed");
                 return Ok(None);
             }
             Err(error) => return Err(error),

@@ -1,9 +1,9 @@
-//! The coordinator: a node that hands runs to workers, records what becomes of them, and leads when it is elected.
+//! The coordinator: a node that hands runs to workers, records their reports, and leads when it is elected.
 //!
-//! One node is leader and follower at once. `leader` has the duties of the one that leads, all fenced by its term;
-//! `follower` those of every node: who records which run; `gateway` speaks with workers; `requests` with clients.
-//! All that is said of runs is committed by `recorder`, whoever heard it. Nothing here is the truth: a node can be
-//! killed between any two lines, and what it knew is read back from the store.
+//! One node is leader and follower at once. `leader` has the duties of the leading node, all fenced by its term;
+//! `follower` those of every node: which node records which run; `gateway` serves workers; `requests` serves clients.
+//! All reports of runs are committed by `recorder`, whichever way they came. No state here is authoritative: a node can
+//! be killed between any two lines, and its state is read back from the store.
 
 mod bus_client;
 mod cache;

@@ -1,14 +1,14 @@
-//! A node, in parts: what every part of it may use ([`NodeBase`]), and the state of each part, which only those take that need
-//! it.
+//! A node, in parts: the base that every part may use ([`NodeBase`]), and the state of each part, which is passed only
+//! to the functions that need it.
 //!
 //! | state | of |
 //! | --- | --- |
 //! | [`Gateway`] | workers and clients that are connected here |
 //! | [`Ownership`] | runs whose events this node records, and the other nodes that could |
-//! | [`Views`] | what is kept to be looked at, and shared with other nodes |
-//! | [`Candidate`] | the election in which this node stands |
+//! | [`Views`] | cached views, shared with other nodes |
+//! | [`Candidate`] | the election in which this node is a candidate |
 //!
-//! What only a leader has is in [`LeaderState`](super::leader::LeaderState): it begins and ends with a term.
+//! The state that only a leader has is in [`LeaderState`](super::leader::LeaderState): it begins and ends with a term.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -38,7 +38,7 @@ use crate::election::{ElectionHealth, Leadership};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
 
-/// The world, as a coordinator needs it.
+/// The ports that a coordinator needs.
 #[derive(Clone)]
 pub struct Ports {
     /// The store of jobs, for the duties of the node.
@@ -47,7 +47,7 @@ pub struct Ports {
     pub bus: Arc<dyn Bus>,
     /// The leases by which the nodes elect their leader.
     pub leases: Arc<dyn Leases>,
-    /// The cache that nodes share. None: each node keeps its own.
+    /// The cache that nodes share. `None`: each node keeps its own.
     pub cache: Option<Arc<dyn SharedCache>>,
     /// The source of time; tests replace it.
     pub clock: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ pub struct Ports {
 pub const WORKERS: &str = "workers";
 pub const COORDINATORS: &str = "coordinators";
 
-/// What every part of a node may use: who it is, its ports and settings, and how it publishes what happens.
+/// The base of every part of a node: its id, its ports and settings, and the publication of its events.
 pub struct NodeBase {
     pub id: NodeId,
     pub ports: Ports,
@@ -76,20 +76,20 @@ pub struct NodeBase {
     pub events: Arc<EventPublisher>,
 }
 
-/// Whether and since when a node is on its way out.
+/// Whether and since when a node drains.
 #[derive(Default)]
 pub struct DrainState {
-    /// No new work: polls that wait return at once.
+    /// The node accepts no new work: waiting polls return at once.
     pub begun: CancellationToken,
     pub since: OnceLock<Timestamp>,
-    /// Somebody has asked this node to hand its runs over and exit.
+    /// The node was requested to hand its runs over and exit.
     pub requested: CancellationToken,
 }
 
 /// A node's part in the election.
 pub struct Candidate {
     pub leadership: watch::Receiver<Leadership>,
-    /// Where the campaign shows who leads.
+    /// Where the campaign publishes who leads.
     pub view: watch::Sender<Leadership>,
     /// Whether this node could lead: it reaches the bus and the store.
     pub fitness: watch::Sender<bool>,
@@ -152,8 +152,8 @@ impl NodeBase {
         &*self.ports.bus
     }
 
-    /// Closes, of the channels that had these ends, those of `jobs`. The ends must have been read before the store was asked
-    /// whether the jobs are over.
+    /// Closes, of the channels that had these ends, those of `jobs`. The ends must have been read before the store
+    /// returned whether the jobs have ended.
     pub async fn close_channels(&self, mut ends: Vec<QueueEnd>, jobs: &[JobId]) -> Result<()> {
         let jobs: HashSet<&JobId> = jobs.iter().collect();
         ends.retain(|end| self.channels.job_of(&end.queue).is_some_and(|(job, _)| jobs.contains(&job)));
@@ -168,19 +168,20 @@ impl NodeBase {
         JobId(Uuid::now_v7())
     }
 
-    /// A new run's id, which says when it was made by this node's clock.
+    /// Returns the id of a new run, which contains the time by this node's clock.
     pub fn execution_id(&self, now: Timestamp) -> ExecutionId {
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
         let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
         ExecutionId(Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, nanos)))
     }
 
-    /// The claim of a gateway on what it hands out. One that drains makes none: its runs look for another owner.
+    /// Returns the claim of a gateway on the runs that it hands out. A draining node makes none: its runs need another
+    /// owner.
     pub fn takes(&self) -> Option<Claim> {
         (!self.drain.begun.is_cancelled()).then(|| Claim::Take(self.id.clone()))
     }
 
-    /// `Unavailable` on a node that is on its way out.
+    /// Returns `Unavailable` on a node that drains.
     pub fn ensure_accepting(&self) -> Result<()> {
         if self.drain.begun.is_cancelled() {
             return Err(Error::unavailable("node", format!("{} is draining: ask another one", self.id)));
@@ -196,7 +197,7 @@ impl NodeBase {
         }
     }
 
-    /// Whether anybody would receive an event: making one costs, and mostly nobody watches.
+    /// Returns whether an event would have a receiver: making one costs, and mostly there is no watcher.
     pub fn is_watched(&self) -> bool {
         self.events.is_watched()
     }
@@ -205,7 +206,7 @@ impl NodeBase {
         self.events.is_watched_here()
     }
 
-    /// Publishes what happened here to whoever watches, here or on another node.
+    /// Publishes an event of this node to watchers, here or on another node.
     pub fn publish_event(&self, what: ClusterEvent) {
         self.events.publish(what);
     }
@@ -242,7 +243,7 @@ impl Node {
         })
     }
 
-    /// Takes no new work from now on, and says so with its next heartbeat, which is at once.
+    /// Accepts no new work from now on, and publishes that with its next heartbeat, which is at once.
     pub fn begin_draining(&self) {
         if self.drain.since.set(self.now()).is_ok() {
             self.drain.begun.cancel();

@@ -1,9 +1,9 @@
-//! What nodes tell each other for the sake of those who look, wait and watch.
+//! Messages between nodes for the sake of views, waiters and watchers.
 //!
-//! One subscription hears it all: what has changed and may be cached here, what other nodes want to hear of, which awaited
-//! jobs have ended, what happens elsewhere, and heartbeats. Heartbeats of workers are many, so they are heard only while
-//! somebody looks at workers. Everything here is a hint. A node that begins to listen, or may have missed something,
-//! forgets what it cached, lets those who wait look for themselves, and asks the others what they want.
+//! One subscription receives them all: changed keys that may be cached here, the interest of other nodes, awaited jobs
+//! that have ended, events of other nodes, and heartbeats. Heartbeats of workers are many, so the node subscribes to
+//! them only while a client reads workers. Everything here is a hint. A node that subscribes, or may have missed a
+//! message, clears its cache, wakes its waiters to read the store, and asks the others for their interest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ use super::{events_forward, telemetry, waiting};
 
 const MESSAGE_JOBS_MAX: usize = 1_000;
 const EPOCHS_MAX: usize = 1_024;
-/// What is heard by the one subscription that every node has.
+/// The state of the one subscription that every node has.
 const ALWAYS_SUBSCRIBED: [Kind; 2] = [Kind::Job, Kind::Node];
 
 #[derive(Default)]
 pub struct NodeHints {
-    /// The epoch that each node spoke of last.
+    /// The epoch that each node last published.
     epochs: Mutex<HashMap<NodeId, Epoch>>,
-    /// Somebody asked what this node wants, or its first watcher has come.
+    /// Notified when another node asked for this node's interest, or its first watcher has come.
     must_announce_all: AtomicBool,
-    /// It listens from now on: the others are to say what they want.
+    /// Notified when the subscription starts: the others are to publish their interest.
     must_ask: AtomicBool,
     ring: Notify,
 }
@@ -51,7 +51,7 @@ impl NodeHints {
         self.epochs.lock().get(node).copied()
     }
 
-    /// Has this node say again, at once, all that it wants to hear of.
+    /// Publishes all interest of this node again, at once.
     pub fn announce_all(&self) {
         self.must_announce_all.store(true, Ordering::SeqCst);
         self.ring.notify_one();
@@ -71,7 +71,7 @@ impl NodeHints {
     }
 }
 
-/// Says what has gathered, and with every heartbeat what this node still wants to hear of.
+/// Publishes the gathered messages, and with every heartbeat the interest of this node.
 pub async fn publish_hints(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let (Views { cache, node_hints, .. }, waiters) = (&node.views, &node.gateway.waiters);
     let mut was_watched = false;
@@ -99,7 +99,7 @@ pub async fn publish_hints(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result
             node.events.forwarding.expire(Instant::now());
         }
         let jobs = if announces_all { waiters.all() } else { unannounced };
-        // Said also when the last watcher has gone, so that the others can stop.
+        // Published also when the last watcher has gone, so that the others can stop.
         if asks || !jobs.is_empty() || (announces_all && (is_watched || was_watched)) {
             publish_interest(&node, is_watched, &jobs, asks).await;
             was_watched = is_watched;
@@ -116,12 +116,12 @@ async fn publish_interest(node: &NodeBase, events: bool, jobs: &[JobId], mut ask
         let interest = Interest { v: V1, node_id: node.id.clone(), events, jobs: jobs.to_vec(), asks };
         asks = false;
         if let Err(error) = node.bus().publish(&node.channels.interest(), wire::encode(&interest)).await {
-            debug!(%error, "telling other nodes which events are wanted here failed");
+            debug!(%error, "publishing interest in events failed");
         }
     }
 }
 
-/// The last words of a node that has left: it is no longer in the registry, and what happened last is told.
+/// Publishes the last messages of a node that has left: it is no longer in the registry, and its last events are sent.
 pub async fn publish_departure(node: &Node) {
     node.views.cache.node_changed(&node.id);
     cache::publish_outdated(node, &node.views.cache).await;
@@ -129,11 +129,11 @@ pub async fn publish_departure(node: &Node) {
     events_forward::flush(node).await;
 }
 
-/// Hears the other nodes.
+/// Receives the messages of the other nodes.
 pub async fn receive_hints(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let (Views { cache, node_hints, .. }, waiters) = (&node.views, &node.gateway.waiters);
     let mut feed = run.feed("messages of other nodes").observing_reach();
-    // A run before this one may have ended in the middle.
+    // A previous run of this duty may have ended in the middle.
     cache.deaf(&ALWAYS_SUBSCRIBED);
     while let Some(received) = run.next(&mut feed).await {
         match received {
@@ -165,13 +165,13 @@ async fn take(node: &Node, message: Message) {
     let Message { channel, body } = message;
     let channels = &node.channels;
     if channel == channels.coordinator_heartbeat() {
-        // Who hears it as a duty sets it aside where it cannot be read.
+        // The duty that receives it sets it aside if it cannot be read.
         if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
             node.views.cache.node_heartbeat_received(&beat.node_id);
             node.views.node_hints.record_epoch(beat.node_id, beat.epoch);
         }
     } else if channel == channels.events() {
-        // Most nodes have nobody who watches, and need not even read it.
+        // Most nodes have no watchers, and need not even decode it.
         if node.is_watched_here()
             && let Some(events) = read::<Events>(node, channel, body).await
         {
@@ -216,24 +216,24 @@ async fn read<T: DeserializeOwned>(node: &NodeBase, channel: String, body: Bytes
     }
 }
 
-/// Hears the heartbeats of workers while somebody looks at workers.
+/// Receives the heartbeats of workers while a client reads workers.
 pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
     let cache = &node.views.cache;
-    // A run before this one may have ended in the middle.
+    // A previous run of this duty may have ended in the middle.
     cache.deaf(&[Kind::Worker]);
     while run.wait(cache.workers_looked_at.notified()).await.is_some() {
         let topics = vec![node.channels.worker_heartbeat()];
         let mut feed = Feed::new(node.base.clone(), topics, "worker heartbeats").observing_reach();
         let patience = cache.lifetime(Kind::Worker);
         let mut until = Instant::now() + patience;
-        // Until nobody has looked for as long as an entry lives.
+        // Until no client has read them for as long as an entry lives.
         while let Some(Some(received)) = run.wait(next_while_looked_at(cache, &mut feed, &mut until, patience)).await {
             match received {
                 Received::Subscribed => cache.mark_subscribed(&[Kind::Worker]),
                 Received::Message(Message { channel, body }) => {
                     match serde_json::from_slice::<WorkerHeartbeat>(&body) {
                         Ok(beat) => cache.worker_heartbeat_received(&beat.worker_id),
-                        // The leader hears it too, and sets it aside.
+                        // The leader receives it too, and sets it aside.
                         Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
                     }
                 }
@@ -246,7 +246,7 @@ pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy
     Ok(())
 }
 
-/// Returns what comes next; nothing once nobody has looked for so long.
+/// Returns the next message; `None` once no client has read workers for this long.
 async fn next_while_looked_at(
     cache: &Cache,
     feed: &mut Feed,

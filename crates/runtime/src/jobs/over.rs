@@ -1,10 +1,10 @@
-//! Runs that were heard to be over lately, in case they are still on their way.
+//! Runs that are known to have ended lately, in case their messages are still on their way.
 
 use std::collections::{HashSet, VecDeque};
 
 use convoke_core::ExecutionId;
 
-/// How many are remembered, the last.
+/// How many are remembered, the latest.
 const KEPT_MAX: usize = 16_384;
 
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! Whether the node reaches its store and its bus, as its own duties observe with every heartbeat and subscription.
 //!
-//! Nothing is asked for the sake of this: `/readyz` and `/v1/cluster` cost a backend nothing, however often they are
-//! requested.
+//! No request is sent for this: `/readyz` and `/v1/cluster` cost a backend nothing, however often they are requested.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What is known of a backend.
+/// The observed state of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendState {
     /// The backend, as `/v1/cluster` and errors name it.
@@ -19,7 +18,7 @@ pub struct BackendState {
     pub is_reachable: bool,
     /// Since when that is so, by this node's clock.
     pub since: Timestamp,
-    /// The last error of a backend that is away.
+    /// The last error of an unavailable backend.
     pub detail: Option<String>,
 }
 
@@ -43,7 +42,7 @@ impl Backend {
         Backend { component, observed: Mutex::new(Observed { failures: 0, since: now, detail: None }) }
     }
 
-    /// Notes how a request went, and returns its result. A backend that rejects a request is there.
+    /// Records the result of a request, and returns it. A backend that rejects a request is reachable.
     pub fn record_result<T>(&self, result: Result<T>, now: Timestamp) -> Result<T> {
         let error = result.as_ref().err().filter(|error| error.is_transient());
         let mut observed = self.observed.lock();
@@ -90,13 +89,13 @@ impl Reach {
     }
 }
 
-/// Whether the store lately refused what clients and workers asked for. A full disk may still take the small write by which
-/// a store is tried.
+/// Whether the store lately failed requests of clients and workers. A full disk may still accept the small write by
+/// which a store is probed.
 #[derive(Default)]
 pub struct StoreFailures(Mutex<Option<(Instant, String)>>);
 
 impl StoreFailures {
-    /// How long a failure counts where nothing was tried since.
+    /// How long a failure counts if there was no request since.
     const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 
     pub fn record_result<T>(&self, answer: Result<T>) -> Result<T> {

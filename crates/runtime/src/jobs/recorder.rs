@@ -1,7 +1,7 @@
-//! The one way by which anything that is said of a run is committed, whoever heard it.
+//! The only path by which reports of runs are committed, whichever way they came.
 //!
-//! After the commit, and only then, the rest of the node is told: slots become free, claims end, waiters wake, retries are
-//! announced, refusals are counted.
+//! After the commit, and only then, the rest of the node is notified: slots become free, claims end, waiters wake,
+//! retries are announced, rejections are counted.
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::event::ClusterEvent;
@@ -18,7 +18,7 @@ use super::{follower, telemetry};
 /// How much of an error is logged.
 const ERROR_LOGGED_BYTES_MAX: usize = 500;
 
-/// What runs say of themselves.
+/// Commits the reports of workers.
 pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
     if reports.is_empty() {
         return Ok(Vec::new());
@@ -34,7 +34,7 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
     Ok(recorded)
 }
 
-/// What the leader says of runs that no longer speak. Their workers, should they live, are told to stop.
+/// Ends runs on the leader's authority. Their workers, if they are alive, are asked to stop.
 pub async fn end_as_leader(node: &Node, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
     if reports.is_empty() {
         return Ok(Vec::new());
@@ -56,11 +56,11 @@ pub async fn end_as_leader(node: &Node, fence: Fence, reports: Vec<RunReport>) -
     Ok(recorded)
 }
 
-/// Asks the worker that has a run to stop it. A hint: its reports are refused in any case.
+/// Asks the worker of a run to stop it. A hint: its reports are rejected in any case.
 pub async fn publish_cancellation(node: &Node, cancel: Cancel) {
-    // A worker of this node hears it directly: by the time the topic comes round its run may be forgotten.
+    // A worker of this node is notified directly: by the time the topic's message comes back its run may be forgotten.
     node.gateway.sessions.cancel(cancel.execution_id);
-    // On the topic, and on a queue of its name for workers that know queues only.
+    // On the topic, and on a queue of the same name for workers that can only read queues.
     let announced = node.bus().announce(&node.channels.cancel(), wire::encode(&cancel), CANCELLATIONS_KEPT).await;
     if let Err(error) = announced {
         debug!(%error, job = %cancel.job_id, "announcing a cancellation failed");
@@ -74,13 +74,13 @@ fn reason(outcome: &Outcome) -> String {
     }
 }
 
-/// What must be remembered of a report while the store has it.
+/// The parts of a report that are needed after the commit.
 struct ReportSummary {
     job: JobId,
     execution: convoke_core::ExecutionId,
     ends: bool,
     starts: bool,
-    /// Only that this node has the run: nobody's late word.
+    /// Only a claim of this node: it is not counted as a stale report.
     is_claim: bool,
     ended_at: Option<jiff::Timestamp>,
     /// How the run failed, if it did: the outcome and the beginning of the error.
@@ -143,7 +143,7 @@ async fn publish_effects(node: &Node, summaries: Vec<ReportSummary>, recorded: &
                 }
             }
             Recorded::Duplicate => over.push((summaries.job, summaries.execution)),
-            // The run goes on, but it is another's to tell of.
+            // The run goes on, but another node records it.
             Recorded::NotOwner => {
                 tally.not_owner += u64::from(!summaries.is_claim);
                 over.push((summaries.job, summaries.execution));
@@ -183,7 +183,7 @@ fn announce(node: &Node, summaries: &ReportSummary, change: &Change, tally: &mut
     }
 }
 
-/// These runs are over: frees their slots and stops listening to their channels.
+/// Frees the slots of ended runs and stops reading their channels.
 pub async fn forget(node: &Node, over: &[(JobId, convoke_core::ExecutionId)]) {
     let freed = node.gateway.sessions.forget(over.iter().map(|(_, execution)| execution));
     for worker in &freed {

@@ -1,4 +1,4 @@
-//! What clients ask for. An enqueue is answered once it is committed.
+//! The requests of clients. An enqueue returns once it is committed.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -19,12 +19,12 @@ use super::coordinator::Coordinator;
 use super::node::Node;
 use super::{recorder, telemetry, waiting};
 
-/// Which dead letters are meant.
+/// Selects dead letters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeadSelection {
     /// The dead letters with these ids.
     Ids(Vec<JobId>),
-    /// Without either, all of them.
+    /// All that match; without either filter, all dead letters.
     Filter {
         /// Only those of this queue; `None` for all queues.
         queue: Option<QueueName>,
@@ -34,10 +34,10 @@ pub enum DeadSelection {
 }
 
 const DEAD_BATCH: usize = 500;
-/// The same for ids that a client names: each job may have its limit of arguments and of result.
+/// The same for ids that a client lists: each job may have arguments and a result of the largest size.
 const DEAD_IDS_BATCH: usize = PAGE_BYTES_MAX / (ARGS_BYTES_MAX + RESULT_BYTES_MAX);
 
-/// How often a change of a schedule is tried that another change, or a tick, came before.
+/// How often a change of a schedule is retried if another change, or a tick, came first.
 const SCHEDULE_TRIES_MAX: usize = 20;
 
 fn changed_meanwhile(name: &ScheduleName) -> Error {
@@ -45,7 +45,7 @@ fn changed_meanwhile(name: &ScheduleName) -> Error {
 }
 
 impl Coordinator {
-    /// Enqueues one job. False where it was there already, by its unique key or its id.
+    /// Enqueues one job. Returns false if it existed already, by its unique key or its id.
     pub async fn enqueue(&self, spec: JobSpec) -> Result<(Job, bool)> {
         let node = self.node();
         let job = spec.into_job(node.job_id(), node.now(), &node.settings.retry)?;
@@ -72,7 +72,7 @@ impl Coordinator {
         insert(node, jobs.collect::<Result<Vec<_>, _>>()?).await
     }
 
-    /// The job as it is, or as it is once it has ended or `wait` has passed.
+    /// Returns the job as it is, or as it is once it has ended or `wait` has passed.
     pub async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
         let node = self.node();
         let Some(wait) = wait else { return self.stored(id).await };
@@ -107,14 +107,14 @@ impl Coordinator {
         job.ok_or_else(|| Error::not_found("job", id))
     }
 
-    /// Ends a live job, whatever it is doing. One that is cancelled already stays so; one that ended otherwise is refused.
+    /// Ends a live job, whatever its state. A cancelled job stays cancelled; one that ended otherwise is rejected.
     pub async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job> {
         let node = self.node();
         let answer = self.store().cancel(&[id], reason.as_deref(), node.now()).await?.pop();
         let (job, run) = match answer {
             Some(Cancelled::Now { job, run }) => (job, run),
             Some(Cancelled::Before(job)) if job.status == Status::Cancelled => {
-                // Whoever cancelled it before may have been cut off before the worker was told.
+                // The request that cancelled it before may have been cut off before the worker was notified.
                 if let Some(execution_id) = job.execution_id {
                     stop_run(node, id, execution_id, reason).await;
                 }
@@ -157,7 +157,7 @@ impl Coordinator {
         self.store().list(JobQuery { statuses: vec![Status::Failed, Status::TimedOut], ..query }).await
     }
 
-    /// Makes dead letters pending again. Answers how many.
+    /// Makes dead letters pending again. Returns their number.
     pub async fn retry_dead(&self, which: DeadSelection) -> Result<u64> {
         let node = self.node();
         let mut retried = 0;
@@ -175,7 +175,7 @@ impl Coordinator {
         Ok(retried)
     }
 
-    /// Deletes dead letters for good. Answers how many.
+    /// Deletes dead letters permanently. Returns their number.
     pub async fn purge_dead(&self, which: DeadSelection) -> Result<u64> {
         let node = self.node();
         let mut purged = 0;
@@ -187,14 +187,14 @@ impl Coordinator {
             let stored = self.store().get(&ids).await?;
             let gone = ids.iter().zip(stored).filter(|(_, job)| job.is_none()).map(|(id, _)| *id);
             if let Err(error) = node.close_channels(ends, &gone.collect::<Vec<_>>()).await {
-                tracing::debug!(%error, "channels of purged jobs are left to the leader's next walk over the bus");
+                tracing::debug!(%error, "closing the channels of purged jobs failed: the leader's next walk over the bus closes them");
             }
             ids.iter().for_each(|id| node.views.cache.job_changed(*id));
         }
         Ok(purged)
     }
 
-    /// Creates or replaces a schedule. True where it is new.
+    /// Creates or replaces a schedule. Returns true if it is new.
     pub async fn put_schedule(&self, name: ScheduleName, spec: ScheduleSpec) -> Result<(Schedule, bool)> {
         let now = self.node().now();
         let wanted = spec.into_schedule(name, now)?;
@@ -217,7 +217,7 @@ impl Coordinator {
         Err(changed_meanwhile(&wanted.name))
     }
 
-    /// Pauses or resumes a schedule. It must not bring back one that is removed at the same time, nor undo a change.
+    /// Pauses or resumes a schedule. It must not restore one that is removed at the same time, nor undo a change.
     pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<Schedule> {
         for _ in 0..SCHEDULE_TRIES_MAX {
             let known = self.schedule(name).await?;
@@ -243,8 +243,8 @@ impl Coordinator {
         self.node().publish_event(ClusterEvent::Schedule { change, schedule: name.clone() });
     }
 
-    /// Runs a schedule's job now, beside its ticks. False if this very instant has its job already, be it a tick's or another
-    /// call's: that one is returned.
+    /// Runs a schedule's job now, beside its ticks. Returns false if this very instant has its job already, from a tick
+    /// or another call: that one is returned.
     pub async fn trigger_schedule(&self, name: &ScheduleName) -> Result<(Job, bool)> {
         let node = self.node();
         let schedule = self.schedule(name).await?;
@@ -290,7 +290,7 @@ impl Coordinator {
         if self.store().queue(name).await?.is_none() {
             return Err(Error::not_found("queue", name));
         }
-        // Not as they are shown: that may be a moment old.
+        // Not from the cache: that may be a moment old.
         let workers = self.store().workers().await?.iter().filter(|worker| worker.queues.contains(name)).count();
         if workers > 0 {
             let message = format!("queue {:?} is served by {workers} workers: stop them first", name.as_str());
@@ -323,7 +323,7 @@ impl ClientLink for Coordinator {
     }
 }
 
-/// Tells the worker of a cancelled run to stop, before its slot is freed.
+/// Asks the worker of a cancelled run to stop, before its slot is freed.
 async fn stop_run(node: &Node, job_id: JobId, execution_id: ExecutionId, reason: Option<String>) {
     recorder::publish_cancellation(node, Cancel { v: V1, job_id, execution_id, reason }).await;
     recorder::forget(node, &[(job_id, execution_id)]).await;
@@ -362,7 +362,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
     Ok(answers)
 }
 
-/// What must be remembered of a new job while the store has it.
+/// The parts of a new job that are needed after the commit.
 struct NewJobSummary {
     id: JobId,
     status: Status,
@@ -395,14 +395,14 @@ fn announce(node: &Node, job: &Job) {
     }
 }
 
-/// Dead letters, a batch at a time.
+/// Reads dead letters, a batch at a time.
 enum DeadBatches {
     Ids(Vec<JobId>),
     Query(Option<JobQuery>),
 }
 
 impl DeadBatches {
-    /// Refused where an id is not that of a job.
+    /// Rejects an id that is not that of a job.
     async fn of(which: DeadSelection, coordinator: &Coordinator) -> Result<Self> {
         match which {
             DeadSelection::Ids(ids) => {

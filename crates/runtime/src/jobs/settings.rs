@@ -1,7 +1,7 @@
 //! The settings of a coordinator: the sections of the configuration that it reads, each with its checks.
 //!
-//! Every duration can be made small, so that a test of failover takes a second. The runtime is given open ports; the URLs are
-//! for whoever opens them.
+//! Every duration can be made small, so that a test of failover takes a second. The runtime receives open ports; the
+//! URLs are for the caller that opens them.
 
 mod rate_limit;
 
@@ -37,8 +37,8 @@ pub struct Settings {
     pub retry: RetrySettings,
     /// The limits beside those of queues.
     pub rate_limit: RateLimitSettings,
-    /// Of the election among nodes the breaker, the detection of contention and the size of the window. Its times are the
-    /// cluster's.
+    /// Of the election among nodes: the breaker, the detection of contention and the size of the window. Its times are
+    /// the cluster's.
     pub election: election::Settings,
     /// The times that workers are held to.
     pub worker: WorkerSettings,
@@ -60,14 +60,14 @@ sections! {
     BusSettings {
         /// `redis://…` or `memory:`.
         url: Secret = "memory:".into(),
-        /// Before every channel's name.
+        /// The prefix of every channel's name.
         prefix: String = BUS_PREFIX.into(),
-        /// Whether messages between coordinators are written as Orchestrix does. Both formats are read.
+        /// Whether messages between coordinators are written in the format of Orchestrix. Both formats are read.
         seed_format: bool = false,
     }
     /// The section `leases`.
     LeaseSettings {
-        /// Absent: the store's, or the bus's if the store is memory.
+        /// If absent: the store's, or the bus's if the store is memory.
         url: Option<Secret> = None,
     }
     /// The section `channels`.
@@ -81,9 +81,9 @@ sections! {
         /// How many jobs' channels are closed at once.
         batch_size: usize = 100,
     }
-    /// The section `cache`: how long what is shown may be kept; zero switches it off.
+    /// The section `cache`: how long views may be kept; zero disables it.
     CacheSettings {
-        /// `memory:`: each node keeps its own. `redis://…`: nodes share it.
+        /// `memory:`: each node keeps its own cache. `redis://…`: nodes share it.
         url: Secret = "memory:".into(),
         /// Of finished jobs.
         #[serde(with = "duration")]
@@ -100,7 +100,7 @@ sections! {
         /// How often a worker is expected to send a heartbeat.
         #[serde(with = "duration")]
         heartbeat_interval: Duration = seconds(10),
-        /// A worker that was silent for so long is dead, and its runs are lost.
+        /// A worker that was silent for this long is declared dead, and its runs are lost.
         #[serde(with = "duration")]
         stale_after: Duration = seconds(30),
         /// How long a worker that is asked to stop lets its runs finish.
@@ -122,7 +122,7 @@ sections! {
 }
 
 impl Settings {
-    /// Rejects what cannot work, by the name of the key.
+    /// Rejects values that cannot work, by the name of the key.
     pub fn check(&self) -> Result<(), Invalid> {
         self.election.check().map_err(|invalid| invalid.within("election"))?;
         self.bus.check()?;

@@ -1,7 +1,8 @@
 //! Metrics of a coordinator, by the names of the interface.
 //!
-//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label. Types are
-//! named by whoever enqueues, and a series lives as long as its process, so their number is limited; queues are by the store.
+//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label. Clients
+//! choose the names of types, and a series lives as long as its process, so their number is limited; that of queues is
+//! limited by the store.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{LazyLock, OnceLock};
@@ -22,7 +23,7 @@ use super::cache::Kind;
 use super::duty::Duty;
 use super::node::NodeBase;
 
-/// The first so many types, each once for every queue it is seen in, are counted by name; the rest of a queue as [`OTHER`].
+/// This many types, each once for every queue it is seen in, are counted by name; the rest of a queue as [`OTHER`].
 const TYPES_MAX: usize = 1_000;
 const OTHER: &str = "other";
 
@@ -53,7 +54,7 @@ pub fn describe() {
     for (kind, is_hit) in Kind::ALL.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         cache_requests(kind, is_hit).absolute(0);
     }
-    // Known from the start, so that a first refusal shows as a rise from zero.
+    // Registered from the start, so that a first rejection shows as a rise from zero.
     for what in ["run", "owner", "leader"] {
         counter!("convoke_fenced_total", "what" => what).absolute(0);
     }
@@ -66,7 +67,8 @@ pub fn describe() {
     }
 }
 
-/// Describes the metrics of duties; each is known from the start, so that a first failure shows as a rise from zero.
+/// Describes the metrics of duties; each is registered from the start, so that a first failure shows as a rise from
+/// zero.
 pub fn describe_duties(duties: &[Duty]) {
     use metrics::{Unit, describe_counter, describe_histogram};
     describe_counter!("convoke_duty_restarts_total", "Duties that panicked or returned an error, and started again");
@@ -76,7 +78,7 @@ pub fn describe_duties(duties: &[Duty]) {
     }
 }
 
-/// A duty panicked or returned an error.
+/// Counts a duty that panicked or returned an error.
 pub fn duty_failed(duty: &'static str) {
     duty_restarts(duty).increment(1);
 }
@@ -90,7 +92,7 @@ pub fn duty_seconds(duty: &'static str) -> Histogram {
     histogram!("convoke_duty_seconds", "duty" => duty)
 }
 
-/// What a batch of records did.
+/// The effects of a batch of records.
 #[derive(Default)]
 pub struct Tally {
     pub stale: u64,
@@ -109,7 +111,7 @@ impl Tally {
             None => self.ends.entry(change.queue.clone()).or_default().entry(change.job_type.clone()).or_default(),
         };
         *counts.entry(change.status).or_default() += 1;
-        // Clocks differ between machines: what seems to have taken less than nothing took nothing.
+        // Clocks differ between machines: a negative duration counts as zero.
         let started = change.started_at.unwrap_or(at);
         self.waits.push(seconds(change.due_at, started));
         self.runs.push(seconds(started, at));
@@ -178,7 +180,7 @@ impl Types {
             }
         }
         let mut named = self.0.write();
-        // Others may have come in between.
+        // Other types may have been added in between.
         if !named.has(queue, job_type) {
             if named.count >= TYPES_MAX {
                 return OTHER;
@@ -190,7 +192,7 @@ impl Types {
     }
 }
 
-/// A leader's write was refused: its term is over.
+/// Counts a leader's write that was rejected: its term is over.
 pub fn leader_fenced() {
     counter!("convoke_fenced_total", "what" => "leader").increment(1);
 }
@@ -203,7 +205,7 @@ pub fn owned(count: usize) {
     gauge!("convoke_owned_jobs").set(count as f64);
 }
 
-/// A view was read through the cache.
+/// Counts a read of a view through the cache.
 pub fn cache_asked(kind: Kind, is_hit: bool) {
     cache_requests(kind, is_hit).increment(1);
 }
@@ -213,7 +215,7 @@ fn cache_requests(kind: Kind, is_hit: bool) -> Counter {
     counter!("convoke_cache_requests_total", "kind" => kind.as_str(), "outcome" => outcome)
 }
 
-/// Measures a verb of the store.
+/// Measures an operation of the store.
 pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
     let answer = call.await;
@@ -240,7 +242,7 @@ pub fn log_rejection(node: &NodeBase, kind: &str, producer: &str, error: &str) {
     }
 }
 
-/// Whether an error says that the term is over; counts it if so.
+/// Returns whether an error means that the term is over; counts it if so.
 pub fn is_fenced(error: &Error) -> bool {
     let fenced = matches!(error, Error::Fenced { .. });
     if fenced {

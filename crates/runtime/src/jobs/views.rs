@@ -1,8 +1,8 @@
-//! What is shown of jobs, queues, workers and nodes.
+//! The views of jobs, queues, workers and nodes.
 //!
-//! Views may be read through the cache, so they may be a moment old: nothing is decided from them. A job is kept once
-//! nothing about it changes any more by itself: it has ended and its channels are cleaned. Then only a retry, a purge or
-//! its retention's end can make it another, and each of them is minded.
+//! Views may be read through the cache, so they may be a moment old: nothing is decided from them. A job is cached once
+//! it no longer changes by itself: it has ended and its channels are cleaned. Then only a retry, a purge or the end of
+//! its retention changes it, and each of them removes it from the cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::node_hints::NodeHints;
 use super::settings::{RateLimitSettings, RetentionSettings};
 use super::telemetry;
 
-/// What a node keeps for those who look, and shares with other nodes. Nothing is decided from it.
+/// The state that a node keeps for views, and shares with other nodes. Nothing is decided from it.
 pub struct Views {
     pub cache: Cache,
     pub health: Health,
@@ -60,7 +60,7 @@ pub struct KnownNodes {
     pub nodes: Vec<NodeRecord>,
     /// When `nodes` was read.
     pub as_of: Timestamp,
-    /// Why they are not read anew.
+    /// Why the nodes could not be read; `None` if they were.
     pub error: Option<Error>,
 }
 
@@ -74,18 +74,18 @@ pub struct Handoffs {
 }
 
 const PAGE: usize = 1_000;
-/// How long those who look at the cluster wait for the store.
+/// How long a view of the cluster waits for the store.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How many runs are shown at once.
 const SHOWN_MAX: usize = 100;
-/// How many are counted at most: whoever looks must not cost more than the move itself.
+/// How many are counted at most: a view must not cost more than the move itself.
 const COUNTED_MAX: usize = 10_000;
-/// What a node owns changes with every run: what is shown of it is hardly kept.
+/// The runs of a node change with every run: their view is cached only briefly.
 const OWNED_LIFETIME: Duration = Duration::from_secs(1);
-/// What a worker, a node or a run weighs in memory, roughly and rather too much.
+/// The weight of a worker, a node or a run in memory: a rough upper bound.
 const RECORD_BYTES: usize = 1 << 10;
 
-/// All runs in flight that match.
+/// Reads all runs in flight that match.
 pub async fn in_flight(node: &NodeBase, filter: InFlightFilter) -> Result<Vec<InFlight>> {
     let mut runs: Vec<InFlight> = Vec::new();
     loop {
@@ -132,7 +132,7 @@ impl Coordinator {
         &self.node().settings.rate_limit
     }
 
-    /// The job as it is, to look at.
+    /// Returns the job, as a view.
     pub async fn job_view(&self, id: JobId) -> Result<Arc<Job>> {
         let node = self.node();
         let keep = |job: &Job| {
@@ -148,7 +148,7 @@ impl Coordinator {
         node.views.cache.read(Key::Job(id), self.job(id, None), keep).await
     }
 
-    /// Workers, those of this node up to the moment.
+    /// Returns all workers; the records of this node's own are current.
     pub async fn workers(&self) -> Result<Vec<WorkerRecord>> {
         let node = self.node();
         let keep = |workers: &Vec<WorkerRecord>| whole(workers.iter().map(worker_bytes).sum());
@@ -166,7 +166,7 @@ impl Coordinator {
         Ok(node.gateway.sessions.record(id, node.now()).unwrap_or_else(|| WorkerRecord::clone(&worker)))
     }
 
-    /// Returns all nodes, those that went within the last hour included.
+    /// Returns all nodes, those that left within the last hour included.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
         let node = self.node();
         let keep = |nodes: &Vec<NodeRecord>| whole(nodes.len() * RECORD_BYTES);
@@ -174,7 +174,7 @@ impl Coordinator {
         Ok(nodes.iter().map(|record| self.up_to_date(record)).collect())
     }
 
-    /// Returns the nodes and when they were read: now, or if the store does not respond as they were known last.
+    /// Returns the nodes and when they were read: now, or as they were known last if the store does not respond.
     pub async fn known_nodes(&self) -> Result<KnownNodes> {
         let node = self.node();
         let silent = || Error::unavailable("store", format!("no response within {LOOK_PATIENCE:?}"));
@@ -202,14 +202,15 @@ impl Coordinator {
         Ok(self.up_to_date(&node))
     }
 
-    /// Reads the registry as clients do, and takes note of the heartbeats that have changed.
+    /// Reads the registry as clients do, and records which heartbeats have changed.
     async fn read_nodes(&self) -> Result<Vec<NodeRecord>> {
         let nodes = self.store().nodes().await?;
         self.node().ownership.peers.refresh(self.node_id(), &nodes);
         Ok(nodes)
     }
 
-    /// Returns the record with what this node knows better: its own state, who leads by the lease, who is silent.
+    /// Returns the record with the newer state that this node has: its own state, who leads by the lease, who is
+    /// silent.
     fn up_to_date(&self, record: &NodeRecord) -> NodeRecord {
         let (node, mut record) = (self.node(), record.clone());
         record.role = self.cluster().role_of(&record.node_id);
@@ -223,7 +224,7 @@ impl Coordinator {
             if record.state == NodeState::Active
                 && node.ownership.peers.state_of(&record.node_id) == Some(NodeState::Draining)
             {
-                // It has said so, and is about to write it down.
+                // It has published that, and is about to write it.
                 (record.state, record.since) = (NodeState::Draining, node.now());
             }
             if let Some(suspected) = self.silence_of(&record.node_id).checked_sub(patience) {
@@ -233,17 +234,17 @@ impl Coordinator {
         record
     }
 
-    /// Returns for how long this node has heard nothing of another, by the bus or in the registry.
+    /// Returns how long this node has received no sign of another, by the bus or in the registry.
     pub fn silence_of(&self, id: &NodeId) -> Duration {
         if id == self.node_id() { Duration::ZERO } else { self.node().ownership.peers.silent_for(id) }
     }
 
-    /// The term that a node spoke of last.
+    /// Returns the term that a node last published.
     pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
         if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().views.node_hints.epoch_of(id) }
     }
 
-    /// The first runs whose events a node records, as far as that is written down.
+    /// Returns the first runs whose events a node records, as far as the claims are written.
     pub async fn jobs_of(&self, id: &NodeId) -> Result<Arc<Vec<InFlight>>> {
         let filter = InFlightFilter { owner: Some(id.clone()), ..InFlightFilter::default() };
         let load = self.store().in_flight(filter, None, SHOWN_MAX);
@@ -259,7 +260,7 @@ impl Coordinator {
         tokio::time::timeout(LOOK_PATIENCE, self.handoffs()).await.ok()?.ok()
     }
 
-    /// Runs on their way from one node to another, as the store has them now.
+    /// Reads the runs on their way from one node to another from the store.
     pub async fn handoffs(&self) -> Result<Handoffs> {
         let filter = InFlightFilter { moving: true, ..InFlightFilter::default() };
         let mut handoffs = Handoffs::default();
@@ -278,7 +279,7 @@ impl Coordinator {
         Ok(handoffs)
     }
 
-    /// Brings the gauges up to date before they are read.
+    /// Updates the gauges before they are read.
     pub async fn refresh_gauges(&self) -> Result<()> {
         let now = self.node().now();
         let leadership = self.cluster();
@@ -297,7 +298,7 @@ impl Coordinator {
     }
 }
 
-/// How long a job may be shown as it is: not at all while anything about it may change by itself.
+/// Returns how long a job may be cached: not at all while it may change by itself.
 fn kept_for(job: &Job, retention: &RetentionSettings, now: Timestamp) -> Option<Duration> {
     if job.status.is_live() || !job.channels_cleaned {
         return None;

@@ -1,10 +1,11 @@
-//! Who waits for which job to end, here and on other nodes.
+//! The waiters for the end of jobs, here and on other nodes.
 //!
-//! A waiter is woken by the recorder of its own node at once. A job that another node records is announced: the node says
-//! by the topic `interest` which jobs it waits for, and whichever node records the end of one of them says so by `job.ended`.
-//! Announcing the few jobs that are awaited, rather than hearing of all that end, keeps waiting off the path of those that
-//! nobody waits for: a job's end then costs one look at a counter. All of it is hints: a waiter also looks into the store,
-//! once when its announcement has surely spread (the job may have ended while it was on its way) and then every second.
+//! A waiter is woken by the recorder of its own node at once. For a job that another node records, the node publishes
+//! on the topic `interest` which jobs it waits for, and the node that records the end of one of them publishes it on
+//! `job.ended`. Announcing the few awaited jobs, rather than receiving the end of all, keeps waiting off the path of
+//! jobs without waiters: a job's end then costs one read of a counter. All of it is hints: a waiter also reads the
+//! store, once when its announcement has surely spread (the job may have ended while it was on its way) and then every
+//! second.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,9 +24,9 @@ use super::node::NodeBase;
 
 /// How long an announcement may take to reach every node.
 pub const SPREAD: Duration = Duration::from_millis(50);
-/// How often a waiter looks by itself.
+/// How often a waiter reads the store.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How many jobs other nodes may wait for. What is beyond is found by looking.
+/// Upper bound of the jobs that other nodes may wait for. The waiters of further ones read the store.
 const ELSEWHERE_MAX: usize = 100_000;
 const MESSAGE_JOBS_MAX: usize = 1_000;
 
@@ -34,14 +35,14 @@ pub struct Waiters {
     /// Waiters here and jobs awaited elsewhere: mostly none, and then a job's end must not cost a lock.
     count: AtomicUsize,
     here: Mutex<HashMap<JobId, (usize, Arc<Notify>)>>,
-    /// What other nodes wait for, and until when that holds unless they say it again.
+    /// Jobs that other nodes wait for, and when that expires unless it is repeated.
     elsewhere: Mutex<HashMap<JobId, Instant>>,
     unpublished: Mutex<Unpublished>,
-    /// Rung when there is something to tell the other nodes.
+    /// Notified when there are messages for the other nodes.
     pub ring: Notify,
 }
 
-/// What the other nodes are not yet told of.
+/// Messages that are not yet published to the other nodes.
 #[derive(Default)]
 struct Unpublished {
     awaited: HashSet<JobId>,
@@ -57,7 +58,7 @@ impl Waiters {
         Waiting { waiters: self, job, notify: notify.clone() }
     }
 
-    /// A job has ended, and this node recorded it.
+    /// Wakes the waiters of a job whose end this node recorded.
     pub fn wake(&self, job: JobId) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -70,19 +71,19 @@ impl Waiters {
         }
     }
 
-    /// Another node says that a job has ended.
+    /// Wakes the waiters of a job whose end another node published.
     pub fn wake_here(&self, job: JobId) {
         if let Some((_, notify)) = self.here.lock().get(&job) {
             notify.notify_waiters();
         }
     }
 
-    /// Words of other nodes were missed: everybody looks for himself.
+    /// Wakes all waiters, to read the store: messages of other nodes were missed.
     pub fn wake_all_here(&self) {
         self.here.lock().values().for_each(|(_, notify)| notify.notify_waiters());
     }
 
-    /// Another node waits for `jobs`, until `until` at the latest.
+    /// Records that another node waits for `jobs`, until `until` at the latest.
     pub fn awaited_elsewhere(&self, jobs: &[JobId], until: Instant) {
         let mut elsewhere = self.elsewhere.lock();
         for job in jobs {
@@ -93,7 +94,7 @@ impl Waiters {
         }
     }
 
-    /// Forgets what other nodes have not said again.
+    /// Forgets jobs that other nodes have not announced again.
     pub fn expire(&self, now: Instant) {
         let mut elsewhere = self.elsewhere.lock();
         let before = elsewhere.len();
@@ -101,14 +102,14 @@ impl Waiters {
         self.count.fetch_sub(before - elsewhere.len(), Ordering::SeqCst);
     }
 
-    /// What this node waits for and has not said.
+    /// Returns the jobs that this node waits for and has not announced.
     pub fn take_unannounced(&self) -> Vec<JobId> {
         let awaited = std::mem::take(&mut self.unpublished.lock().awaited);
         let here = self.here.lock();
         awaited.into_iter().filter(|job| here.contains_key(job)).collect()
     }
 
-    /// All that this node waits for.
+    /// Returns all jobs that this node waits for.
     pub fn all(&self) -> Vec<JobId> {
         self.here.lock().keys().copied().collect()
     }
@@ -121,12 +122,12 @@ pub struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Hears of the job's end from when it is first polled or enabled.
+    /// Completes at the job's end, if that comes after it was first polled or enabled.
     pub fn woken(&self) -> Notified<'_> {
         self.notify.notified()
     }
 
-    /// Tells the other nodes that somebody waits.
+    /// Announces to the other nodes that this node waits.
     pub fn announce(&self) {
         self.waiters.unpublished.lock().awaited.insert(self.job);
         self.waiters.ring.notify_one();
@@ -146,7 +147,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Tells the other nodes which of the jobs they wait for have ended.
+/// Publishes which of the jobs that other nodes wait for have ended.
 pub async fn publish_ended(node: &NodeBase, waiters: &Waiters) {
     let ended = std::mem::take(&mut waiters.unpublished.lock().ended);
     for jobs in ended.chunks(MESSAGE_JOBS_MAX) {

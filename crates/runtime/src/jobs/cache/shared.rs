@@ -118,7 +118,7 @@ impl Shared {
     }
 
     fn switch_off(&self, error: &Error) {
-        debug!(%error, "shared cache not used");
+        debug!(%error, "shared cache disabled until it responds again");
         *self.failed_at.lock() = Some(Instant::now());
         self.is_up.store(false, Ordering::SeqCst);
         self.ring.notify_one();

@@ -20,7 +20,7 @@ fn kept(bytes: usize) -> Option<Keep> {
     Some(Keep { lifetime: Duration::MAX, bytes })
 }
 
-/// Reads what is counted by how often it was loaded.
+/// Reads a value that counts how often it was loaded.
 async fn read(cache: &Cache, key: Key<'_>, loads: &AtomicUsize) -> usize {
     let load = async { Ok(loads.fetch_add(1, Ordering::SeqCst)) };
     *cache.read(key, load, |_| kept(8)).await.expect("it loads")

@@ -1,4 +1,4 @@
-//! Rate limits beside those that queues set for themselves. In a configuration each is `none`, or as `100/1s`.
+//! Rate limits beside those that queues set for themselves. In a configuration each is `none`, or of the form `100/1s`.
 
 use convoke_core::jobs::{Queue, RateLimit};
 use convoke_core::{Invalid, sections};

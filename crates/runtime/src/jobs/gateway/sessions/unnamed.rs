@@ -108,7 +108,7 @@ pub(super) async fn lose_left_behind(node: &Node, worker: &WorkerId, runs: &[Run
 }
 
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
-    info!(%worker, runs = runs.len(), "a worker does not have runs that it was given");
+    info!(%worker, runs = runs.len(), "worker does not list runs that it was given");
     let now = node.now();
     let error =
         format!("worker {worker} lost the run: it registered again or polled for all its slots without naming it");

@@ -105,10 +105,10 @@ struct Reports {
 }
 
 impl Reports {
-    /// Returns the report that the event became part of.
+    /// Returns the index of the report that the event became part of.
     fn add(&mut self, queue: &str, body: &Bytes, now: Timestamp) -> serde_json::Result<usize> {
         if queue == self.bell {
-            // Returned only if it could not be read.
+            // The reader passes a bell on only if it could not read it.
             serde_json::from_slice::<Bell>(body)?;
             Err(serde_json::Error::custom("a bell is no event"))
         } else if queue.ends_with(".logs") {

@@ -251,7 +251,7 @@ impl Claims {
         jobs
     }
 
-    /// Adding the channels failed: retries.
+    /// Schedules another attempt for jobs whose channels could not be added.
     fn retry_subscribe(&self, jobs: &[JobId], now: Instant) {
         let mut inner = self.inner.lock();
         let Inner { claims, listening, readers, .. } = &mut *inner;

@@ -250,7 +250,7 @@ impl BusWorkers {
         (records, new)
     }
 
-    /// Marks records whose write failed.
+    /// Marks records whose write failed as due at once.
     fn unwrite(&self, records: &[WorkerRecord], new: &[WorkerId]) {
         let mut received = self.received.lock();
         for record in records {

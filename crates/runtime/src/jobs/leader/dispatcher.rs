@@ -380,7 +380,7 @@ impl Dispatcher {
         self.metered_until = self.metered_until.into_iter().chain(at).min();
     }
 
-    /// Requests the backlog of every queue whose runs may lie on the bus: those of a queue without pending jobs count
+    /// Reads the backlog of every queue whose runs may lie on the bus: those of a queue without pending jobs count
     /// until the backlog is read.
     async fn observe_untaken(&mut self) -> Result<()> {
         let queues: Vec<QueueName> = self.windows.untaken().queues().cloned().collect();

@@ -39,8 +39,8 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     Ok(())
 }
 
-/// Requires that no worker served the queue at the last pass either (`unserved`): a worker that has just come may not
-/// be in the registry yet.
+/// Requeues the runs of queues that are paused or that no worker serves. A queue must have had no worker at the last pass
+/// either (`unserved`): a worker that has just come may not be in the registry yet.
 async fn requeue_unserved(node: &Node, term: &Term, unserved: &mut HashSet<QueueName>) -> Result<()> {
     let before = std::mem::take(unserved);
     let queues = node.store().queues().await?;

@@ -1,7 +1,7 @@
-//! A limit for log lines that clients and handlers can cause at will.
+//! Limits the log lines that clients and handlers can cause at will.
 //!
-//! A flood of failing jobs must not turn into a flood of lines: at most [`LINES_MAX`] are logged in a second, the others are
-//! counted, and the count is logged once the second is over. Metrics count every one of them.
+//! A flood of failing jobs must not turn into a flood of lines: at most [`LINES_MAX`] are logged in a second, the
+//! others are counted, and the count is logged when the second is over. Metrics count all of them.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl LineRate {
         LineRate { kind, state: Mutex::default() }
     }
 
-    /// Whether a line may be logged now. One that may not is counted.
+    /// Returns whether a line may be logged now. A suppressed line is counted.
     pub fn admits(&self) -> bool {
         self.flush();
         let mut state = self.state.lock();
@@ -44,7 +44,8 @@ impl LineRate {
         true
     }
 
-    /// Logs how many lines were left out, once their second is over. Called now and then, so that the last ones are told of too.
+    /// Logs how many lines were suppressed, once their second is over. Called periodically, so that the last ones are
+    /// reported too.
     pub fn flush(&self) {
         let suppressed = self.take_suppressed(Instant::now());
         if suppressed > 0 {

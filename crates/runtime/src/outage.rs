@@ -1,12 +1,12 @@
-//! Log lines about what does not work at present.
+//! Log lines about backends and tasks that fail at present.
 //!
-//! When a backend is away, every duty of a process fails, several times a second. [`Outages`] turns all these failures into one
-//! line when the backend goes, one a minute while it is away, and one when it is back; each names the backend's address. A task
-//! that fails for another reason than a backend that is away is logged the same way, by the task. Everything in between is
-//! logged at debug level.
+//! While a backend is unavailable, every duty of a process fails, several times a second. [`Outages`] turns these
+//! failures into one line when the outage begins, one line a minute while it lasts, and one when it is over; each names
+//! the backend's address. A task that fails for another reason is logged the same way, by the name of the task.
+//! Everything in between is logged at debug level.
 //!
-//! A backend counts as back when a call to it succeeded and none has failed for `QUIET`: while it recovers, some calls
-//! succeed and others fail.
+//! A backend counts as available again when a call to it succeeded and none has failed for `QUIET`: while it recovers,
+//! some calls succeed and others fail.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,23 +17,23 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-/// While an outage lasts, one line in this time.
+/// Interval of the log lines while an outage lasts.
 const REPEAT: Duration = Duration::from_secs(60);
-/// For so long no call may have failed before an outage counts as over. Longer than a call to Redis may take: one that began
-/// during the outage may fail after others have succeeded.
+/// How long no call may have failed before an outage counts as over. Longer than a call to Redis may take: a call that
+/// began during the outage may fail after others have succeeded.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What a process fails to reach or to do.
+/// The outages of a process: backends that it cannot reach and tasks that fail.
 #[derive(Default)]
 pub struct Outages {
     backends: Vec<Backend>,
-    /// How many are in `current`, so that a success need not take the lock.
+    /// Length of `current`, so that a success need not take the lock.
     count: AtomicUsize,
     current: Mutex<HashMap<&'static str, Outage>>,
 }
 
 struct Backend {
-    /// As errors name it. Several, where one server has several roles.
+    /// The names that errors use. Several if one server has several roles.
     names: Vec<&'static str>,
     /// Without credentials.
     address: String,
@@ -65,7 +65,7 @@ impl Outage {
         is_due
     }
 
-    /// Notes a success. Returns whether the outage is over.
+    /// Records a success. Returns whether the outage is over.
     fn succeed(&mut self, now: Instant) -> bool {
         self.succeeded_at.get_or_insert(now);
         now.duration_since(self.failed_at) >= QUIET
@@ -81,7 +81,7 @@ fn in_seconds(time: Duration) -> String {
 }
 
 impl Outages {
-    /// Watches these backends: the name under which errors speak of each, and its address. Roles that share an address are one
+    /// Watches these backends: the name that errors use for each, and its address. Roles that share an address are one
     /// backend.
     pub fn new(backends: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let mut outages = Outages::default();
@@ -95,7 +95,7 @@ impl Outages {
         outages
     }
 
-    /// The name and address of the backend that an error names. A process with a single backend means that one.
+    /// Returns the name and address of the backend that an error names. A process with a single backend means that one.
     fn backend(&self, what: &'static str) -> (&'static str, Option<&Backend>) {
         let named = self.backends.iter().find(|backend| backend.names.contains(&what));
         let only = match self.backends.as_slice() {
@@ -106,7 +106,7 @@ impl Outages {
         (backend.and_then(|backend| backend.names.first().copied()).unwrap_or(what), backend)
     }
 
-    /// Logs that `task` failed, unless it was logged a moment ago.
+    /// Logs that `task` failed, unless that was logged a moment ago.
     pub fn failed(&self, task: &'static str, error: &Error) {
         match error {
             Error::Unavailable { what, .. } | Error::Unknown { what, .. } => self.backend_failed(task, what, error),
@@ -128,8 +128,9 @@ impl Outages {
         }
     }
 
-    /// Logs that requests of clients or workers fail, unless it was logged a moment ago or their backend is known to be away. One
-    /// request may fail because of others (a busy pool, a locked row), so it does not count as an outage of the backend.
+    /// Logs that requests of clients or workers fail, unless that was logged a moment ago or their backend is known to
+    /// be unavailable. One request may fail because of others (a busy pool, a locked row), so it does not count as an
+    /// outage of the backend.
     pub fn request_failed(&self, task: &'static str, error: &Error) {
         let (Error::Unavailable { what, .. } | Error::Unknown { what, .. }) = error else { return };
         let is_known = self.current.lock().contains_key(self.backend(what).0);
@@ -170,7 +171,7 @@ impl Outages {
         line
     }
 
-    /// Logs that a backend is back, if it was away. To be called when a call to it succeeded.
+    /// Logs that a backend is available again, if it was not. Called after a call to it succeeded.
     pub fn succeeded(&self, what: &'static str) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -196,14 +197,14 @@ impl Outages {
         outage
     }
 
-    /// Whether a backend is away.
+    /// Returns whether a backend is unavailable.
     #[cfg(test)]
     fn is_away(&self, what: &'static str) -> bool {
         self.current.lock().contains_key(self.backend(what).0)
     }
 }
 
-/// What to log of a failure.
+/// The log line for a failure, if any.
 #[derive(Debug, PartialEq, Eq)]
 enum LogDecision {
     First,

@@ -19,6 +19,7 @@ const STAND_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// A coordinator that could not reach the leases tries again after this much, or after its renewal interval if that is shorter.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
+/// How one kind of holder uses its lease: the rows of the table above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
     /// Whether it enrols in its namespace and lists the members.

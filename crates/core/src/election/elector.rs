@@ -38,6 +38,7 @@ mod usurper;
 #[cfg(test)]
 mod tests;
 
+/// The kind of a round of requests to the leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     /// Sent every heartbeat interval.
@@ -455,6 +456,7 @@ impl Elector {
         self.heard_at
     }
 
+    /// Returns the rules of this kind of holder.
     pub fn conduct(&self) -> &Conduct {
         &self.conduct
     }

@@ -58,6 +58,7 @@ pub trait EpochStore: Send + Sync {
         self.raise_seal(epoch).await?;
         Ok(Fence::sealed(epoch))
     }
+    /// Returns the highest sealed epoch.
     async fn sealed(&self) -> Result<Epoch>;
     /// Checks that a write would be accepted now.
     async fn ping(&self) -> Result<()>;

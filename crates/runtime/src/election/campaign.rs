@@ -1,9 +1,9 @@
-//! Runs for the leadership of a coordinator's cluster, and holds it: first come, first served.
+//! Competes for the leadership of a coordinator's cluster, and holds it: first come, first served.
 //!
-//! A term begins with three steps: the lease is won, its epoch is sealed in the store, and only then does anything act on
-//! it. It ends by the first of: a renewal that is rejected, a write that comes back fenced, a clean stop, or the moment
-//! before which the last successful attempt guarantees the lease. The [driver](super::driver) keeps to that by the rules of
-//! [`Conduct::coordinator`]; here is what a coordinator does with its terms: it runs a leader's tasks, and shows who leads.
+//! A term begins with three steps: the lease is won, its epoch is sealed in the store, and only then does anything act
+//! on it. The term ends by the first of: a rejected renewal, a fenced write, a clean stop, or the end of the time that
+//! the last successful request guarantees. The [driver](super::driver) ensures this by the rules of
+//! [`Conduct::coordinator`]. This module does a coordinator's part: it runs the leader's tasks and publishes who leads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,23 +30,33 @@ use super::tenure::Tenure;
 use super::term::{Leadership, Term};
 use crate::outage::Outages;
 
-/// What a campaign is made of.
+/// The parts of a [`Campaign`].
 pub struct CampaignOptions {
+    /// The namespace whose lease is requested.
     pub namespace: &'static str,
+    /// This node.
     pub candidate: NodeId,
+    /// Where the lease is held.
     pub leases: Arc<dyn Leases>,
+    /// Where the epochs are sealed.
     pub store: Arc<dyn Store>,
+    /// For timestamps of the metrics and events.
     pub clock: Arc<dyn Clock>,
+    /// How long the lease lasts if it is not renewed.
     pub ttl: Duration,
+    /// How often the leader renews its lease.
     pub renew_interval: Duration,
-    /// Of which contention, circuit breaker and percentiles are used; the times are the two above.
+    /// Contention, circuit breaker and percentiles apply; the times are the two above.
     pub settings: Settings,
+    /// Receives who leads, as this node knows it.
     pub view: watch::Sender<Leadership>,
-    /// Rings when the place may be vacant.
+    /// Notified when the lease may be vacant.
     pub vacancy: Arc<Notify>,
-    /// Whether this node could do a leader's work. One that cannot does not campaign, and resigns.
+    /// Whether this node could do a leader's work. A node that cannot does not campaign, and resigns.
     pub fit: watch::Receiver<bool>,
+    /// Receives the events of the election.
     pub publish_event: EventSink,
+    /// Logs failed requests to the leases and the store.
     pub outages: Arc<Outages>,
 }
 
@@ -60,6 +70,7 @@ pub struct Campaign {
 }
 
 impl Campaign {
+    /// Creates a campaign. It sends nothing before it runs.
     pub fn new(options: CampaignOptions) -> Self {
         let CampaignOptions {
             namespace,
@@ -86,7 +97,7 @@ impl Campaign {
             clock,
             settings,
             conduct: Conduct::coordinator(renew_interval),
-            // A leader that resigns says so on the bus.
+            // A leader publishes its resignation on the bus.
             lease_check_interval: None,
             foreign: None,
             delay: Duration::ZERO,
@@ -97,7 +108,7 @@ impl Campaign {
         Campaign { holder, namespace, store, view, publish_event }
     }
 
-    /// Returns how the campaign's requests to the leases go.
+    /// Returns the health of the campaign's requests to the leases.
     pub fn election_health(&self) -> Arc<ElectionHealth> {
         Arc::new(ElectionHealth(self.holder.clone()))
     }
@@ -116,7 +127,7 @@ impl Campaign {
             stop.cancelled().await;
             holder.quit();
         };
-        // The driver ends by itself once it was told to stop.
+        // The driver ends by itself after `stop`.
         tokio::join!(driver::drive(holder.clone(), Arc::new(office), left), stopping);
     }
 }
@@ -130,7 +141,7 @@ struct CoordinatorOffice {
     view: watch::Sender<Leadership>,
     publish_event: EventSink,
     lead: Lead,
-    /// The fence of the term that was sealed last.
+    /// The fence of the last sealed term.
     sealed: Mutex<Option<Fence>>,
     /// The tasks of the present term.
     leading: Mutex<Option<JoinHandle<()>>>,
@@ -140,7 +151,7 @@ struct CoordinatorOffice {
 impl Office for CoordinatorOffice {
     async fn floor(&self, _heard: Epoch) -> Result<Floor> {
         let sealed = self.store.sealed().await?;
-        // What a store forgets with its process is no more than hearsay to the next.
+        // A store in memory forgets its seals with its process, so the next process cannot rely on them.
         Ok(if self.store.is_lasting() { Floor::Sealed(sealed) } else { Floor::Received(sealed) })
     }
 
@@ -186,7 +197,7 @@ impl Office for CoordinatorOffice {
     }
 
     fn announce(&self, what: election::ElectionEvent) {
-        // Who leads and who is there is published from the view and from the registry.
+        // Leader and members are published from the view and from the registry.
         if !matches!(
             what,
             election::ElectionEvent::LeaderChanged { .. } | election::ElectionEvent::WorkersUpdated { .. }

@@ -1,11 +1,12 @@
-//! The one loop that holds leases: puts the rules' questions to the leases, and their answers to the rules.
+//! The one loop that holds leases: sends the requests of the rules to the leases, and passes the replies to the rules.
 //!
-//! It serves every holder: an application's [`Elector`](super::Elector), the coordinator's [`Campaign`](super::Campaign) and
-//! the leader of a mesh. What they differ in is their [`Conduct`](convoke_core::election::Conduct), for the rules to decide
-//! by, and their [`Office`], which says what a term is used for.
+//! It serves every holder: an application's [`Elector`](super::Elector), the coordinator's
+//! [`Campaign`](super::Campaign) and the leader of a mesh. They differ in their
+//! [`Conduct`](convoke_core::election::Conduct), by which the rules decide, and in their [`Office`], which uses the
+//! term.
 //!
-//! It never gives up: what fails is tried again at the pace that the rules set. Its end is a clean one: the term's work is
-//! over before another may lead.
+//! It never gives up: a failed request is retried at the pace that the rules set. It stops cleanly: the work of the
+//! term is over before another member may lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +21,14 @@ use super::office::Office;
 use super::telemetry;
 use super::tenure::Tenure;
 
-/// For how long a farewell may take, where the lease lasts longer.
+/// How long resigning and withdrawing may take, if the lease lasts longer.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
-/// For how long a report may keep the next beat waiting.
+/// How long a report may delay the next heartbeat.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
-/// How far apart candidates try for a place that was just left.
+/// Spread of the candidates' requests for a lease that has just become vacant.
 const NUDGE: Duration = Duration::from_millis(50);
 
-/// Runs until it is told to stop. However it ends, also where it never begins, `_left` tells those who wait for that.
+/// Runs until `stop`. `_left` signals the end to waiting tasks, even if the loop never begins.
 pub(crate) async fn drive(holder: Arc<Holder>, office: Arc<dyn Office>, _left: DropGuard) {
     let driver = Driver { holder: &holder, office: &*office };
     driver.run().await;
@@ -74,7 +75,7 @@ impl Driver<'_> {
                     Round::LeaseCheck
                 }
                 () = holder.vacancy.notified() => {
-                    // A little apart from the others who were told so too.
+                    // Spread out, since the other candidates were notified too.
                     tokio::time::sleep(NUDGE.mul_f64(rand::random())).await;
                     Round::LeaseCheck
                 }
@@ -125,7 +126,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits until nothing acts on a term that is over, before anything else is asked.
+    /// Waits until nothing acts on a term that is over, before the next request.
     async fn wind_up(&self, mut over: Option<Tenure>) {
         while let Some(term) = over {
             self.office.end(&term).await;
@@ -133,8 +134,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Publishes what a leader tells of itself, if the backend carries it. Nothing depends on it: a failure is left to the next
-    /// beat.
+    /// Publishes the leader's report about itself, if the backend carries it. Nothing depends on it: a failure is left
+    /// to the next heartbeat.
     async fn report(&self) {
         let holder = self.holder;
         if !holder.leases.carries_reports() || holder.stop.is_cancelled() {
@@ -153,13 +154,13 @@ impl Driver<'_> {
         }
     }
 
-    /// Puts one question, for as long as there is patience.
+    /// Sends one request and waits for the reply until its timeout.
     async fn put(&self, ask: &Ask) -> Reply {
         let holder = self.holder;
         let patience = holder.rules.lock().patience(ask, holder.moment());
         let leaving = async {
             holder.stop.cancelled().await;
-            // An election on its way is better heard than left to run out as a lease of nobody.
+            // Wait for the reply of a pending election: else the lease may be granted and expire unused.
             if matches!(ask, Ask::Elect { .. } | Ask::Resign { .. }) {
                 tokio::time::sleep(FAREWELL_MAX).await;
             }
@@ -215,7 +216,7 @@ impl Driver<'_> {
         })
     }
 
-    /// A request to the leases: notes whether they responded, also where they rejected it.
+    /// Sends a request to the leases. Records whether they responded; a rejection is a response.
     async fn request<T>(&self, sent: impl Future<Output = Result<T>>) -> Result<T> {
         let response = sent.await;
         let is_rejected = matches!(response, Err(Error::Conflict(_) | Error::Fenced { .. }));
@@ -223,7 +224,7 @@ impl Driver<'_> {
         response
     }
 
-    /// Gives up whatever is held, once nothing acts on it any more.
+    /// Resigns and withdraws, once nothing acts on the term.
     async fn leave(&self) {
         let holder = self.holder;
         let term = holder.term.borrow().clone();
@@ -248,9 +249,9 @@ impl Driver<'_> {
     }
 }
 
-/// Whether one that leaves puts this question too: it gives back what it was just given. Where it has ended the term of
-/// another, who may not know it yet, it takes the place, so that nobody acts there before that lease would have run out;
-/// but it does not begin with that.
+/// Returns whether a holder that leaves still sends this request: it resigns a term that it was just granted. If it has
+/// ended the term of another member, which may not know that yet, it takes the lease, so that nobody leads before that
+/// lease would have expired; but it does not start to end such a term.
 fn is_owed(me: &str, before: &Ask, next: &Ask) -> bool {
     match (before, next) {
         (_, Ask::Resign { holder, .. }) => holder == me,

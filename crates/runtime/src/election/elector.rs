@@ -1,8 +1,9 @@
-//! A member of a namespace that would lead it: any number of subscribers, one heartbeat.
+//! A member of a namespace that wants to lead it: any number of subscribers, one heartbeat.
 //!
-//! The heartbeat runs as a task of its own until the last handle is dropped; then it gives up what it holds, so that the next
-//! one need not wait for a lease to run out. What a handle tells is what the heartbeat last heard, judged by the clock at the
-//! moment of the question: a process that was paused does not go on believing, nor, on Linux, a machine that was suspended.
+//! The heartbeat runs as a task of its own until the last handle is dropped; then it resigns, so that the next leader
+//! need not wait for the lease to expire. A handle returns the result of the last heartbeat, checked against the clock
+//! at the time of the call: a process that was paused does not go on leading, nor, on Linux, a machine that was
+//! suspended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,23 +29,27 @@ use crate::outage::Outages;
 /// How many events a watcher may be behind before it misses some.
 const EVENTS_BUFFER: usize = 256;
 
-/// What an elector is made of.
+/// The parts of an [`Elector`].
 pub struct Candidacy {
-    /// Its name among the members. No two that live at the same time may share one.
+    /// Its id among the members, unique among those that live at the same time.
     pub id: String,
+    /// The namespace that it wants to lead.
     pub namespace: String,
+    /// Where the lease and the list of members are held.
     pub leases: Arc<dyn Leases>,
+    /// For timestamps of the metrics and the age of tasks.
     pub clock: Arc<dyn Clock>,
+    /// Times, contention and circuit breaker.
     pub settings: Settings,
 }
 
 /// A handle of a running elector. Clones share it; dropping the last one resigns.
 ///
-/// A handle that a subscriber has captured is one too: it keeps the elector running until [`stop`](Self::stop), although nobody else
-/// has one. Let a subscriber have a [`downgrade`](Self::downgrade)d one.
+/// A handle that a subscriber has captured counts too: it keeps the elector running until [`stop`](Self::stop), even if
+/// no other handle is left. Pass a subscriber a [`downgrade`](Self::downgrade)d one.
 pub struct Elector {
     handle: Arc<Handle>,
-    /// The last term that this handle gave out.
+    /// The last term that this handle returned.
     handed: AtomicU64,
 }
 
@@ -60,11 +65,11 @@ impl Drop for Handle {
     }
 }
 
-/// Tells watchers what happens.
+/// Sends events to the watchers.
 struct ElectorOffice {
     namespace: String,
     clock: Arc<dyn Clock>,
-    /// None once it has stopped.
+    /// `None` after the elector has stopped.
     events: Mutex<Option<broadcast::Sender<Arc<Event>>>>,
 }
 
@@ -72,18 +77,18 @@ impl Office for ElectorOffice {
     fn announce(&self, what: ElectionEvent) {
         log(&self.namespace, &what);
         let event = Event { at: self.clock.now(), namespace: self.namespace.clone(), what };
-        // Fails only where nobody watches.
+        // Fails only if nothing watches.
         let _ = self.events.lock().as_ref().map(|events| events.send(Arc::new(event)));
     }
 
-    /// No more events will come.
+    /// Closes the stream of events.
     fn close(&self) {
         self.events.lock().take();
     }
 }
 
 impl Elector {
-    /// Begins to beat. Gives a handle at once: who leads is known after the first heartbeat.
+    /// Starts the heartbeat and returns a handle at once: the leader is known after the first heartbeat.
     pub fn start(candidacy: Candidacy) -> Result<Elector> {
         let Candidacy { id, namespace, leases, clock, settings } = candidacy;
         check_name("id", &id)?;
@@ -111,7 +116,7 @@ impl Elector {
             fit: watch::channel(true).1,
         });
         let tasks = TaskTracker::new();
-        // Made here: a runtime that shuts down drops a task that it has not begun.
+        // Created here: a runtime that shuts down drops a task that it has not polled yet.
         let left = holder.left.clone().drop_guard();
         tasks.spawn(driver::drive(holder.clone(), office.clone(), left));
         Ok(Elector { handle: Arc::new(Handle { holder, office, tasks }), handed: AtomicU64::new(0) })
@@ -121,101 +126,109 @@ impl Elector {
         &self.handle.holder
     }
 
+    /// Returns the id of this member.
     pub fn id(&self) -> String {
         self.holder().rules.lock().me().to_owned()
     }
 
+    /// Returns the namespace that it wants to lead.
     pub fn namespace(&self) -> &str {
         &self.holder().namespace
     }
 
+    /// Returns a copy of the settings.
     pub fn settings(&self) -> Settings {
         self.holder().rules.lock().settings().clone()
     }
 
-    /// Who leads, as far as is known and for as long as its lease was known to last.
+    /// Returns the leader's id; `None` if it is unknown or its lease may have expired.
     pub fn leader(&self) -> Option<String> {
         let now = self.holder().moment();
         let rules = self.holder().rules.lock();
         rules.leader().filter(|(.., until)| now < *until).map(|(leader, ..)| leader.to_owned())
     }
 
-    /// The highest term that was heard of.
+    /// Returns the highest epoch that this member knows of.
     pub fn epoch(&self) -> Epoch {
         self.holder().rules.lock().epoch()
     }
 
-    /// Whether this member leads, at this moment.
+    /// Returns whether this member leads at this moment.
     pub fn is_leader(&self) -> bool {
         self.term().is_some()
     }
 
+    /// Returns whether the member with this id leads, as far as this member knows.
     pub fn is_leader_of(&self, id: &str) -> bool {
         self.leader().is_some_and(|leader| leader == id)
     }
 
-    /// The present term, where this member leads.
+    /// Returns the present term if this member leads.
     pub fn term(&self) -> Option<Tenure> {
         self.holder().present()
     }
 
-    /// Everybody present, asked of the backend.
+    /// Requests the ids of all members from the backend.
     pub async fn members(&self) -> Result<Vec<String>> {
         self.holder().leases.roster(self.namespace()).await
     }
 
-    /// Everybody present, as of the last heartbeat that asked.
+    /// Returns the ids of all members, as of the last heartbeat that listed them.
     pub fn known_members(&self) -> Vec<String> {
         self.holder().rules.lock().members(self.holder().moment())
     }
 
-    /// Whether the place is left to members of another system that were listed last.
+    /// Returns whether this member leaves the lease to members of another system, which were on the last list.
     pub fn is_yielding(&self) -> bool {
         self.holder().rules.lock().yields()
     }
 
+    /// Returns the durations and counts of the heartbeats.
     pub fn metrics(&self) -> Metrics {
         self.holder().rules.lock().metrics()
     }
 
+    /// Returns the state of the circuit breaker.
     pub fn breaker(&self) -> BreakerStatus {
         self.holder().rules.lock().breaker()
     }
 
-    /// Whether a task that was handed out in that term may still be done: in the present one, in a later one that this member has not
-    /// heard of yet, or in the one before for a grace period. For tasks only; what a leader writes must be fenced where it
-    /// is written.
+    /// Returns whether a task that was created in that term may still be done: in the present term, in a later one that
+    /// this member does not know of yet, or in the previous one for a grace period. For tasks only; a leader's write
+    /// must be fenced at the place of the write.
     pub fn admits(&self, epoch: Epoch) -> bool {
         self.holder().rules.lock().admits(epoch, self.holder().moment())
     }
 
-    /// As [`admits`](Self::admits), of a task that says when it was created: one of the term before is admitted if it is no older than
-    /// the grace period, by the clocks of whoever created it and of this member.
+    /// Like [`admits`](Self::admits), for a task with a creation time: a task of the previous term is admitted if it is
+    /// no older than the grace period, by the clocks of its creator and of this member.
     pub fn admits_created_at(&self, epoch: Epoch, created_at: jiff::Timestamp) -> bool {
         let holder = self.holder();
         let age = Duration::try_from(holder.clock.now().duration_since(created_at)).unwrap_or_default();
         holder.rules.lock().admits_aged(epoch, age, holder.moment())
     }
 
-    /// What happens from now on.
+    /// Subscribes to the events from now on.
     pub fn events(&self) -> Events {
         Events { receiver: self.handle.office.events.lock().as_ref().map(broadcast::Sender::subscribe) }
     }
 
-    /// Waits until this member leads, and gives the term; each term once to each handle. None once the elector has stopped.
+    /// Waits until this member leads, and returns the term; each handle receives each term once. `None` after the
+    /// elector has stopped.
     pub async fn lead(&self) -> Option<Tenure> {
         let term = self.holder().next_term(Epoch(self.handed.load(Ordering::Relaxed))).await?;
         self.handed.store(term.epoch().0, Ordering::Relaxed);
         Some(term)
     }
 
-    /// Tells `subscriber` of every term, beginning with the present one, until the elector stops.
+    /// Calls `subscriber` for every term, beginning with the present one, until the elector stops.
     pub fn subscribe(&self, subscriber: Subscriber) {
         self.handle.tasks.spawn(subscriber::attend(subscriber, self.holder().clone()));
     }
 
-    /// Gives up the term, where it holds one, and lets others stand first. It remains a member and may lead again: once another
-    /// has led, or after the time of a lease. Done when another may lead; a subscriber that calls it does not wait for that.
+    /// Resigns, if this member leads, and lets others stand first. It remains a member and may lead again: after
+    /// another has led, or after the time of a lease. Returns when another may lead; a call from a subscriber returns
+    /// at once.
     pub async fn resign(&self) {
         let holder = self.holder();
         let Some(term) = holder.term.borrow().clone() else { return };
@@ -224,18 +237,18 @@ impl Elector {
             return;
         }
         let mut terms = holder.term.subscribe();
-        // Fails only where the heartbeat has ended: then nothing is held.
+        // Fails only if the heartbeat has ended: then nothing is held.
         let _ = terms.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch() != term.epoch())).await;
     }
 
-    /// A handle that keeps nothing alive.
+    /// Returns a handle that does not keep the elector running.
     pub fn downgrade(&self) -> WeakElector {
         WeakElector { handle: Arc::downgrade(&self.handle), left: self.holder().left.clone() }
     }
 
-    /// Leaves: ends the term, tells the subscribers, resigns, withdraws. Done when all that is done. A subscriber that calls it, as
-    /// from `on_deposed`, does not wait for that, since all of it waits for the subscriber; nor may it wait for another task that
-    /// calls it.
+    /// Stops: ends the term, calls the subscribers, resigns, withdraws; returns when all of it is done. A call from a
+    /// subscriber, as from `on_deposed`, returns at once, since all of it waits for the subscriber; nor may a
+    /// subscriber wait for another task that calls `stop`.
     pub async fn stop(&self) {
         self.holder().quit();
         if subscriber::is_of(self.holder()) {
@@ -246,7 +259,7 @@ impl Elector {
     }
 }
 
-/// A handle that keeps nothing alive: with it alone an elector ends.
+/// A handle that does not keep the elector running.
 #[derive(Clone)]
 pub struct WeakElector {
     handle: Weak<Handle>,
@@ -254,17 +267,18 @@ pub struct WeakElector {
 }
 
 impl WeakElector {
-    /// The elector, unless it has ended or was told to stop.
+    /// Returns the elector, unless it has ended or is stopping.
     pub fn upgrade(&self) -> Option<Elector> {
         let handle = self.handle.upgrade().filter(|handle| !handle.holder.stop.is_cancelled())?;
         Some(Elector { handle, handed: AtomicU64::new(0) })
     }
 
-    /// Waits until one that has ended, or was told to stop, has said its farewell to the leases.
+    /// Waits until the elector has stopped, resigned and withdrawn.
     pub async fn left(&self) {
         self.left.cancelled().await;
     }
 
+    /// Returns whether the elector has stopped, resigned and withdrawn.
     pub fn has_left(&self) -> bool {
         self.left.is_cancelled()
     }
@@ -276,7 +290,7 @@ impl Clone for Elector {
     }
 }
 
-/// One line for a change of leader; everything else is for debugging.
+/// Logs one line for a change of leader; all other events at debug level, except warnings.
 fn log(namespace: &str, what: &ElectionEvent) {
     match what {
         ElectionEvent::LeaderChanged { previous_leader, new_leader, epoch } => {
@@ -300,8 +314,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; None once the elector has stopped. A watcher that is too slow misses some: an event is a notice, the
-    /// elector itself tells what is.
+    /// Returns the next event; `None` after the elector has stopped. A slow watcher misses some: an event is a hint,
+    /// the elector itself has the present state.
     pub async fn next(&mut self) -> Option<Arc<Event>> {
         let receiver = self.receiver.as_mut()?;
         loop {

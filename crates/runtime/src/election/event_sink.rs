@@ -2,5 +2,5 @@ use std::sync::Arc;
 
 use convoke_core::jobs::event::ClusterEvent;
 
-/// Tells whoever watches the node what happened.
+/// Publishes an event to the node's watchers.
 pub type EventSink = Arc<dyn Fn(ClusterEvent) + Send + Sync>;

@@ -1,8 +1,8 @@
-//! What the driver of a lease shares with whoever has a handle of it.
+//! The state that the driver of a lease shares with its handles.
 //!
-//! The rules of [`convoke_core::election`] decide; here is what they have come to, for others to see: the present term, the
-//! metrics, and whether the leases respond. A question that is put here is answered from memory, judged by the clock at that
-//! moment, which on Linux also counts for how long the machine was suspended.
+//! The rules of [`convoke_core::election`] decide; this module publishes their results: the present term, the metrics,
+//! and whether the leases respond. Reads are served from memory and checked against the clock at that moment, which on
+//! Linux also counts how long the machine was suspended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,25 +21,25 @@ use super::telemetry;
 use super::tenure::Tenure;
 use crate::outage::Outages;
 
-/// What a holder is made of.
+/// The parts of a [`Holder`].
 pub(crate) struct Candidate {
-    /// Under which name it asks. No two that live at the same time may share one.
+    /// Its id in requests, unique among those that live at the same time.
     pub id: String,
     pub namespace: String,
     pub leases: Arc<dyn Leases>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub conduct: Conduct,
-    /// How often a follower reads who leads between its heartbeats.
+    /// How often a follower reads the lease between its heartbeats.
     pub lease_check_interval: Option<Duration>,
-    /// Tells a member of another system by its id, if another system shares the namespace.
+    /// Recognizes a member of another system by its id, if another system shares the namespace.
     pub foreign: Option<fn(&str) -> bool>,
-    /// How long the first heartbeat waits.
+    /// Delay of the first heartbeat.
     pub delay: Duration,
     pub outages: Arc<Outages>,
-    /// Rings when the place may be vacant.
+    /// Notified when the lease may be vacant.
     pub vacancy: Arc<Notify>,
-    /// Whether it could do a leader's work. One that cannot does not stand, and resigns.
+    /// Whether it could do a leader's work. A holder that cannot does not stand, and resigns.
     pub fit: watch::Receiver<bool>,
 }
 
@@ -51,17 +51,17 @@ pub(crate) struct Holder {
     pub rules: Mutex<Rules>,
     pub term: watch::Sender<Option<Tenure>>,
     pub stop: CancellationToken,
-    /// It has left: nothing of it will reach the leases any more.
+    /// Cancelled when the driver has ended: it sends nothing more to the leases.
     pub left: CancellationToken,
     timeline: Timeline,
     pub(super) outages: Arc<Outages>,
     pub(super) vacancy: Arc<Notify>,
     pub(super) fit: watch::Receiver<bool>,
-    /// Whether the leases answered the last request; none before the first.
+    /// Whether the leases responded to the last request; `None` before the first.
     responds: Mutex<Option<bool>>,
 }
 
-/// From where the rules count their moments.
+/// The origin of the rules' moments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeline(Mark);
 
@@ -113,7 +113,7 @@ impl Holder {
         self.timeline.instant(moment)
     }
 
-    /// A request to the leases was answered, or failed.
+    /// Records whether the leases responded to a request.
     pub(super) fn responded(&self, is_answered: bool) {
         *self.responds.lock() = Some(is_answered);
         if is_answered {
@@ -121,17 +121,17 @@ impl Holder {
         }
     }
 
-    /// Whether the leases answered the last request; `None` before the first.
+    /// Returns whether the leases responded to the last request; `None` before the first.
     pub fn responds(&self) -> Option<bool> {
         *self.responds.lock()
     }
 
-    /// The term that is held at this moment.
+    /// Returns the term that is held at this moment.
     pub fn present(&self) -> Option<Tenure> {
         self.term.borrow().clone().filter(|term| !term.is_over())
     }
 
-    /// Ends whatever runs for the term; the driver does the rest.
+    /// Cancels the work of the term; the driver does the rest.
     pub fn quit(&self) {
         if let Some(term) = &*self.term.borrow() {
             term.end();
@@ -139,12 +139,12 @@ impl Holder {
         self.stop.cancel();
     }
 
-    /// Shows that nobody leads by way of it any more.
+    /// Publishes that this holder no longer leads.
     pub fn forget(&self) {
         telemetry::forget(&self.namespace);
     }
 
-    /// The first term after that one that is not over.
+    /// Waits for the first term after that one that is not over.
     pub async fn next_term(&self, after: Epoch) -> Option<Tenure> {
         let mut terms = self.term.subscribe();
         loop {
@@ -162,8 +162,8 @@ impl Holder {
         }
     }
 
-    /// Shows the outside what the rules have come to. Returns a term that is over by it: whoever gets it has to
-    /// [end](Office::end) it and to publish again.
+    /// Publishes the results of the rules. Returns a term that has ended by them: the caller has to [end](Office::end)
+    /// it and to publish again.
     pub(super) fn publish(&self, rules: &mut Rules, office: &dyn Office) -> Option<Tenure> {
         let held = rules.term();
         let present = self.term.borrow().clone();

@@ -1,14 +1,14 @@
 //! An instant that also moves while the machine sleeps.
 //!
-//! tokio's clock stands still while the machine is suspended; a lease does not. So beside each instant stands for how long the
-//! machine had slept when it was taken. Only Linux tells that; elsewhere a machine that was suspended goes on believing for
-//! what was left of its lease, or until its next renewal is refused.
+//! tokio's clock stands still while the machine is suspended; a lease does not. So each instant is stored with the time
+//! that the machine had slept until then. Only Linux provides it; elsewhere a machine that was suspended acts as leader
+//! for the rest of its lease, or until its next renewal is rejected.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Two clocks are not read at the same moment: less than this is no sleep.
+/// Two clocks are not read at the same moment: a smaller difference is not sleep.
 const SLEEP_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ impl Mark {
         Mark::at(Instant::now())
     }
 
-    /// That instant, unless the machine sleeps from now on.
+    /// Returns that instant, unless the machine sleeps from now on.
     pub fn at(at: Instant) -> Self {
         Mark { at, asleep: asleep() }
     }
@@ -35,12 +35,12 @@ impl Mark {
         self.at.elapsed().saturating_add(self.slept())
     }
 
-    /// When so much will have passed since, unless the machine sleeps again.
+    /// Returns when this much will have passed since, unless the machine sleeps again.
     pub fn after(self, span: Duration) -> Instant {
         self.at + span.saturating_sub(self.slept())
     }
 
-    /// When it will have come, unless the machine sleeps again.
+    /// Returns when it will be reached, unless the machine sleeps again.
     pub fn instant(self) -> Instant {
         self.at.checked_sub(self.slept()).unwrap_or(self.at)
     }
@@ -50,7 +50,7 @@ impl Mark {
     }
 }
 
-/// For how long the machine has slept since it was started.
+/// Returns how long the machine has slept since it was started.
 #[cfg(all(target_os = "linux", not(test)))]
 fn asleep() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -81,7 +81,7 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// For how long the machine has slept, as far as the tests of this thread are told.
+        /// How long the machine has slept, in the tests of this thread.
         pub static ASLEEP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 

@@ -6,32 +6,32 @@ use convoke_core::{Epoch, Result};
 use super::holder::Timeline;
 use super::tenure::Tenure;
 
-/// What the holder of a lease does with it. The three holders (an application's elector, the coordinator's campaign, the
-/// leader of a mesh) are three offices; everything else is the [driver](super::driver)'s.
+/// The work of the holder of a lease. The three holders (an application's elector, the coordinator's campaign, the
+/// leader of a mesh) are three offices; the [driver](super::driver) does everything else.
 #[async_trait]
 pub(crate) trait Office: Send + Sync {
-    /// Returns what the epoch of a new term must be above; `received` is the highest that the rules know.
+    /// Returns the floor for the epoch of a new term; `received` is the highest that the rules know.
     async fn floor(&self, received: Epoch) -> Result<Floor> {
         Ok(Floor::Received(received))
     }
 
-    /// Seals the epoch of a term that was just won, if the conduct asks for it.
+    /// Seals the epoch of a term that was just won, if the conduct requires it.
     async fn seal(&self, _epoch: Epoch) -> Result<()> {
         Ok(())
     }
 
-    /// A term begins. Must not wait.
+    /// Begins a term. Must not wait.
     fn begin(&self, _term: &Tenure) {}
 
-    /// A term is over. Returns once nothing acts on it any more: only then is another asked for.
+    /// Ends a term. Returns when nothing acts on it any more: only then is another requested.
     async fn end(&self, _term: &Tenure) {}
 
-    /// The rules have learned something.
+    /// Called when the state of the rules has changed.
     fn observe(&self, _rules: &Rules, _timeline: Timeline) {}
 
-    /// Something happened that watchers want to know.
+    /// Publishes an event to the watchers.
     fn announce(&self, what: ElectionEvent);
 
-    /// Nothing will happen any more.
+    /// Called when no more events will follow.
     fn close(&self) {}
 }

@@ -1,7 +1,7 @@
-//! What an application wants to do while it leads.
+//! The work of an application while it leads.
 //!
-//! A subscriber is a task of its own: one that is slow, or that panics, hinders neither the heartbeat nor the others. What it
-//! does for a term is dropped where it waits when the term ends; `on_deposed` comes after.
+//! A subscriber is a task of its own: one that is slow, or that panics, delays neither the heartbeat nor the others.
+//! Its work for a term is dropped at its next await point when the term ends; `on_deposed` is called after that.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -19,6 +19,7 @@ type TermTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 type OnTerm = Box<dyn Fn(Tenure) -> TermTask + Send + Sync>;
 type OnEpoch = Box<dyn Fn(Epoch) -> TermTask + Send + Sync>;
 
+/// The callbacks of an application for its terms of leadership.
 pub struct Subscriber {
     name: String,
     on_elected: Option<OnTerm>,
@@ -27,7 +28,7 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// The name is for logs.
+    /// Creates a subscriber without callbacks. The name is for logs.
     pub fn new(name: impl Into<String>) -> Self {
         Subscriber { name: name.into(), on_elected: None, on_deposed: None, work: None }
     }
@@ -50,7 +51,7 @@ impl Subscriber {
         self
     }
 
-    /// Done again and again during a term, with `pause` between, beginning after `on_elected`.
+    /// Called repeatedly during a term, with `pause` between the calls, after `on_elected`.
     pub fn every<F>(mut self, pause: Duration, work: impl Fn(Tenure) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -59,9 +60,9 @@ impl Subscriber {
         self
     }
 
-    /// All that is done for a term.
+    /// Runs all callbacks of a term.
     async fn serve(&self, term: &Tenure) {
-        // Its farewell too belongs to the term: whoever resigns waits for it.
+        // `on_deposed` belongs to the term too: a resignation waits for it.
         let _serving = term.guard();
         if let Some(on_elected) = &self.on_elected {
             self.guarded(term.run(on_elected)).await;
@@ -69,7 +70,7 @@ impl Subscriber {
         if let Some((pause, work)) = &self.work {
             while !term.is_over() {
                 self.guarded(term.run(work)).await;
-                // At least once round the scheduler, so that a pause of nothing does not starve the rest.
+                // Yields at least once, so that a pause of zero does not starve other tasks.
                 tokio::task::yield_now().await;
                 if !term.sleep(*pause).await {
                     break;
@@ -90,11 +91,11 @@ impl Subscriber {
 }
 
 tokio::task_local! {
-    /// Of which elector a task is a subscriber.
+    /// The elector whose subscriber the present task is.
     static ELECTOR: Arc<Holder>;
 }
 
-/// Whether it is a subscriber of that elector who asks.
+/// Returns whether the caller is a subscriber of that elector.
 pub(super) fn is_of(holder: &Arc<Holder>) -> bool {
     ELECTOR.try_with(|elector| Arc::ptr_eq(elector, holder)).unwrap_or(false)
 }

@@ -16,12 +16,12 @@ pub fn describe() {
     describe_gauge!("convoke_circuit_breaker_state", "0 closed, 1 half-open, 2 open: no heartbeats go out");
 }
 
-/// Shows how the heartbeats of a holder go.
+/// Publishes the durations and counts of a holder's heartbeats.
 pub(super) fn publish_gauges(namespace: &str, rules: &Rules) {
     stats(namespace, rules.metrics().heartbeat_latency_ms, rules.breaker().state);
 }
 
-/// Shows whether the holder of these rules leads. A lock has no epoch.
+/// Publishes whether the holder of these rules leads. A lock has no epoch.
 pub(super) fn held(namespace: &str, rules: &Rules) {
     let leads = rules.term().is_some();
     if rules.conduct().is_lock { leader(namespace, leads) } else { self::leads(namespace, leads, rules.epoch()) }
@@ -44,7 +44,7 @@ fn stats(namespace: &str, latency: Percentiles, breaker: BreakerState) {
     gauge!("convoke_circuit_breaker_state", "namespace" => namespace.to_owned()).set(f64::from(breaker.as_number()));
 }
 
-/// Nobody leads by way of this process any more.
+/// Publishes that this process no longer leads.
 pub(super) fn forget(namespace: &str) {
     leader(namespace, false);
 }

@@ -1,8 +1,8 @@
 //! A term that is held: its number, and when to stop acting on it.
 //!
-//! It ends by the first of: somebody ends it, or the moment comes up to which the lease is certain. The second needs nobody's
-//! help: a process that was paused, or whose heartbeat is stuck, finds out by looking at the clock, which on Linux also counts
-//! for how long the machine was suspended.
+//! It ends when it is ended early, or when the time is reached up to which the lease is certain. The latter needs no
+//! other task: a process that was paused, or whose heartbeat hangs, reads it from the clock, which on Linux also counts
+//! how long the machine was suspended.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -29,23 +29,23 @@ pub struct Tenure {
 }
 
 impl Tenure {
+    /// Creates a term whose lease is certain until then.
     pub fn new(epoch: Epoch, certain_until: Instant) -> Self {
         let certain_until = Arc::new(Mutex::new(Mark::at(certain_until)));
         Tenure { epoch, over: CancellationToken::new(), certain_until, at_work: TaskTracker::new() }
     }
 
-    /// The number of the term, for every write that a former leader must not make.
+    /// Returns the epoch, for every write that a former leader must not make.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Until when the lease is certain, as of its last renewal. It may still be prolonged.
+    /// Returns until when the lease is certain, as of its last renewal. A renewal moves it.
     pub fn certain_until(&self) -> Instant {
         self.certain_until.lock().instant()
     }
 
-    /// Has it last longer, unless it has ended: what was seen to be over is never seen to go on, however late its renewal was
-    /// heard of.
+    /// Extends the term, unless it has ended: a term that was over stays over, however late its renewal arrives.
     pub(super) fn prolong(&self, certain_until: Instant) {
         let mut until = self.certain_until.lock();
         if has_come(*until) {
@@ -55,39 +55,40 @@ impl Tenure {
         }
     }
 
-    /// Ends it early: something that it did was refused, or its holder gives it up. An elector then resigns.
+    /// Ends the term early: a write was rejected, or the holder resigns. An elector then resigns.
     pub fn end(&self) {
         self.over.cancel();
     }
 
+    /// Returns whether the term was ended or its time has passed.
     pub fn is_over(&self) -> bool {
-        // The clock is read under the lock: else it could be prolonged between this look and its answer.
+        // Read under the lock: else the term could be extended between the comparison and its result.
         self.over.is_cancelled() || has_come(*self.certain_until.lock())
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the term.
     pub async fn ended(&self) {
         while !self.is_over() {
             let until = self.certain_until();
             tokio::select! {
                 () = self.over.cancelled() => {}
-                // It may have been prolonged meanwhile.
+                // It may have been extended meanwhile.
                 () = tokio::time::sleep_until(until), if !overstays() => {}
             }
         }
     }
 
-    /// Waits until somebody ends it early.
+    /// Waits until the term is ended early.
     pub(super) async fn given_up(&self) {
         self.over.cancelled().await;
     }
 
-    /// Whether its time is up and its holder does not notice, for a test.
+    /// Returns whether the time is up and the holder ignores it, for a test.
     pub(super) fn overstays(&self) -> bool {
         overstays() && self.certain_until.lock().has_come()
     }
 
-    /// Sleeps unless the term ends before: then false.
+    /// Sleeps. Returns false if the term ended first.
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::select! {
             () = self.ended() => false,
@@ -95,8 +96,8 @@ impl Tenure {
         }
     }
 
-    /// Does `work` for as long as the term lasts: what it gave, or nothing where the term ended first. Then `work` is dropped
-    /// where it waits, and is not polled again, also after the process was paused.
+    /// Runs `work` for as long as the term lasts. Returns its output, or `None` if the term ended first. Then `work` is
+    /// dropped at its await point and is not polled again, also after the process was paused.
     pub async fn run<F: Future>(&self, work: impl FnOnce(Tenure) -> F) -> Option<F::Output> {
         let _at_work = self.guard();
         let mut work = pin!(work(self.clone()));
@@ -110,7 +111,7 @@ impl Tenure {
         .await
     }
 
-    /// While a guard is kept, a holder that resigns waits before it lets another lead, up to the end of its lease.
+    /// Returns a guard: while it is kept, a holder that resigns delays the next leader, up to the end of its lease.
     pub fn guard(&self) -> TaskTrackerToken {
         self.at_work.token()
     }
@@ -118,7 +119,7 @@ impl Tenure {
     /// Waits until nothing of the term runs any more, or until its lease ends.
     pub(super) async fn quiet(&self) {
         self.at_work.close();
-        // Too late is no error: then the lease has run out, and `run` has let go by itself.
+        // A timeout is no error: then the lease has expired, and `run` has dropped its work by itself.
         let _ = tokio::time::timeout_at(self.certain_until(), self.at_work.wait()).await;
     }
 }
@@ -127,8 +128,8 @@ fn has_come(end: Mark) -> bool {
     end.has_come() && !overstays()
 }
 
-/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader does not notice that its time
-/// is up, so that a test can see the store refuse what it writes.
+/// A failpoint, in builds with debug assertions only: with `CONVOKE_FAILPOINT=overstay` a leader ignores that its time
+/// is up, so that a test can observe the store reject its writes.
 fn overstays() -> bool {
     static OVERSTAYS: OnceLock<bool> = OnceLock::new();
     cfg!(debug_assertions)
@@ -197,7 +198,7 @@ mod tests {
         let tenure = tenure();
         let polls = tenure
             .run(|_| async {
-                // As a stopped process does: time goes on, nothing else does.
+                // Like a stopped process: time passes, nothing else runs.
                 tokio::time::advance(Duration::from_secs(60)).await;
                 tokio::task::yield_now().await;
                 panic!("acts after its time");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::tenure::Tenure;
 
-/// One term of leadership over a store: the fence its writes carry, and when to stop.
+/// One term of leadership over a store: the fence that its writes carry, and its end.
 #[derive(Debug, Clone)]
 pub struct Term {
     fence: Fence,
@@ -15,6 +15,7 @@ pub struct Term {
 }
 
 impl Term {
+    /// Creates a term whose lease is certain until then.
     pub fn new(fence: Fence, certain_until: Instant) -> Self {
         Term::of(fence, Tenure::new(fence.epoch(), certain_until))
     }
@@ -23,10 +24,12 @@ impl Term {
         Term { fence, tenure }
     }
 
+    /// Extends the term after a renewal, unless it has ended.
     pub fn prolong(&self, certain_until: Instant) {
         self.tenure.prolong(certain_until);
     }
 
+    /// Returns the fence for the writes of this term.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -40,20 +43,23 @@ impl Deref for Term {
     }
 }
 
-/// Who leads, as this node knows it.
+/// The leader, as this node knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leadership {
+    /// `None` if nobody leads or the leader is unknown.
     pub leader: Option<NodeId>,
+    /// The highest epoch that this node knows of.
     pub epoch: Epoch,
+    /// Whether this node leads.
     pub is_me: bool,
-    /// When the lease was read or renewed last; none before the first time.
+    /// When the lease was read or renewed last; `None` before the first time.
     pub seen: Option<Instant>,
-    /// When it runs out unless it is renewed.
+    /// When the lease expires unless it is renewed.
     pub until: Option<Instant>,
 }
 
 impl Leadership {
-    /// The same without a leader whose lease has run out since it was seen last.
+    /// Returns it without a leader whose lease has expired by `now`.
     pub fn at(mut self, now: Instant) -> Self {
         if self.until.is_some_and(|until| until <= now) {
             (self.leader, self.is_me) = (None, false);
@@ -61,11 +67,12 @@ impl Leadership {
         self
     }
 
+    /// Returns the role of `node`: any node but the leader is a follower.
     pub fn role_of(&self, node: &NodeId) -> NodeRole {
         if self.leader.as_ref() == Some(node) { NodeRole::Leader } else { NodeRole::Follower }
     }
 
-    /// Replaces what was known. True if another leads, or in another term: a renewal is nothing to wake anybody for.
+    /// Replaces the state. Returns whether leader or term changed: a renewal wakes no watcher.
     pub(super) fn replace(&mut self, new: Leadership) -> bool {
         let changed = (&self.leader, self.epoch, self.is_me) != (&new.leader, new.epoch, new.is_me);
         *self = new;

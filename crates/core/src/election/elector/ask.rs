@@ -1,28 +1,39 @@
-//! What an elector asks, and what it is answered.
+//! The requests of an elector to the leases, and their replies.
 
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
 
-/// A question to the leases.
+/// A request to the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
+    /// Reads the lease.
     Read,
+    /// Puts this member on the namespace's list, or keeps it there.
     Enroll,
+    /// Lists the members.
     Roster,
+    /// Requests the lease for a new term.
     Elect {
+        /// The epoch of the term must be above this one.
         floor: Epoch,
     },
+    /// Renews the lease.
     Renew {
+        /// The term to renew.
         epoch: Epoch,
     },
     /// To the store: raises the sealed epoch to that of a term that was just won.
     Seal {
+        /// The epoch to seal.
         epoch: Epoch,
     },
+    /// Removes this member from the list.
     Withdraw,
-    /// To end a term: our own, or one that should not be.
+    /// Ends a term: our own, or one that should not exist.
     Resign {
+        /// The member whose term ends.
         holder: String,
+        /// The term that ends.
         epoch: Epoch,
     },
 }
@@ -48,7 +59,9 @@ impl Ask {
 pub enum Reply {
     /// To `Enroll`, `Seal`, `Withdraw` and `Resign`.
     Done,
+    /// To `Read`: the lease; `None` if nobody holds it.
     Read(Option<Lease>),
+    /// To `Roster`: the ids of the members.
     Roster(Vec<String>),
     /// To `Elect` and `Renew`.
     Granted(Lease),

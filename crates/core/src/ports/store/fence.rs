@@ -26,6 +26,7 @@ impl Fence {
         Fence(epoch)
     }
 
+    /// Returns the sealed epoch that the writes carry.
     pub fn epoch(self) -> Epoch {
         self.0
     }

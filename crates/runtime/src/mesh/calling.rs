@@ -1,8 +1,8 @@
-//! Makes calls.
+//! Sends calls and waits for their end.
 //!
-//! A call is entered into the table, its request is put into the outbox, and its end is waited for: its reply, its deadline,
-//! or at once where the link says that nobody listens or that it sent nothing. Where the link does not know whether it sent
-//! it, the call waits; it is never sent twice.
+//! A call is entered into the table, its request is put into the outbox, and the caller waits for its end: the reply,
+//! the deadline, or at once if the link reports that nobody listens or that it sent nothing. If the link does not know
+//! whether it sent the request, the call waits; it is never sent twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,17 @@ use super::session::MeshSession;
 use super::telemetry::Meters;
 use super::tracing_scope::next_step;
 
+/// Options of one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallOptions {
-    /// How long to wait for a sign of life; the instance's own setting unless told.
+    /// How long to wait for a reply or a heartbeat; `None` for the instance's own setting.
     pub timeout: Option<Duration>,
-    /// The term of leadership in whose name the call is made.
+    /// The term of leadership on whose behalf the call is made.
     pub epoch: Option<Epoch>,
 }
 
-/// Answers what `read` makes of the reply's JSON text. One that it cannot read counts as such, not as well.
+/// Returns the result of `read` for the reply's JSON text. A reply that `read` rejects counts as unreadable, not as a
+/// success.
 pub(super) async fn call<T>(
     session: &Arc<MeshSession>,
     to: InstanceId,
@@ -63,7 +65,7 @@ pub(super) async fn call<T>(
     answer
 }
 
-/// One that no peer would read is not sent.
+/// Rejects a type that no peer would accept.
 pub fn check_type(request_type: &str) -> Result<(), Invalid> {
     let length = request_type.len();
     if (1..=NAME_BYTES_MAX).contains(&length) {
@@ -143,7 +145,7 @@ pub(super) fn check_size(data: &Json) -> Result<(), Invalid> {
     }
 }
 
-/// A call under way, counted until it ends or is let go of.
+/// A pending call, counted until it ends or is dropped.
 struct Counted<'a>(&'a Meters);
 
 impl<'a> Counted<'a> {

@@ -1,4 +1,4 @@
-//! What a handler knows of the call that it answers.
+//! The call that a handler serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::session::MeshSession;
 
+/// The call that a handler serves: its caller, its times and its term.
 #[derive(Clone)]
 pub struct Context {
     pub(super) caller: InstanceId,
@@ -20,38 +21,39 @@ pub struct Context {
 }
 
 impl Context {
-    /// Who called; ourselves where the call was local.
+    /// Returns the caller; this instance itself if the call was local.
     pub fn caller(&self) -> InstanceId {
         self.caller
     }
 
-    /// How long the caller waits for a sign of life. Heartbeats are sent meanwhile, so that a handler may take longer.
+    /// Returns how long the caller waits for a reply or a heartbeat. Heartbeats are sent meanwhile, so that a handler
+    /// may take longer.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// When the caller would have given up, had it heard nothing: something to keep to for a handler that wants to be quick.
+    /// Returns when the caller would give up without heartbeats: a target for a handler that wants to be quick.
     pub fn deadline(&self) -> Instant {
         self.received + self.timeout
     }
 
-    /// The term of leadership in whose name the caller acts.
+    /// Returns the term of leadership on whose behalf the caller acts.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// Where the call stands in a trace. Calls that the handler makes carry it on.
+    /// Returns the position of the call in a trace. Calls of the handler continue that trace.
     pub fn trace(&self) -> Option<TraceParent> {
         self.trace
     }
 
-    /// Waits until the instance is asked to stop. A handler that answers another instance then has a grace period, and is
-    /// dropped after it; one that answers our own call is dropped at once.
+    /// Waits until the instance is stopping. A handler that serves another instance then has a grace period, and is
+    /// dropped after it; a handler that serves a local call is dropped at once.
     pub async fn cancelled(&self) {
         self.session.stopping.cancelled().await;
     }
 
-    /// Whether the instance was asked to stop.
+    /// Returns whether the instance is stopping.
     pub fn is_cancelled(&self) -> bool {
         self.session.stopping.is_cancelled()
     }

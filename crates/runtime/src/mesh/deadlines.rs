@@ -1,7 +1,7 @@
-//! The calls under way, and the one timer that ends those whose deadline has come.
+//! The pending calls, and the one timer that ends those whose deadline has passed.
 //!
-//! The timer is set for the earliest deadline that it knows of and is not moved when calls end: since most calls have the
-//! same timeout, it is woken about once in that time, however many there are.
+//! The timer is set for the earliest deadline that it knows of and is not moved when calls end: since most calls have
+//! the same timeout, it wakes about once in that time, however many calls there are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// How a call ended, as far as the table knows.
+/// The end of a call, as far as the table knows.
 pub(super) enum End {
     Reply(Result<String, String>),
     /// Nobody listens under that number.
@@ -33,7 +33,7 @@ pub(super) struct Pending {
 
 struct Table {
     calls: Calls<Waiter>,
-    /// What the timer is set for.
+    /// The deadline that the timer is set for.
     wakes: Option<Duration>,
     is_closed: bool,
 }
@@ -44,7 +44,7 @@ impl Pending {
         Pending { began: Instant::now(), table: Mutex::new(table), earlier: Notify::new() }
     }
 
-    /// `None` where the instance has stopped.
+    /// `None` if the instance has stopped.
     pub(super) fn open(self: &Arc<Self>, timeout: Duration) -> Option<(Call, oneshot::Receiver<End>)> {
         let (waiter, end) = oneshot::channel();
         let mut table = self.table.lock();
@@ -64,14 +64,14 @@ impl Pending {
         self.table.lock().calls.heartbeat(id, self.began.elapsed())
     }
 
-    /// False where the call has ended before.
+    /// Returns false if the call has ended before.
     pub(super) fn end(&self, id: RequestId, end: End) -> bool {
         let waiter = self.table.lock().calls.close(id);
-        // Whoever waited may have gone away a moment ago.
+        // The caller may have dropped the call a moment ago.
         waiter.is_some_and(|waiter| waiter.send(end).is_ok())
     }
 
-    /// Keeps what is for calls that are still waited for, or for none.
+    /// Keeps messages of pending calls, and messages that belong to no call.
     pub(super) fn retain<T>(&self, outgoing_messages: &mut Vec<T>, call: impl Fn(&T) -> Option<RequestId>) {
         let table = self.table.lock();
         outgoing_messages.retain(|outgoing| call(outgoing).is_none_or(|id| table.calls.is_open(id)));
@@ -81,7 +81,7 @@ impl Pending {
         self.table.lock().calls.len()
     }
 
-    /// Ends all calls, and lets none begin.
+    /// Ends all calls and rejects new ones.
     pub(super) fn close(&self) {
         let waiters = {
             let mut table = self.table.lock();
@@ -93,7 +93,7 @@ impl Pending {
         }
     }
 
-    /// Ends calls at their deadlines, for ever.
+    /// Ends calls at their deadlines. Never returns.
     pub(super) async fn watch(&self) {
         loop {
             let wakes = self.table.lock().wakes.map(|wakes| self.began + wakes);
@@ -119,7 +119,7 @@ impl Pending {
     }
 }
 
-/// A call of ours. Dropped, it is not waited for any more.
+/// A call of this instance. Dropping it ends the wait.
 pub(super) struct Call {
     pub id: RequestId,
     pending: Arc<Pending>,

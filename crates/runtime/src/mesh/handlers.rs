@@ -1,6 +1,7 @@
-//! What answers a request, by its type; and what hears a broadcast.
+//! The handlers of requests and broadcasts, by type.
 //!
-//! Handlers may come and go while the instance runs; the last one for a type wins. Who runs keeps the one it began with.
+//! Handlers may be added and replaced while the instance runs; the last one for a type wins. A running request keeps
+//! the handler that it began with.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,16 +12,18 @@ use parking_lot::RwLock;
 
 use super::context::Context;
 
+/// The work of a request handler: its result is the reply's data or a fault.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Json, Fault>> + Send>>;
+/// The work of a broadcast handler.
 pub type BroadcastFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 type RequestHandler = dyn Fn(Context, String) -> HandlerFuture + Send + Sync;
 pub(super) type BroadcastHandler = dyn Fn(InstanceId, String) -> BroadcastFuture + Send + Sync;
 
-/// What a handler asks of its callers.
+/// Requirements of a handler on its callers.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
-    /// Callers below it, and callers that name no epoch, are refused.
+    /// Rejects callers with a lower epoch, and callers without an epoch.
     pub epoch: Option<EpochFloor>,
 }
 
@@ -30,6 +33,7 @@ pub(super) struct Handler {
     pub answer: Box<RequestHandler>,
 }
 
+/// The registered handlers of an instance.
 #[derive(Default)]
 pub struct Handlers {
     by_type: RwLock<Registry<Arc<Handler>>>,
@@ -37,7 +41,7 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Answers requests of a type; their data is JSON text.
+    /// Registers a handler for requests of a type; their data is JSON text.
     pub fn on<F>(&self, request_type: &str, demand: Demand, answer: F)
     where
         F: Fn(Context, String) -> HandlerFuture + Send + Sync + 'static,
@@ -46,7 +50,7 @@ impl Handlers {
         self.by_type.write().set(request_type, Arc::new(handler));
     }
 
-    /// Hears broadcasts of a type, from whom and with what data.
+    /// Registers a handler for broadcasts of a type; it receives the sender and the data.
     pub fn on_broadcast<F>(&self, broadcast_type: &str, broadcast_handler: F)
     where
         F: Fn(InstanceId, String) -> BroadcastFuture + Send + Sync + 'static,

@@ -1,6 +1,6 @@
-//! Takes apart what is heard, where it is heard.
+//! Decodes received messages in the task that receives them.
 //!
-//! Nothing here waits and nothing here fails: a message is understood and passed on, or counted.
+//! Nothing here waits and nothing here fails: a message is decoded and passed on, or counted as malformed.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl MeshInbox for Inbox {
 
 impl Inbox {
     fn on_broadcast_message(&self, sender: InstanceId, kind: &str, data: &str) {
-        // Our own was heard when it was sent.
+        // Our own broadcast was delivered when it was sent.
         if sender != self.0.id() {
             serving::dispatch_broadcast(&self.0, sender, kind, data);
         }

@@ -1,8 +1,8 @@
-//! An instance, from the outside.
+//! The public handle of an instance.
 //!
-//! It is made idle, started and stopped, and may be started again under a new number. Starting and stopping take turns;
-//! everything else may happen at any time, from any task. One that is dropped without being stopped ends its calls and its
-//! handlers and is heard of no more: the leader sweeps it out.
+//! It is created idle, started and stopped, and may be started again under a new number. Starting and stopping take
+//! turns; everything else may happen at any time, from any task. An instance that is dropped without a stop ends its
+//! calls and handlers and sends no more heartbeats: the leader removes it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::session::MeshSession;
 use super::settings::Settings;
 use super::{lease, outbox, serving, telemetry};
 
-/// Clones are the same instance.
+/// An instance of a mesh. Clones share it.
 #[derive(Clone)]
 pub struct Instance(Arc<Inner>);
 
@@ -34,11 +34,12 @@ struct Inner {
     handlers: Arc<Handlers>,
     on_gone: Arc<OnGone>,
     running: RwLock<Option<Running>>,
-    /// Starts and stops take turns.
+    /// Serializes starts and stops.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Instance {
+    /// Creates an idle instance: it sends nothing before it is started.
     pub fn new(link: Arc<dyn MeshLink>, hostname: impl Into<String>, settings: Settings) -> Self {
         Instance(Arc::new(Inner {
             link,
@@ -51,17 +52,17 @@ impl Instance {
         }))
     }
 
-    /// What answers and hears here. May be changed at any time.
+    /// Returns the handlers of this instance. They may be changed at any time.
     pub fn handlers(&self) -> &Handlers {
         &self.0.handlers
     }
 
-    /// Changes what the next start goes by.
+    /// Changes the settings for the next start.
     pub fn set(&self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.0.settings.write());
     }
 
-    /// Is told of each instance that we sweep out. The last one given wins.
+    /// Sets the callback for each dead instance that this one removes. The last one set wins.
     pub fn on_gone<F, Fut>(&self, callback: F)
     where
         F: Fn(InstanceId) -> Fut + Send + Sync + 'static,
@@ -70,7 +71,7 @@ impl Instance {
         *self.0.on_gone.write() = Some(Arc::new(move |id| Box::pin(callback(id))));
     }
 
-    /// Joins: from when it returns we can call and be called.
+    /// Joins the mesh: after it returns, this instance can call and be called.
     pub async fn start(&self) -> Result<InstanceId, MeshError> {
         let _turn = self.0.turn.lock().await;
         if let Some(running) = &*self.0.running.read() {
@@ -87,12 +88,13 @@ impl Instance {
         Ok(id)
     }
 
-    /// Leaves: calls end as stopped, and handlers have the grace period to finish. Does nothing where it does not run.
+    /// Leaves the mesh: calls end as stopped, and handlers have the grace period to finish. Does nothing if it does not
+    /// run.
     pub async fn stop(&self) {
         let turn = self.0.turn.clone().lock_owned().await;
         let running = self.0.running.write().take();
         if let Some(running) = running {
-            // In a task of its own: whoever stops us may be dropped meanwhile, a handler of ours for one.
+            // In a task of its own: the caller may be dropped meanwhile, for example a handler of this instance.
             let stop = async move {
                 running.stop().await;
                 drop(turn);
@@ -101,37 +103,37 @@ impl Instance {
         }
     }
 
-    /// Nobody's, where it does not run.
+    /// Returns its number; `NOBODY` if it does not run.
     pub fn id(&self) -> InstanceId {
         self.0.running.read().as_ref().map_or(InstanceId::NOBODY, |running| running.session.id())
     }
 
-    /// Whether we are the one who sweeps.
+    /// Returns whether this instance leads its mesh, which removes dead instances.
     pub fn is_leader(&self) -> bool {
         self.0.running.read().as_ref().is_some_and(|running| running.session.lease.is_held())
     }
 
-    /// How its attempts to lead go; none where it does not run.
+    /// Returns the health of its attempts to lead; `None` if it does not run.
     pub fn election(&self) -> Option<(Metrics, BreakerStatus)> {
         self.0.running.read().as_ref().map(|running| running.session.lease.election())
     }
 
-    /// Calls of ours that wait for their end.
+    /// Returns the number of its pending calls.
     pub fn calls_open(&self) -> usize {
         self.0.running.read().as_ref().map_or(0, |running| running.session.pending.len())
     }
 
-    /// Handlers that run here.
+    /// Returns the number of handlers that run here.
     pub fn handlers_running(&self) -> usize {
         self.0.running.read().as_ref().map_or(0, |running| running.session.running())
     }
 
-    /// Messages that could not be read, since the start.
+    /// Returns how many received messages could not be read since the start.
     pub fn messages_malformed(&self) -> u64 {
         self.0.running.read().as_ref().map_or(0, |running| running.session.malformed())
     }
 
-    /// Live instances, by number. Needs no start.
+    /// Lists the live instances, by number. Needs no start.
     pub async fn nodes(&self) -> Result<Vec<MeshNode>, MeshError> {
         let (id, ttl) = (self.id(), self.0.settings.read().node_ttl);
         let nodes = self.0.link.nodes(ttl).await;
@@ -140,7 +142,7 @@ impl Instance {
         Ok(nodes.into_iter().map(mark).collect())
     }
 
-    /// Answers what `read` makes of the reply's JSON text.
+    /// Calls an instance. Returns the result of `read` for the reply's JSON text.
     pub async fn call<T>(
         &self,
         to: InstanceId,
@@ -153,7 +155,7 @@ impl Instance {
         calling::call(&session, to, request_type, data, options, read).await
     }
 
-    /// Tells everybody, ourselves first unless `skip_self`. Answers how many others listen.
+    /// Sends a broadcast to all instances, this one first unless `skip_self`. Returns how many others listen.
     pub async fn broadcast(&self, kind: &str, data: &Json, skip_self: bool) -> Result<u64, MeshError> {
         let session = self.session(InstanceId::NOBODY, kind)?;
         calling::check_type(kind)?;
@@ -174,14 +176,14 @@ impl Instance {
     }
 }
 
-/// What must go when an instance stops, or is dropped.
+/// The tasks that end when an instance stops or is dropped.
 struct Running {
     session: Arc<MeshSession>,
-    /// Those that act in the registry.
+    /// The tasks that act in the registry.
     duties: JoinSet<()>,
-    /// The one that holds the lock.
+    /// The task that holds the lock.
     standing: JoinSet<()>,
-    /// Those that calls and replies need.
+    /// The tasks that calls and replies need.
     _plumbing: JoinSet<()>,
 }
 
@@ -204,7 +206,7 @@ impl Running {
         let session = self.session.clone();
         session.pending.close();
         session.stopping.cancel();
-        // Nobody beats behind our back once we have left.
+        // No heartbeat may be sent after this instance has left.
         self.duties.shutdown().await;
         session.lease.quit();
         while self.standing.join_next().await.is_some() {}

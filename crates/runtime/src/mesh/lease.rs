@@ -1,12 +1,12 @@
-//! Who sweeps: the holder of the mesh's lock.
+//! The leader of a mesh: the holder of the mesh's lock, which removes dead instances.
 //!
-//! The lock is a uuid that is new for every run. It is held by the driver that holds all leases ([`crate::election`]): its
-//! holder counts from the moment before it asked, on a clock that goes on while the machine sleeps, and stops believing in it
-//! a little before it ends there. A slow answer cannot stretch it, and an instance that was paused or suspended knows at once
-//! that it may have lost it. The registry is fenced by it besides.
+//! The lock is a uuid that is new for every run. The driver that holds all leases ([`crate::election`]) holds it: the
+//! time counts from the moment before the request, on a clock that also runs while the machine sleeps, and the holder
+//! stops acting on the lock a little before it expires. A slow reply cannot extend it, and an instance that was paused
+//! or suspended knows at once that it may have lost it. The lock also fences the registry.
 //!
-//! On Redis the lock is that of the existing system: a key with a value and a time, and no number. Terms are numbered here, for
-//! this process alone.
+//! On Redis the lock is that of the existing system: a key with a value and a TTL, without an epoch. Epochs are counted
+//! here, for this process alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::election::office::Office;
 use crate::outage::Outages;
 
 pub(super) struct Lease {
-    /// Under which name the lock is held.
+    /// The value under which the lock is held.
     pub name: String,
     holder: Arc<Holder>,
     meters: Arc<Meters>,
@@ -67,7 +67,7 @@ impl Lease {
         self.holder.present().is_some()
     }
 
-    /// Something that it did was rejected, or it ends: it gives the lock up.
+    /// Releases the lock: a write was rejected, or the instance ends.
     pub(super) fn lost(&self) {
         if let Some(term) = self.holder.present() {
             term.end();
@@ -75,18 +75,18 @@ impl Lease {
         self.meters.leads(false);
     }
 
-    /// Has whatever holds the lock give it up, and end.
+    /// Makes the driver release the lock and end.
     pub(super) fn quit(&self) {
         self.holder.quit();
     }
 
-    /// It is gone without a farewell: nobody holds the lock by way of it any more.
+    /// Publishes that this instance no longer holds the lock, after it was dropped without a stop.
     pub(super) fn abandon(&self) {
         self.lost();
         self.holder.forget();
     }
 
-    /// How the attempts at the lock go.
+    /// Returns the health of the requests for the lock.
     pub(super) fn election(&self) -> (Metrics, BreakerStatus) {
         let rules = self.holder.rules.lock();
         (rules.metrics(), rules.breaker())
@@ -98,8 +98,8 @@ fn namespace(link: &dyn MeshLink) -> String {
     format!("mesh:{}", link.key())
 }
 
-/// A breaker that opened does not keep an instance out for longer than a renewal: an outage that is over must not cost more
-/// than a failover does.
+/// The circuit breaker does not keep an instance out for longer than a renewal: an outage that is over must not cost
+/// more than a failover does.
 fn election_settings(settings: &Settings) -> ElectionSettings {
     let breaker = BreakerSettings::default();
     ElectionSettings {
@@ -121,7 +121,7 @@ pub(super) async fn compete_for_lease(session: Arc<MeshSession>) {
     driver::drive(holder, Arc::new(SweeperOffice { session }), left).await;
 }
 
-/// The office of the instance that sweeps.
+/// The office of the instance that leads.
 struct SweeperOffice {
     session: Arc<MeshSession>,
 }
@@ -143,7 +143,8 @@ impl Office for SweeperOffice {
     }
 }
 
-/// The lock of a mesh as a lease. Nobody enrols for it, and its holder is not read: each attempt tells.
+/// The lock of a mesh as a lease. It has no list of members, and its holder cannot be read: each attempt shows whether
+/// it is free.
 struct Lock(Arc<dyn MeshLink>);
 
 #[async_trait]
@@ -195,7 +196,7 @@ fn granted(holder: &str, epoch: Epoch, ttl: Duration) -> Granted {
     Granted { holder: holder.to_owned(), epoch, remaining: ttl, is_foreign: false }
 }
 
-/// For timestamps of the metrics. Nothing is decided by it.
+/// For timestamps of the metrics. No decision depends on it.
 struct WallClock;
 
 impl Clock for WallClock {

@@ -1,10 +1,12 @@
-//! Keeps the registry: says that we are alive, and where we lead, removes those that are not.
+//! Keeps this instance in the registry, and removes dead ones if it leads.
 //!
-//! A beat also says our host name, so that an instance that was paused, swept out and woken is there again as it was. After
-//! a lost connection it beats at once: the registry may have been emptied. Where it was, and our number was given to another
-//! before it heard of us again, we join anew under a new one; calls that were under way end by their deadline.
+//! A heartbeat also carries the host name, so that an instance that was paused, removed and resumed is listed again as
+//! before. After a lost connection a heartbeat is sent at once: the registry may have been emptied. If it was, and the
+//! number was given to another instance before the next heartbeat, this instance joins again under a new one; pending
+//! calls end by their deadline.
 //!
-//! Who could not reach the registry for a while does not sweep until the others had time to beat: they are as alive as we are.
+//! An instance that could not reach the registry for a while removes none until the others had time for a heartbeat:
+//! they may be alive as well.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -22,18 +24,19 @@ use super::serving::panic_message;
 use super::session::MeshSession;
 use super::telemetry;
 
-/// A beat that failed is tried again after this part of the interval, so that a short outage does not cost the place.
+/// A failed heartbeat is retried after this part of the interval, so that a short outage does not cost the
+/// registration.
 const RETRY_PART: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
 pub(super) type GoneFn = dyn Fn(InstanceId) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 pub(super) type OnGone = RwLock<Option<Arc<GoneFn>>>;
 
-/// Beats and sweeps, for ever. We have just been registered.
+/// Sends heartbeats and removes dead instances. Never returns. This instance has just been registered.
 pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
     let (interval, ttl) = (session.settings.heartbeat_interval, session.settings.node_ttl);
     let mut next = Instant::now() + interval;
-    // While the registry could not be reached, nobody could beat: those who live have until then to be heard of again.
+    // While the registry could not be reached, nobody could send a heartbeat: live instances have until then to do so.
     let (mut received, mut settled) = (Instant::now(), Instant::now() + ttl);
     loop {
         tokio::select! {
@@ -61,7 +64,7 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
     }
 }
 
-/// How many live. Joins anew where our number is another's by now.
+/// Returns how many instances live. Joins again if another instance has this one's number.
 async fn heartbeat(session: &Arc<MeshSession>) -> Result<u64> {
     if let Some(membership) = session.membership() {
         match membership.heartbeat(session.settings.node_ttl).await {
@@ -98,7 +101,7 @@ async fn sweep(session: &MeshSession, on_gone: &OnGone) {
     }
 }
 
-/// In a task of its own: one that takes long or panics keeps nobody else from being told of.
+/// In a task of its own: a callback that takes long or panics does not delay the next ones.
 fn call_on_gone(session: &MeshSession, on_gone: &OnGone, id: InstanceId) {
     let Some(callback) = on_gone.read().clone() else { return };
     let abandoned = session.abandoned.clone();

@@ -1,13 +1,14 @@
 //! One instance in a mesh: drives the rules of `convoke_core::mesh` over a link.
 //!
-//! What is heard is taken apart where it arrives (`inbox`): a reply ends its call, a heartbeat prolongs it, a request has
-//! its handler started. A call needs no task of its own: its deadline is watched with all others (`deadlines`), and whoever
-//! made it drives it (`calling`). A handler runs in a task of its own (`serving`), as many at once as the settings allow;
-//! one more is refused by name. What we send gathers in the `outbox`. `membership` keeps us in the registry and, on the
-//! instance that leads, sweeps it.
+//! Received messages are decoded where they arrive (`inbox`): a reply ends its call, a heartbeat extends it, a request
+//! starts its handler. A call needs no task of its own: one timer watches all deadlines (`deadlines`), and the caller
+//! drives the call (`calling`). A handler runs in a task of its own (`serving`), as many at once as the settings allow;
+//! further requests are rejected with an error of their own. Messages to send gather in the `outbox`. `membership`
+//! keeps this instance in the registry and, if it leads, removes dead ones.
 //!
-//! When the link is away, calls fail by name or by their deadline; nothing is sent twice. When it is back, we are heard and
-//! registered again. When the instance stops, its calls end, it leaves, and handlers have a while to finish.
+//! While the link is unavailable, calls fail with an error of their own or by their deadline; nothing is sent twice.
+//! When it is available again, the instance receives messages and is registered again. When the instance stops, its
+//! calls end, it leaves, and handlers have a grace period to finish.
 
 mod calling;
 mod context;

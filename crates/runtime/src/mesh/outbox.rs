@@ -1,12 +1,13 @@
-//! What is sent to another instance: requests, replies, heartbeats and refusals, many in one go.
+//! Messages to other instances: requests, replies, heartbeats and refusals, sent in batches.
 //!
-//! Letters leave in the order in which they were put, while the link is there, and a batch does not wait for the answer to
-//! the one before it. What the link says of a letter decides what follows: a request that nobody can hear, or that was not
-//! sent, ends its call; a reply is tried again for as long as its caller may wait, and may come twice, of which the caller
-//! takes the first; the rest is counted. A request is never sent twice, and not at all once nobody waits for it.
+//! Messages leave in the order in which they were put, while the link is available, and a batch does not wait for the
+//! result of the one before it. The link's result for a message decides what follows: a request without a receiver, or
+//! that was not sent, ends its call; a reply is retried for as long as its caller may wait, and may arrive twice, of
+//! which the caller uses the first; the rest is counted. A request is never sent twice, and not at all once its caller
+//! has gone.
 //!
-//! There is a limit to what waits here. Beyond it calls and replies wait for room, and refusals are dropped: whoever causes
-//! so many does not wait for them.
+//! The outbox is bounded. Beyond the limit calls and replies wait for room, and refusals are dropped: a caller that
+//! causes so many does not wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,15 @@ use super::session::Permit;
 use super::telemetry;
 
 const OUTGOING_MAX: usize = 4_096;
-/// A batch is closed when it has this many letters or bytes. Many small ones beat one of everything: the link and whoever
-/// is called work on the first while the next is made, where one great batch has them all wait for each other.
+/// A batch is closed when it has this many messages or bytes. Many small batches are faster than one large batch: the
+/// link and the receiver work on the first while the next is made.
 const BATCH_MESSAGES_MAX: usize = 16;
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Batches whose answers are waited for.
+/// Batches whose results are awaited at once.
 const BATCHES_MAX: usize = 64;
-/// However long a caller waits, a reply that cannot be sent is given up after this.
+/// Upper bound of the time for which a reply is retried, however long its caller waits.
 const REPLY_PATIENCE_MAX: Duration = Duration::from_secs(60);
-/// For so long nobody may listen under a number whose instance is alive: it makes its connection anew.
+/// How long a live instance may have no listener under its number: it reconnects.
 const RECONNECTION: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ pub(super) enum Sort {
     Refusal,
 }
 
-/// What a handler keeps until its reply is sent.
+/// The state that a handler keeps until its reply is sent.
 pub(super) struct Reply {
     permit: Permit,
     /// A stop waits for it.
@@ -64,7 +65,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// To a caller who waits for so long.
+    /// Creates the state of a reply to a caller that waits for `timeout`.
     pub(super) fn new(permit: Permit, timeout: Duration) -> Self {
         let (written, _token) = (Instant::now(), permit.session.tasks.token());
         Reply { permit, _token, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
@@ -72,7 +73,7 @@ impl Reply {
 
     fn may_go_on(&self, answer: &Result<u64>) -> bool {
         let until = match answer {
-            // Its caller is gone, or between two connections.
+            // The caller is gone, or reconnects.
             Ok(_) => self.given_up.min(self.written + RECONNECTION),
             Err(error) if error.is_transient() => self.given_up,
             Err(_) => return false,
@@ -89,12 +90,12 @@ impl Outbox {
         (Outbox(sender), outgoing_messages)
     }
 
-    /// Waits for room. False where the instance has stopped.
+    /// Puts a message, and waits for room. Returns false if the instance has stopped.
     pub(super) async fn put(&self, outgoing: OutgoingMessage) -> bool {
         self.0.send(outgoing).await.is_ok()
     }
 
-    /// Drops it where there is no room.
+    /// Puts a message, or drops it if there is no room.
     pub(super) fn try_put(&self, outgoing: OutgoingMessage) {
         if let Err(error) = self.0.try_send(outgoing) {
             count_dropped(&error.into_inner().sort);
@@ -102,7 +103,7 @@ impl Outbox {
     }
 }
 
-/// Sends what is put, for ever.
+/// Sends the messages that are put. Never returns.
 pub(super) async fn send_all(
     link: Arc<dyn MeshLink>,
     pending: Arc<Pending>,
@@ -115,7 +116,7 @@ pub(super) async fn send_all(
             first = outgoing_messages.recv(), if under_way.len() < BATCHES_MAX => {
                 let Some(first) = first else { return };
                 under_way.push(send_batch(&*link, &pending, gather(first, &mut outgoing_messages)));
-                // It is handed to the link, and then whoever writes for the link has its turn, before the next is made.
+                // The batch is handed to the link, and the link's writer runs, before the next is made.
                 under_way.next().now_or_never();
                 tokio::task::yield_now().await;
             }
@@ -155,7 +156,7 @@ fn finish_send(pending: &Pending, outgoing: OutgoingMessage, answer: Result<u64>
     match (answer, outgoing.sort) {
         (Ok(1..), _) => {}
         (Ok(0), Sort::Request(id)) => drop(pending.end(id, End::NoNode)),
-        // It may be under way: its reply or its deadline will tell.
+        // It may be under way: its reply or its deadline ends the call.
         (Err(Error::Unknown { .. }), Sort::Request(_)) => {}
         (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
         (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(outgoing.to, outgoing.message, reply),

@@ -1,7 +1,8 @@
-//! Runs handlers: within their number, in a task of their own, with heartbeats to the caller until there is a reply.
+//! Runs handlers: up to their limit, in a task of their own, with heartbeats to the caller until there is a reply.
 //!
-//! A handler that panics, whose result is too large or that is dropped because the instance stops answers an error like any
-//! other. Its heartbeats go on while the instance stops, so that the caller waits for what the handler still does.
+//! If a handler panics, its result is too large or it is dropped because the instance stops, its caller receives an
+//! error like any other. Heartbeats continue while the instance stops, so that the caller waits until the handler has
+//! finished.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -23,12 +24,12 @@ use super::session::{MeshSession, Permit};
 use super::telemetry;
 use super::tracing_scope::in_trace;
 
-/// A heartbeat comes after this part of what the caller waits.
+/// A heartbeat is sent after this part of the caller's timeout.
 const HEARTBEAT_PART: f64 = 0.75;
-/// However little a caller waits, heartbeats are no closer together.
+/// Lower bound of the interval between heartbeats, however short the caller's timeout is.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// A request that was heard: starts its handler, or refuses it.
+/// Starts the handler of a received request, or rejects it.
 pub(super) fn serve(session: &Arc<MeshSession>, request: Request<'_>) {
     let timeout = request.timeout.unwrap_or(session.settings.request_timeout);
     let context = Context {
@@ -48,7 +49,7 @@ pub(super) fn serve(session: &Arc<MeshSession>, request: Request<'_>) {
     session.tasks.spawn(work.run(handler, context, data));
 }
 
-/// A call of our own to ourselves: the same handler, limits and guard, without the link.
+/// Runs a call of this instance to itself: the same handler, limits and checks, without the link.
 pub(super) async fn serve_local(
     session: &Arc<MeshSession>,
     request_type: &str,
@@ -63,7 +64,7 @@ pub(super) async fn serve_local(
     }
 }
 
-/// A broadcast: runs what hears its type, if anything does.
+/// Runs the handler of a broadcast, if its type has one.
 pub(super) fn dispatch_broadcast(session: &Arc<MeshSession>, sender: InstanceId, kind: &str, data: &str) {
     let Some(broadcast_handler) = session.handlers.find_broadcast_handler(kind) else { return };
     if data.len() > DATA_BYTES_MAX || session.stopping.is_cancelled() {
@@ -83,7 +84,7 @@ pub(super) fn dispatch_broadcast(session: &Arc<MeshSession>, sender: InstanceId,
     });
 }
 
-/// Whether a request may run here and now.
+/// Returns whether a request may run here and now.
 fn admit(
     session: &Arc<MeshSession>,
     request_type: &str,
@@ -107,7 +108,7 @@ fn admit(
     Ok((handler, permit))
 }
 
-/// A handler at work for a caller elsewhere.
+/// A running handler for a caller elsewhere.
 struct Work {
     session: Arc<MeshSession>,
     id: String,
@@ -119,7 +120,7 @@ struct Work {
 impl Work {
     async fn run(self, handler: Arc<Handler>, context: Context, data: String) {
         let outcome = tokio::select! {
-            // The handler first: one that is done at once costs no timer.
+            // The handler first: one that finishes at once costs no timer.
             biased;
             outcome = guarded(handler.clone(), context, data) => checked(outcome),
             () = self.send_heartbeats() => Err(Fault::Stopped),
@@ -133,13 +134,15 @@ impl Work {
         self.session.outbox.put(OutgoingMessage { to: self.caller, message: message.into(), sort }).await;
     }
 
-    /// For as long as it is polled. One that is lost is made up for by the next; the reply does not wait for it.
+    /// Sends heartbeats for as long as it is polled. The next one makes up for a lost one; the reply does not wait for
+    /// them.
     async fn send_heartbeats(&self) {
         let interval = self.timeout.mul_f64(HEARTBEAT_PART).max(HEARTBEAT_INTERVAL_MIN);
         let heartbeat = Bytes::from(encode_heartbeat(&self.id));
         let mut next = Instant::now();
         loop {
-            // From beat to beat, so that a slow link does not stretch them beyond what the caller waits.
+            // Measured from heartbeat to heartbeat, so that a slow link does not stretch them beyond the caller's
+            // timeout.
             next = (next + interval).max(Instant::now());
             tokio::time::sleep_until(next).await;
             let outgoing = OutgoingMessage { to: self.caller, message: heartbeat.clone(), sort: Sort::Heartbeat };
@@ -148,7 +151,7 @@ impl Work {
     }
 }
 
-/// What a handler makes of a request, also where it panics.
+/// Returns a handler's result for a request; a panic is a fault.
 async fn guarded(handler: Arc<Handler>, context: Context, data: String) -> Result<Json, Fault> {
     let trace = context.trace;
     let work = AssertUnwindSafe(async move { (handler.answer)(context, data).await }).catch_unwind();

@@ -1,6 +1,7 @@
-//! What an instance is between its start and its stop.
+//! The state of an instance between its start and its stop.
 //!
-//! Each start makes a new one, with a call table of its own: nothing of an earlier run can be mistaken for this one's.
+//! Each start creates a new session with a call table of its own, so that nothing of an earlier run can be mistaken for
+//! part of this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,19 +32,19 @@ pub(super) struct MeshSession {
     pub lease: Lease,
     pub meters: Arc<Meters>,
     pub outages: Arc<Outages>,
-    /// Nobody's until it has joined; messages may come before. It changes where it had to join anew.
+    /// `NOBODY` until it has joined; messages may arrive before. It changes if the instance had to join again.
     id: AtomicU64,
-    /// Dropped, we hear no more.
+    /// Dropping it ends the subscription.
     membership: Mutex<Option<Arc<dyn Membership>>>,
-    /// The connection was lost for a while: the registry must hear of us at once.
+    /// Notified when the connection was lost for a while: the next heartbeat is due at once.
     pub missed: Notify,
     pub tasks: TaskTracker,
     running: AtomicUsize,
     malformed: AtomicU64,
     pub outbox: Outbox,
-    /// Handlers are asked to come to an end, and no more are started.
+    /// Cancelled when handlers should finish; no more are started.
     pub stopping: CancellationToken,
-    /// Handlers that still run are dropped.
+    /// Cancelled when handlers that still run are dropped.
     pub abandoned: CancellationToken,
 }
 
@@ -84,12 +85,12 @@ impl MeshSession {
         InstanceId(self.id.load(Ordering::Acquire))
     }
 
-    /// Joins, under a number that it did not have before.
+    /// Joins under a new number.
     pub(super) async fn join(self: &Arc<Self>) -> Result<()> {
         let membership = self.link.join(&self.hostname, Arc::new(Inbox(self.clone()))).await?;
         self.id.store(membership.id().0, Ordering::Release);
         *self.membership.lock() = Some(membership.into());
-        // Whoever stops us cancels first and takes the seat away second: one of us sees the other.
+        // A stop cancels first and takes the membership second: one of the two always sees the other.
         if self.stopping.is_cancelled() {
             self.leave_registry();
         }
@@ -100,7 +101,7 @@ impl MeshSession {
         self.membership.lock().clone()
     }
 
-    /// Hears no more, and is nobody. What hears holds on to us, so this must happen sooner or later.
+    /// Unsubscribes and clears the number. The subscription holds a reference to this session, so it must be dropped.
     pub(super) fn leave_registry(&self) {
         self.id.store(InstanceId::NOBODY.0, Ordering::Release);
         let membership = self.membership.lock().take();
@@ -120,7 +121,7 @@ impl MeshSession {
         self.meters.malformed();
     }
 
-    /// Leave to run a handler, where not as many run as may.
+    /// Returns a permit to run a handler; `None` at the limit.
     pub(super) fn permit(self: &Arc<Self>) -> Option<Permit> {
         let max = self.settings.handlers_max;
         let count = |running: usize| (running < max).then_some(running + 1);
@@ -129,14 +130,14 @@ impl MeshSession {
         Some(Permit { session: self.clone() })
     }
 
-    /// Answers a request that is not run. Never waits.
+    /// Replies to a request that is not run. Never waits.
     pub(super) fn refuse(&self, caller: InstanceId, id: &str, request_type: &str, fault: &Fault) {
         let message = envelope::encode_refusal(id, &fault.to_error(request_type)).into();
         self.outbox.try_put(OutgoingMessage { to: caller, message, sort: Sort::Refusal });
     }
 }
 
-/// Leave to run one handler, until its reply is sent.
+/// A permit to run one handler, until its reply is sent.
 pub(super) struct Permit {
     pub(super) session: Arc<MeshSession>,
 }

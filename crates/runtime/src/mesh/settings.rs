@@ -1,21 +1,21 @@
-//! What an instance is told before it starts. The defaults are those of the existing system.
+//! The settings of an instance. The defaults are those of the existing system.
 
 use std::time::Duration;
 
 use convoke_core::election::certain_for;
 use convoke_core::{Invalid, duration, sections};
 
-/// Longer than any time that is meant, short enough to be added to any instant.
+/// Upper bound of a time (one year), so that it can be added to any instant.
 const TIME_MAX: Duration = Duration::from_secs(86_400 * 365);
 
 sections! {
     /// The section `mesh`.
     #[derive(Eq)]
     Settings {
-        /// How often we say that we are alive.
+        /// How often an instance sends a heartbeat.
         #[serde(with = "duration")]
         heartbeat_interval: Duration = Duration::from_secs(5),
-        /// After how long without a heartbeat an instance is gone.
+        /// How long after its last heartbeat an instance counts as dead.
         #[serde(with = "duration")]
         node_ttl: Duration = Duration::from_secs(15),
         /// How long a call waits for a reply or a heartbeat.
@@ -23,21 +23,23 @@ sections! {
         request_timeout: Duration = Duration::from_secs(10),
         /// How long the leader's lock lasts if it is not renewed.
         #[serde(with = "duration")]
+        /// How often the leader renews its lock.
         leader_ttl: Duration = Duration::from_secs(30),
         #[serde(with = "duration")]
         leader_renew_interval: Duration = Duration::from_secs(10),
-        /// How often an instance that does not lead tries to.
+        /// How often an instance that does not lead requests the lock.
         #[serde(with = "duration")]
         leader_retry_delay: Duration = Duration::from_secs(5),
-        /// How many handlers run at once.
+        /// How many handlers may run at once.
         handlers_max: usize = 1024,
-        /// How long handlers may go on once the instance was asked to stop.
+        /// How long handlers may run after the instance began to stop.
         #[serde(skip)]
         stop_grace: Duration = Duration::from_secs(5),
     }
 }
 
 impl Settings {
+    /// Rejects times that are zero or do not fit together.
     pub fn check(&self) -> Result<(), Invalid> {
         let positive = [
             ("mesh.heartbeat_interval", self.heartbeat_interval),

@@ -1,10 +1,11 @@
-//! What an instance counts.
+//! Metrics of an instance.
 //!
-//! A type is a label only where our own code names it by calling it: what strangers send makes no new labels. Even so their
-//! number is limited. Each start looks its counters up anew, so that a recorder that was installed before it sees them all.
+//! A type is a label only if our own code calls it: types that other processes send make no new labels. Even so their
+//! number is limited. Each start creates its counters anew, so that a recorder that was installed before it receives
+//! them all.
 //!
-//! Instances in one process share these names. Calls and handlers add up, and so do those that lead; the number of nodes is
-//! what the last of them saw. What an instance says of itself it takes back when it stops or is dropped.
+//! Instances in one process share these names. Calls and handlers add up, and so do those that lead; the number of
+//! nodes is that of the last update. An instance takes its own contribution back when it stops or is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::{Mutex, RwLock};
 
-/// After this many types calls are counted under [`OTHER`].
+/// Beyond this many types, calls are counted under [`OTHER`].
 const TYPES_MAX: usize = 1_000;
 const OTHER: &str = "other";
 const OK: &str = "ok";
@@ -31,12 +32,12 @@ pub fn describe() {
     describe_counter!("convoke_mesh_stray_total", "Replies that came too late, or twice, or for nobody");
     describe_counter!("convoke_mesh_dropped_total", "What could not be delivered, by what it was");
     describe_counter!("convoke_mesh_gone_total", "Instances that were swept out");
-    // Known from the start, so that a first one shows as a rise from zero.
+    // Registered from the start, so that the first one shows as a rise from zero.
     counter!("convoke_mesh_malformed_total").absolute(0);
     counter!("convoke_fenced_total", "what" => "mesh").absolute(0);
 }
 
-/// One run's counters, looked up once: every call touches them.
+/// The counters of one run, created once: every call updates them.
 pub(super) struct Meters {
     seconds: Histogram,
     in_flight: Gauge,
@@ -51,12 +52,12 @@ pub(super) struct Meters {
 
 type Outcomes = RwLock<HashMap<&'static str, Counter>>;
 
-/// What this run has said of itself.
+/// The role that this run has published.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Follows,
     Leads,
-    /// It says no more: a task that is being ended may still come by.
+    /// It publishes no more: a task that is being ended may still call.
     Left,
 }
 
@@ -83,7 +84,7 @@ impl Meters {
         self.in_flight.decrement(1.0);
     }
 
-    /// A call of ours ended; `failure` is how, where it did not end well.
+    /// Counts a call that ended; `failure` is its outcome if it failed.
     pub(super) fn called(&self, request_type: &str, failure: Option<&'static str>, took: Duration) {
         self.seconds.record(took.as_secs_f64());
         let outcome = failure.unwrap_or(OK);
@@ -143,7 +144,7 @@ impl Meters {
         }
     }
 
-    /// The run is over.
+    /// Takes back the contribution of this run, which is over.
     pub(super) fn left(&self) {
         let mut standing = self.standing.lock();
         if *standing == Standing::Leads {
@@ -154,12 +155,12 @@ impl Meters {
     }
 }
 
-/// A caller was refused because its term is over.
+/// Counts a caller that was rejected because its term is over.
 pub(super) fn fenced() {
     counter!("convoke_fenced_total", "what" => "mesh").increment(1);
 }
 
-/// A reply, a refusal, a heartbeat or a broadcast that nobody got.
+/// Counts a reply, a refusal, a heartbeat or a broadcast that was not delivered.
 pub(super) fn dropped(what: &'static str) {
     counter!("convoke_mesh_dropped_total", "what" => what).increment(1);
 }

@@ -4,9 +4,9 @@ use convoke_core::shards::worker::Change;
 
 use super::worker::Shared;
 
-/// What changes in the shards of a worker, one change at a time.
+/// The changes in the shards of a worker, one at a time.
 ///
-/// Asking for the next change says that the last one is done; so does dropping the stream.
+/// Requesting the next change confirms the last one; so does dropping the stream.
 pub struct Changes {
     shared: Arc<Shared>,
     number: u64,
@@ -25,7 +25,7 @@ impl Changes {
         Changes { shared, number }
     }
 
-    /// The next change, once there is one. None when the worker has left or is no more, or another stream took over.
+    /// Waits for the next change. `None` if the worker has left or was replaced, or another stream took over.
     pub async fn next(&mut self) -> Option<Change> {
         self.done();
         loop {
@@ -50,7 +50,7 @@ impl Changes {
         }
     }
 
-    /// Says that the last change is done without asking for another.
+    /// Confirms the last change without requesting another.
     pub fn done(&mut self) {
         self.shared.with(|state, _| {
             if state.stream == self.number {

@@ -1,10 +1,9 @@
-//! The coordinator of shards, for as long as this node leads.
+//! The coordinator of shards, which runs while this node leads.
 //!
-//! Messages come in batches and their answers go out in batches; between them the rules are asked, under a lock that
-//! whoever looks at the coordinator takes too. The socket is opened when the term begins and closed when it ends, or when
-//! the lease is no longer certain: a process that was paused finds out before it answers anybody. Who has what is not
-//! written: the next leader learns it from the workers. With a store that lasts, a [roster](super::roster) tells it which
-//! workers to wait for.
+//! Messages are received and replies are sent in batches; between them the rules run, under a lock that readers of the
+//! coordinator take too. The socket is opened when the term begins and closed when it ends, or when the lease is no
+//! longer certain: a process that was paused detects that before it replies. Assignments are not stored: the next
+//! leader learns them from the workers. With a durable store, a [roster](super::roster) lists the workers to wait for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +25,13 @@ use crate::election::{EventSink, Term};
 use crate::line_rate::LineRate;
 use crate::outage::Outages;
 
-/// Messages that are worked on at once.
+/// Messages per batch.
 const BATCH_MAX: usize = 1_024;
-/// Answers that are sent at once; a batch of questions about large assignments goes out in parts.
+/// Replies per batch; the replies with large assignments are sent in parts.
 const SEND_BYTES_MAX: usize = 8 << 20;
 const BIND_AGAIN_MIN: Duration = Duration::from_millis(50);
 const BIND_AGAIN_MAX: Duration = Duration::from_secs(2);
-/// After a failure of the socket.
+/// Pause after a failure of the socket.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates shards while this node leads.
@@ -40,7 +39,7 @@ pub struct ShardsDuty {
     binding: Arc<dyn RouterBinding>,
     settings: Settings,
     epochs_last: bool,
-    /// Keeps the roster, if it outlives the process.
+    /// Keeps the roster; `None` if the store does not outlive the process.
     roster: Option<Arc<dyn Store>>,
     view: ShardsView,
     outages: Outages,
@@ -48,33 +47,33 @@ pub struct ShardsDuty {
 }
 
 impl ShardsDuty {
-    /// `epochs_last` says whether epochs count terms from one on and outlive the process, as in any store but memory.
+    /// `epochs_last`: whether epochs count terms from one on and outlive the process, as in any store but memory.
     pub fn new(binding: Arc<dyn RouterBinding>, settings: Settings, epochs_last: bool, clock: Arc<dyn Clock>) -> Self {
         telemetry::describe();
         let (outages, lines) = (Outages::new([]), LineRate::new("shards"));
         ShardsDuty { binding, settings, epochs_last, roster: None, view: ShardsView::new(clock), outages, lines }
     }
 
-    /// Lists the workers that may hold shards in a store that every later leader reads. Without it a successor waits for one
-    /// heartbeat timeout in each service.
+    /// Lists the workers that may hold shards in a store that every later leader reads. Without it a successor waits
+    /// for one heartbeat timeout in each service.
     pub fn listing_workers(mut self, store: Arc<dyn Store>) -> Self {
         self.roster = Some(store);
         self
     }
 
-    /// What it does, for whoever asks.
+    /// Returns the view of the coordinator's state.
     pub fn view(&self) -> ShardsView {
         self.view.clone()
     }
 
-    /// Opens the socket; tries again until it can, or the term is over.
+    /// Opens the socket; retries until it succeeds or the term is over.
     async fn bind(&self, term: &Term) -> Option<Box<dyn Router>> {
         let mut pause = BIND_AGAIN_MIN;
         while !term.is_over() {
             match self.binding.bind().await {
                 Ok(router) => return Some(router),
                 Err(error) => {
-                    // A predecessor on this machine may need a moment to let go of it.
+                    // A predecessor on this machine may need a moment to close it.
                     let is_first = pause == BIND_AGAIN_MIN;
                     if is_first || !matches!(error, Error::Conflict(_)) {
                         self.outages.failed("shard socket", &error);
@@ -90,7 +89,7 @@ impl ShardsDuty {
         None
     }
 
-    /// Reads which workers may hold shards; tries again until it can, or the term is over.
+    /// Reads which workers may hold shards; retries until it succeeds or the term is over.
     async fn start(&self, term: &Term) -> Option<Start> {
         let Some(store) = &self.roster else {
             return Some(if term.epoch() > Epoch(1) { Start::Takeover } else { Start::Fresh });
@@ -115,7 +114,7 @@ impl ShardsDuty {
         None
     }
 
-    /// One line for what happened to a service's workers and shards.
+    /// Logs one line for a change of a service's workers and shards.
     fn log(&self, event: &ShardEvent) {
         if !self.lines.admits() {
             return;
@@ -157,7 +156,7 @@ impl ShardsDuty {
         {
             let address = router.address().to_owned();
             info!(address, epoch = term.fence().epoch().0, "shard coordinator is listening");
-            // Also after a failure of the socket the books are kept: workers find them as they left them.
+            // The assignments are kept also after a failure of the socket: workers find them unchanged.
             self.view.begin(self.coordinator(start, term.fence().epoch()));
             self.view.set_state(ShardsState::Listening(address));
             let writer = RosterWriter::new(self.roster.clone(), &self.outages, &term);
@@ -202,7 +201,7 @@ impl BoundTerm<'_> {
                 received = router.receive(BATCH_MAX) => received,
                 () = tokio::time::sleep_until(deadline) => Ok(Vec::new()),
             };
-            // Whoever was paused meanwhile must not answer for a term that may be another's.
+            // A process that was paused meanwhile must not reply for a term that may be over.
             if self.term.is_over() {
                 return;
             }
@@ -253,7 +252,7 @@ impl BoundTerm<'_> {
     }
 }
 
-/// Lets the rules work on messages until all are taken or there is enough to send, and on what is due.
+/// Lets the rules process messages until all are taken or there is enough to send, and then what is due.
 fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, output: &mut Output, tally: &mut Tally) {
     let now = Instant::now() - running.began;
     let (mut counted, mut bytes) = (0, 0);
@@ -284,7 +283,7 @@ fn take(running: &mut Running, received: &mut std::vec::IntoIter<Received>, outp
     }
 }
 
-/// What watchers are told. That a worker was replaced is logged and counted: for them its id goes on.
+/// The event for watchers. A replaced worker is logged and counted only: for watchers its id stays.
 fn cluster_event(event: ShardEvent) -> Option<ClusterEvent> {
     let worker = |change, service, worker_id| ClusterEvent::ShardWorker { change, service, worker_id };
     Some(match event {

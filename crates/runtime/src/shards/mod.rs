@@ -1,8 +1,8 @@
-//! Shards: the duty of coordinating them, which the leader has, and the worker that an application runs.
+//! Shards: the leader's duty to coordinate them, and the worker that an application runs.
 //!
-//! [`ShardsDuty`] binds the coordinator's socket when a term begins and drives the rules over it until the term is over;
-//! a standby does not listen, so that workers find the one that leads or nobody. [`ShardsView`] shows what it does to
-//! whoever asks meanwhile. [`ShardWorker`] is the other end.
+//! [`ShardsDuty`] binds the coordinator's socket when a term begins and drives the rules over it until the term is
+//! over; a standby does not listen, so that workers reach the leader or nobody. [`ShardsView`] shows its state
+//! meanwhile. [`ShardWorker`] is the other end.
 
 mod changes;
 mod duty;

@@ -1,8 +1,8 @@
 //! Carries the leader's view of the shards to the other nodes, over the bus.
 //!
-//! Only the node that leads knows the shards, and a client behind a load balancer cannot choose its node. So any node asks the leader:
-//! it publishes a question on `shards.ask` and waits for the reply on a topic of its own. A question or a reply may be lost:
-//! after [`PATIENCE`] the caller says which node coordinates, and the client asks again.
+//! Only the leader knows the shards, and a client behind a load balancer cannot choose its node. So any node asks the
+//! leader: it publishes a request on `shards.ask` and waits for the reply on a topic of its own. A request or a reply
+//! may be lost: after [`PATIENCE`] the caller returns which node coordinates, and the client retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use uuid::Uuid;
 
 use super::view::{ShardsState, ShardsView};
 
-/// How long a reply is waited for.
+/// How long to wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Before subscribing again after a failure.
+/// Pause before subscribing again after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Questions of one node that wait at the same time.
+/// Requests of one node that may be pending at once.
 const ASKS_MAX: usize = 8;
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// What a node needs to ask and to reply.
+/// Sends and serves requests for the leader's view of the shards.
 pub struct ShardsRelay {
     node: NodeId,
     bus: Arc<dyn Bus>,
@@ -37,11 +37,12 @@ pub struct ShardsRelay {
 }
 
 impl ShardsRelay {
+    /// Creates the relay of `node`; `bus_prefix` is the prefix of its channels.
     pub fn new(node: NodeId, bus: Arc<dyn Bus>, bus_prefix: &str, view: ShardsView) -> Self {
         ShardsRelay { node, bus, channels: Channels::new(bus_prefix), view, asking: Semaphore::new(ASKS_MAX) }
     }
 
-    /// Returns what the node that coordinates shards knows. `Unavailable` if none replies in time.
+    /// Returns the view of the node that coordinates shards. `Unavailable` if none replies in time.
     pub async fn ask(&self, service: Option<&ServiceName>) -> Result<ShardsReply> {
         let silent = || Error::unavailable("the shard coordinator", "it did not reply");
         if self.bus.is_in_process() {
@@ -64,13 +65,13 @@ impl ShardsRelay {
         reply.await.unwrap_or_else(|_| Err(silent()))
     }
 
-    /// Replies to other nodes while this one coordinates, for ever.
+    /// Replies to other nodes while this one coordinates. Never returns.
     pub async fn reply_to_nodes(&self) {
         if self.bus.is_in_process() {
             return;
         }
         loop {
-            // The heartbeat logs that the bus is away.
+            // The heartbeat logs that the bus is unavailable.
             if let Err(error) = self.reply().await {
                 debug!(%error, "replying to other nodes about shards failed");
             }
@@ -81,7 +82,7 @@ impl ShardsRelay {
     async fn reply(&self) -> Result<()> {
         let mut asks = self.bus.subscribe(&[self.channels.shards_ask()]).await?;
         loop {
-            // A question that was missed is asked again by its client.
+            // A client retries a request that was missed.
             let Some(message) = asks.next().await? else { continue };
             let Ok(ask) = serde_json::from_slice::<ShardsAsk>(&message.body) else { continue };
             if matches!(self.view.state(), ShardsState::Listening(_)) {

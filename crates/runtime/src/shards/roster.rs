@@ -1,7 +1,7 @@
-//! Writes the roster of shard workers, beside everything else that the coordinator does.
+//! Writes the roster of shard workers, concurrently with the coordinator.
 //!
-//! One change is written at a time, and repeated until the store confirms it or the term is over. While the store is away,
-//! workers that are listed go on, and new ones wait: they are granted nothing that a successor could not know of.
+//! One change is written at a time, and retried until the store confirms it or the term is over. While the store is
+//! unavailable, listed workers go on, and new ones wait: they receive no shard that a successor could not know of.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use crate::outage::Outages;
 
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// As the log names it.
+/// The name of the task in the log.
 const TASK: &str = "shard roster";
 
 type Writing<'a> = Pin<Box<dyn Future<Output = Option<RosterChange>> + Send + 'a>>;
 
-/// Writes changes of one term.
+/// Writes the changes of one term.
 pub struct RosterWriter<'a> {
     store: Option<Arc<dyn Store>>,
     outages: &'a Outages,
@@ -35,7 +35,7 @@ impl<'a> RosterWriter<'a> {
         RosterWriter { store, outages, term, writing: None }
     }
 
-    /// Begins to write what has changed, unless something is being written.
+    /// Begins to write pending changes, unless a write is under way.
     pub fn begin(&mut self, coordinator: &mut Coordinator) {
         if self.writing.is_none()
             && let Some(store) = &self.store
@@ -60,7 +60,7 @@ impl<'a> RosterWriter<'a> {
     }
 }
 
-/// Returns the change once the store has it, `None` if the term is over.
+/// Returns the change once the store has confirmed it, `None` if the term is over.
 async fn write(store: Arc<dyn Store>, outages: &Outages, term: &Term, change: RosterChange) -> Option<RosterChange> {
     let mut pause = RETRY_MIN;
     loop {

@@ -1,8 +1,8 @@
 //! Metrics of the shard coordinator.
 //!
-//! Services and workers are named by whoever connects, so labels are bounded: the first [`SERVICES_MAX`] services have
-//! series of their own and the rest share one, and no series is per worker, since ids of workers that come and go would
-//! never leave. What one worker has is shown by `/v1/shards`.
+//! The clients choose the names of services and workers, so labels are bounded: the first [`SERVICES_MAX`] services
+//! have series of their own and the rest share one, and no series is per worker, since ids of workers that come and go
+//! would never be removed. `/v1/shards` shows the shards of one worker.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use convoke_core::shards::wire::Refusal;
 use metrics::{counter, gauge};
 
 const SERVICES_MAX: usize = 1_000;
-/// What the services beyond are called together.
+/// The label that the services beyond the limit share.
 const OTHERS: &str = "(others)";
 
 pub fn describe() {
@@ -33,7 +33,7 @@ pub fn describe() {
     describe_counter!("convoke_shard_unsent_total", "Messages to shard workers that did not go out, by reason");
 }
 
-/// What was counted while a batch was worked on, and what is known of the labels.
+/// The counts of the present batch, and the known labels.
 #[derive(Default)]
 pub struct Tally {
     kinds: [u64; 4],
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// Publishes what was counted; once a batch, so that a message costs no look-up of a label.
+    /// Publishes the counts; once a batch, so that a message costs no look-up of a label.
     pub fn publish(&mut self, refusals: Refusals) {
         for (kind, count) in KINDS.iter().zip(std::mem::take(&mut self.kinds)).filter(|(_, count)| *count > 0) {
             counter!("convoke_shard_messages_total", "kind" => *kind).increment(count);
@@ -97,7 +97,7 @@ impl Tally {
         }
     }
 
-    /// All services, now and then; also those that are no more.
+    /// Publishes the figures of all services, periodically; also of those that are gone.
     pub fn measure_all(&mut self, coordinator: &Coordinator, elapsed: Duration) {
         let names: BTreeSet<ServiceName> = coordinator.service_names().chain(&self.services).cloned().collect();
         names.iter().for_each(|name| self.measure(name, coordinator, elapsed));
@@ -128,7 +128,7 @@ impl Tally {
         service.to_string()
     }
 
-    /// The term is over: another one's figures count.
+    /// Clears the figures after the term: those of the next leader count.
     pub fn clear(&self) {
         for service in &self.services {
             let label = service.to_string();

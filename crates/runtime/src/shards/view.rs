@@ -1,4 +1,4 @@
-//! What the coordinator of shards does, for whoever asks while it runs.
+//! The state of the coordinator of shards, for readers while it runs.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use tokio::time::Instant;
 /// Whether this node coordinates shards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ShardsState {
-    /// Another one leads, or nobody does.
+    /// Another node leads, or nobody does.
     #[default]
     Standby,
-    /// It listens there.
+    /// It leads and listens at this address.
     Listening(String),
-    /// It leads and tries to listen, but cannot.
+    /// It leads but cannot listen, for this reason.
     Refused(String),
 }
 
@@ -30,10 +30,13 @@ pub enum ShardsState {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShardService))]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
+    /// The name of the service.
     pub service: ServiceName,
     /// How many shards the service has: they are numbered from 0.
     pub max_shard_count: u32,
+    /// The version of the latest assignment.
     pub version: Version,
+    /// How shards are distributed among the workers.
     pub strategy: Strategy,
     /// In order of their ids.
     pub workers: Vec<WorkerStatus>,
@@ -44,6 +47,7 @@ pub struct ServiceStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShardWorker))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerStatus {
+    /// The id that the worker chose, unique in its service.
     pub worker_id: WorkerId,
     /// The shards that it owns.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
@@ -56,10 +60,11 @@ pub struct WorkerStatus {
     pub active: bool,
     /// Whether it is asked to release a shard before another worker receives it.
     pub handoff: bool,
+    /// When the last heartbeat of the worker was received.
     pub last_heartbeat_at: Timestamp,
 }
 
-/// A handle to look at the coordinator while it runs. Empty on a standby. Cheap to clone.
+/// A handle to read the coordinator's state while it runs. Empty on a standby. Cheap to clone.
 #[derive(Clone)]
 pub struct ShardsView {
     inner: Arc<Inner>,
@@ -78,21 +83,23 @@ pub(super) struct Running {
 }
 
 impl ShardsView {
+    /// Creates the view of a standby.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let state = watch::Sender::default();
         ShardsView { inner: Arc::new(Inner { clock, running: Mutex::new(None), state }) }
     }
 
+    /// Returns whether this node coordinates shards now.
     pub fn state(&self) -> ShardsState {
         self.inner.state.borrow().clone()
     }
 
-    /// To wait until it listens, or cannot.
+    /// Returns a receiver for changes of [`state`](Self::state).
     pub fn watch(&self) -> watch::Receiver<ShardsState> {
         self.inner.state.subscribe()
     }
 
-    /// All services, in order of their names.
+    /// Returns all services, in order of their names; none on a standby.
     pub fn services(&self) -> Vec<ServiceStatus> {
         let running = self.inner.running.lock();
         running
@@ -101,6 +108,7 @@ impl ShardsView {
             .unwrap_or_default()
     }
 
+    /// Returns one service; `None` on a standby or if no worker has registered for it.
     pub fn service(&self, name: &ServiceName) -> Option<ServiceStatus> {
         let running = self.inner.running.lock();
         let running = running.as_ref()?;
@@ -136,7 +144,7 @@ impl ShardsView {
         self.set_state(ShardsState::Standby);
     }
 
-    /// Does something with the coordinator that runs. Holds up those who look: it must be short.
+    /// Runs a function on the running coordinator. It must be short: readers wait for it.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Running) -> T) -> Option<T> {
         self.inner.running.lock().as_mut().map(act)
     }

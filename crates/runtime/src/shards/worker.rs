@@ -1,8 +1,8 @@
 //! A worker of a sharded service: drives its rules over a socket.
 //!
-//! One task owns the connection; the rules sit behind a lock that the application's questions take too. A connection that
-//! brings nothing for half of a timeout is replaced, by one to the next address where there are several: only the
-//! coordinator that leads listens. That the worker is gone or fenced is judged by the rules alone, so that a connection
+//! One task owns the connection; the rules are behind a lock that the application's calls take too. A connection that
+//! receives nothing for half of a timeout is replaced, by one to the next address if there are several: only the
+//! coordinator that leads listens. The rules alone decide whether the worker is gone or fenced, so that a connection
 //! that hangs cannot keep a shard.
 
 use std::sync::Arc;
@@ -24,26 +24,31 @@ use tracing::{debug, warn};
 use super::changes::Changes;
 use crate::outage::Outages;
 
-/// After an address could not be connected to, or a connection failed.
+/// Pause after an address could not be connected to, or a connection failed.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Messages that wait for a connection; the rest is said again in any case.
+/// Messages that wait for a connection; the rest is dropped, since the rules send it again.
 const OUTBOX_MAX: usize = 1_024;
 
+/// Options of a [`ShardWorker`].
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
+    /// The service whose shards it works on.
     pub service: String,
+    /// Its id, unique among the workers of the service.
     pub worker_id: String,
-    /// Of the whole service.
+    /// The number of shards of the whole service.
     pub max_shards: u32,
-    /// To be asked to let go of a shard, and waited for.
+    /// Whether the worker is asked to release a shard before another worker receives it.
     pub handoff: bool,
-    /// A third of the coordinator's timeout unless told.
+    /// `None` for a third of the coordinator's timeout.
     pub heartbeat_interval: Option<Duration>,
-    /// How long [`ShardWorker::leave`] waits for the application to let go, and to be heard.
+    /// How long [`ShardWorker::leave`] waits for the application to release its shards and for the coordinator to
+    /// confirm.
     pub leave_grace: Duration,
 }
 
 impl WorkerOptions {
+    /// Returns options without handoff, with the default times.
     pub fn new(service: impl Into<String>, worker_id: impl Into<String>, max_shards: u32) -> Self {
         WorkerOptions {
             service: service.into(),
@@ -73,7 +78,8 @@ impl WorkerOptions {
     }
 }
 
-/// A worker of a sharded service. Cheap to clone; the last clone that is dropped ends it without a farewell.
+/// A worker of a sharded service. Cheap to clone; dropping the last clone ends it without leaving: its shards move
+/// after its timeout.
 #[derive(Clone)]
 pub struct ShardWorker {
     shared: Arc<Shared>,
@@ -82,13 +88,13 @@ pub struct ShardWorker {
     _stop: Arc<DropGuard>,
 }
 
-/// What the task, the handles and the stream of changes share.
+/// The state that the task, the handles and the stream of changes share.
 pub(super) struct Shared {
     state: Mutex<State>,
     began: Instant,
-    /// Rings when the rules have something to say or to do.
+    /// Notified when the rules have something to send or to do.
     pub(super) work: Notify,
-    /// Rings when something may have changed for the application.
+    /// Notified when something may have changed for the application.
     pub(super) news: Notify,
     pub(super) stop: CancellationToken,
 }
@@ -96,14 +102,15 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub worker: Worker,
     outbox: Vec<Message>,
-    /// The number of the stream of changes that counts; those before it are over.
+    /// The number of the present stream of changes; earlier ones are over.
     pub stream: u64,
-    /// Whether anybody acknowledges changes.
+    /// Whether a stream confirms changes.
     pub is_followed: bool,
 }
 
 impl ShardWorker {
-    /// Starts to register at the first address that answers. Does not wait for a coordinator; fails where an address is none.
+    /// Starts to register at the first address that responds. Does not wait for a coordinator; fails if an address is
+    /// invalid.
     pub async fn connect(
         connecting: Arc<dyn DealerConnecting>,
         addresses: Vec<String>,
@@ -124,7 +131,7 @@ impl ShardWorker {
         if addresses.is_empty() {
             return Err(Invalid::new("url", "expected an address such as tcp://127.0.0.1:5555, got none").into());
         }
-        // Beats of a later life have higher numbers: micro-seconds fit a double until 2255.
+        // Heartbeats of a later process have higher numbers: microseconds fit a double until 2255.
         let first_beat = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
         let worker = Worker::new(profile, first_beat, Duration::ZERO);
         let stop = CancellationToken::new();
@@ -140,46 +147,49 @@ impl ShardWorker {
         Ok(ShardWorker { shared, leave_grace: options.leave_grace, _stop: Arc::new(stop.drop_guard()) })
     }
 
-    /// What it owns now, in order. Nothing while it is not certain that the coordinator thinks it alive.
+    /// Returns the shards that it owns now, in order. Empty while it is not certain that the coordinator counts it as
+    /// alive.
     pub fn shards(&self) -> Vec<Shard> {
         self.shared.with(|state, now| state.worker.shards(now).to_vec())
     }
 
-    /// Whether it owns a shard at this moment: worth asking before each piece of work.
+    /// Returns whether it owns a shard at this moment. Call it before each piece of work.
     pub fn owns(&self, shard: Shard) -> bool {
         self.shared.with(|state, now| state.worker.owns(shard, now))
     }
 
-    /// Of the latest assignment: the fence to write with.
+    /// Returns the version of the latest assignment: the fence for writes.
     pub fn version(&self) -> Version {
         self.shared.with(|state, _| state.worker.version())
     }
 
-    /// Whether a coordinator has answered lately.
+    /// Returns whether a coordinator has replied lately.
     pub fn is_connected(&self) -> bool {
         self.shared.with(|state, now| state.worker.is_certain(now))
     }
 
-    /// Whether another worker has registered under its id. It has given up its shards then, and is over.
+    /// Returns whether another worker has registered under its id. Then this one has released its shards and is over.
     pub fn is_replaced(&self) -> bool {
         self.shared.with(|state, _| state.worker.is_replaced())
     }
 
-    /// What changes, from all that is owned now on. There is one such stream: another call ends the one before.
+    /// Returns the stream of changes, beginning with all shards that are owned now. There is one such stream: another
+    /// call ends the previous one.
     ///
-    /// A change counts as done when the next one is asked for (or the stream is dropped). With handoff a shard that was
-    /// removed is kept from its next owner until then: stop the work on it before. Without a stream nobody is waited for.
+    /// A change counts as done when the next one is requested (or the stream is dropped). With handoff, the next owner
+    /// of a removed shard waits for that: stop the work on it before. Without a stream nothing is waited for.
     pub fn changes(&self) -> Changes {
         Changes::new(self.shared.clone())
     }
 
-    /// Waits until a coordinator has answered.
+    /// Waits until a coordinator has replied.
     pub async fn ready(&self) {
         self.shared.wait_until(|state, now| state.worker.is_certain(now)).await;
     }
 
-    /// Leaves: its shards are removed by a last change, and go to others as soon as that is done. Waits for that, and
-    /// until the coordinator has heard; false where either took too long. Afterwards the stream of changes is over.
+    /// Leaves: a last change removes its shards, and other workers receive them as soon as that is done. Waits for that
+    /// and for the coordinator's confirmation; returns false if either took too long. Afterwards the stream of changes
+    /// is over.
     pub async fn leave(&self) -> bool {
         self.shared.with(|state, _| state.worker.leave());
         self.shared.news.notify_waiters();
@@ -197,7 +207,7 @@ impl Shared {
         act(&mut self.state.lock(), self.began.elapsed())
     }
 
-    /// Lets the rules speak, and sees to it that it is sent.
+    /// Runs the rules, and queues their messages for sending.
     pub(super) fn run_rules(&self, state: &mut State, act: impl FnOnce(&mut Worker, &mut Vec<Message>)) {
         let State { worker, outbox, .. } = state;
         act(worker, outbox);
@@ -244,7 +254,7 @@ impl Connection {
                         self.outages.succeeded("the shard coordinator");
                         self.shared.with(|state, now| state.worker.reconnected(now));
                         if self.converse(dealer).await.is_gone() {
-                            // Also for those who wait for something else than its end.
+                            // Also for tasks that wait for something else than its end.
                             self.shared.stop.cancel();
                             return;
                         }
@@ -262,14 +272,14 @@ impl Connection {
         self.shared.news.notify_waiters();
     }
 
-    /// Waits before another try; the rules go on meanwhile, since a fence does not wait for a connection.
+    /// Waits before another attempt; the rules go on meanwhile, since a fence does not wait for a connection.
     async fn pause(&self) {
         tokio::time::sleep(AGAIN).await;
         self.step();
         self.shared.with(|state, _| state.outbox.clear());
     }
 
-    /// Speaks over one connection until it is silent or fails, or the worker is gone.
+    /// Uses one connection until it is silent or fails, or the worker is gone.
     async fn converse(&self, mut dealer: Box<dyn Dealer>) -> Ended {
         loop {
             let deadline = self.step();
@@ -316,7 +326,7 @@ impl Connection {
         });
     }
 
-    /// Lets the rules do what is due, and says when they want to be asked again.
+    /// Lets the rules do what is due, and returns when they are due again.
     fn step(&self) -> Instant {
         let next = self.shared.with(|state, now| {
             let State { worker, outbox, is_followed, .. } = state;
@@ -331,7 +341,7 @@ impl Connection {
     }
 }
 
-/// Why a conversation is over.
+/// The reason for which a connection was left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Gone,

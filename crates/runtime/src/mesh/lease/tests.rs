@@ -1,4 +1,4 @@
-//! The leader of a mesh over a lock that is a few lines long, on a clock that the test moves.
+//! The leader of a mesh over a minimal lock, on a clock that the test moves.
 
 use bytes::Bytes;
 use convoke_core::election::BreakerState;
@@ -13,7 +13,7 @@ use crate::election::mark::tests::ASLEEP;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lock, and how often each thing was asked of it.
+/// The lock, and the count of each request.
 #[derive(Default)]
 struct Link {
     lock: Mutex<Option<(String, Instant)>>,
@@ -89,7 +89,7 @@ impl MeshLink for Link {
     }
 }
 
-/// An instance that stands for the lock, by the default times: 30 s, renewed every 10 s, tried for every 5 s.
+/// An instance that requests the lock, by the default times: 30 s, renewed every 10 s, requested every 5 s.
 fn standing() -> (Arc<Link>, Arc<MeshSession>, JoinHandle<()>) {
     let link = Arc::new(Link::default());
     let (session, _letters) = MeshSession::new(link.clone(), Settings::default(), "host".into(), Arc::default());

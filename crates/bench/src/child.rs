@@ -1,4 +1,4 @@
-//! A server of our own, started as anybody would start it.
+//! A private server, started as a user would start it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use super::process::{self, Output, Process};
 pub struct Child {
     process: Process,
     url: String,
-    /// Where it listens for shard workers, as far as it does.
+    /// Where it listens for shard workers; `None` if it does not.
     pub shards: Option<String>,
 }
 
-/// What our own servers run on.
+/// The engines of the private servers.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Engines {
-    /// Store of our own servers [default: a SQLite file that goes with the run]
+    /// Store of the private servers [default: a SQLite file that is deleted after the run]
     #[arg(long, value_name = "URL", conflicts_with = "server")]
     pub store: Option<String>,
-    /// Bus of our own servers [default: in process]
+    /// Bus of the private servers [default: in process]
     #[arg(long, value_name = "URL", conflicts_with = "server")]
     pub bus: Option<String>,
-    /// Before the names on that bus
+    /// Prefix of the names on that bus
     #[arg(long, value_name = "PREFIX", default_value = "convoke-bench")]
     pub bus_prefix: String,
-    /// How many servers of our own; more than one need a store and a bus that they can share
+    /// Number of private servers; more than one need a store and a bus that they can share
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     pub nodes: u8,
@@ -36,7 +36,7 @@ pub struct Engines {
     pub bus_workers: bool,
 }
 
-/// Our own servers: one, or the nodes of a cluster.
+/// The private servers: one, or the nodes of a cluster.
 #[derive(Default)]
 pub struct Children(Vec<Child>);
 
@@ -57,7 +57,7 @@ impl Children {
         self.0.iter().map(|child| child.url.clone()).collect()
     }
 
-    /// Of all of them together.
+    /// The sum over all of them.
     pub fn memory(&self) -> Result<Memory> {
         self.0.iter().try_fold(Memory { now_mb: 0.0, peak_mb: 0.0 }, |sum, child| {
             let memory = child.memory()?;
@@ -65,7 +65,7 @@ impl Children {
         })
     }
 
-    /// Of all of them together.
+    /// The sum over all of them.
     pub fn processor_time(&self) -> Result<Duration> {
         self.0.iter().try_fold(Duration::ZERO, |sum, child| Ok(sum + child.processor_time()?))
     }
@@ -78,14 +78,14 @@ impl Children {
     }
 }
 
-/// Resident memory of a process.
+/// The resident memory of a process.
 pub struct Memory {
     pub now_mb: f64,
     pub peak_mb: f64,
 }
 
 impl Child {
-    /// On the engines that are named, else on a file in `dir`.
+    /// Starts on the given engines, or else on a file in `dir`.
     pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
         let mut command = process::ourselves()?;
         command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
@@ -122,11 +122,11 @@ impl Child {
         Ok(Memory { now_mb: field("VmRSS")?, peak_mb: field("VmHWM")? })
     }
 
-    /// How long it has used a processor, in user and system mode.
+    /// Returns the processor time that it has used, in user and system mode.
     pub fn processor_time(&self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid().as_raw_nonzero()))
             .context("the server's processor time cannot be read")?;
-        // The name in parentheses may hold anything; after it the fields are plain, state being the first.
+        // The name in parentheses may contain anything; the fields after it are plain, the state first.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let per_second = rustix::param::clock_ticks_per_second().max(1);

@@ -1,8 +1,9 @@
-//! `convoke bench election`: how long a namespace is without a leader, per backend and beside etcd's own lock at the same
-//! time to live in the same run; and how many leases a backend renews in a second.
+//! `convoke bench election`: measures how long a namespace is without a leader, per backend and beside etcd's own lock
+//! at the same TTL in the same run; and how many leases a backend renews in a second.
 //!
-//! The contenders are processes, started as anybody would start them, and end as processes do. A failover is counted from the
-//! signal to the moment when another says that it leads. What is not installed and was not named is left out.
+//! The contenders are processes, started as a user would start them, and ended by a signal. A failover is counted from
+//! the signal to the moment when another reports that it leads. A backend that is not installed and was not named is
+//! left out.
 
 mod contender;
 mod engine;
@@ -22,12 +23,12 @@ use contender::{Contender, System};
 use engine::Engine;
 
 const PREFIX: &str = "convoke-bench";
-/// Etcd counts in seconds, and keeps no lease that is shorter.
+/// etcd counts in seconds, and keeps no shorter lease.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Args)]
 pub struct ElectionArgs {
-    /// How long a lead lasts without a renewal, in whole seconds [default: 5s, with --quick 2s]
+    /// TTL of a lease, in whole seconds [default: 5s, with --quick 2s]
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     ttl: Option<Duration>,
     /// Failovers of each kind; the median counts
@@ -36,19 +37,19 @@ pub struct ElectionArgs {
     /// Leases that are renewed at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..))]
     in_flight: u8,
-    /// A Redis [default: one of our own, where redis-server is installed]
+    /// Redis to measure [default: a private one, if redis-server is installed]
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// A PostgreSQL [default: one of our own, where it is installed]
+    /// PostgreSQL to measure [default: a private one, if it is installed]
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
-    /// An object store, as s3://bucket/prefix; every request is paid for
+    /// Object store to measure, as s3://bucket/prefix; the provider bills every request
     #[arg(long, value_name = "URL")]
     s3: Option<String>,
-    /// An etcd, to compare with [default: one of our own, where etcd is installed]; etcdctl must be
+    /// etcd to compare with [default: a private one, if etcd is installed]; needs etcdctl
     #[arg(long, value_name = "URL")]
     etcd: Option<String>,
-    /// Small numbers: to see that it works
+    /// Use small numbers, to check that the benchmark works
     #[arg(long)]
     quick: bool,
     /// Print figures as JSON
@@ -123,7 +124,7 @@ async fn failovers(report: &mut Report, args: &ElectionArgs, name: &str, system:
     Ok(())
 }
 
-/// At least one. Each begins at a random moment between two renewals.
+/// Returns at least one time. Each failover begins at a random moment between two renewals.
 async fn failover_ms(system: &System, args: &ElectionArgs, signal: Signal) -> Result<Vec<f64>> {
     let (ttl, namespace) = (args.ttl(), format!("bench-{:08x}", rand::random::<u32>()));
     let start = |round: usize| Contender::start(system, ttl, &namespace, &format!("contender-{round}"));
@@ -146,7 +147,7 @@ async fn failover_ms(system: &System, args: &ElectionArgs, signal: Signal) -> Re
     Ok(times)
 }
 
-/// Each of several leases is renewed again as soon as it was.
+/// Renews each of several leases again as soon as its last renewal has returned.
 async fn renewals_per_second(args: &ElectionArgs, url: &str) -> Result<f64> {
     let leases = connect::leases(url, PREFIX).await?;
     let (ttl, run) = (Duration::from_secs(60), rand::random::<u32>());

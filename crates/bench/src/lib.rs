@@ -1,5 +1,5 @@
-//! `convoke bench`: what each capability reaches on this machine, beside a limit or a peer in the same run, because machines
-//! are noisy and only ratios last.
+//! `convoke bench`: measures each capability on this machine, beside a limit or a peer in the same run, because
+//! machines are noisy and only ratios are comparable.
 //!
 //! Servers, electors and mesh instances that are measured are processes of the program that called [`run`]: `serve`, `elect`
 //! and `mesh serve` are commands of it. The program includes this crate by its feature `bench`, which is on by default; the
@@ -46,7 +46,7 @@ enum What {
   convoke bench mesh --quick --json
   convoke bench mesh --redis redis://127.0.0.1:6379 --rounds 9")]
     Mesh(mesh::MeshArgs),
-    /// The other side of what a mesh is measured beside
+    /// The replying side of the peers that a mesh is compared with
     #[command(hide = true)]
     Answer(mesh::AnswerArgs),
     /// Heartbeats, rebalancing and memory of the shard coordinator

@@ -1,6 +1,7 @@
-//! A process that is measured, or that what is measured needs: started, waited for until it says that it is ready, stopped.
+//! A process that a measurement needs: started, awaited until it reports that it is ready, stopped.
 //!
-//! It dies with us, and whatever it says after it is ready is read and dropped, so that it never waits for a reader.
+//! It ends with this process, and its output after it is ready is read and dropped, so that it never blocks on a full
+//! pipe.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -15,7 +16,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 type OutputLines = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
 
-/// Where it says that it is ready.
+/// The stream on which it reports that it is ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     Standard,
@@ -29,7 +30,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// With what `ready` made of the first line that it made something of.
+    /// Returns the process and the first result of `ready` for a line.
     pub async fn start<T>(
         what: &'static str,
         mut command: Command,
@@ -60,7 +61,7 @@ impl Process {
         self.pid
     }
 
-    /// Tells it to end, and has it end well.
+    /// Asks it to end, and checks that it exits with success.
     pub async fn stop(self) -> Result<()> {
         let what = self.what;
         let status = self.end().await?;
@@ -70,7 +71,7 @@ impl Process {
         Ok(())
     }
 
-    /// The same for programs of others, whose codes mean what they please.
+    /// Like `stop`, for programs of others, whose exit codes differ.
     pub async fn end(mut self) -> Result<ExitStatus> {
         kill_process(self.pid, Signal::TERM)?;
         let ended = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await;
@@ -78,7 +79,7 @@ impl Process {
     }
 }
 
-/// Our own program. The defaults are measured, whatever is set around here.
+/// Our own program. The defaults are measured, whatever the environment sets.
 pub fn ourselves() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("our own program cannot be found")?);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {

@@ -1,4 +1,4 @@
-//! What was measured: a table to read, or figures to compare.
+//! The results: a table to read, or figures to compare.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Report {
         Report { bench, figures: Vec::new(), json, bar }
     }
 
-    /// Says what is being measured now.
+    /// Prints what is being measured now.
     pub fn phase(&self, name: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(name.to_owned()),
@@ -81,7 +81,7 @@ fn round(value: f64) -> f64 {
     if value.abs() >= 100.0 { value.round() } else { (value * 1_000.0).round() / 1_000.0 }
 }
 
-/// Large numbers in groups of three digits, small ones with as many decimals as they mean.
+/// Formats large numbers in groups of three digits, small ones with their significant decimals.
 fn shown(value: f64) -> String {
     if !value.is_finite() {
         return "-".into();

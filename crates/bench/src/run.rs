@@ -1,8 +1,8 @@
-//! What a measurement gives: a number of things done, and how long each took.
+//! The result of a measurement: a number of operations, and how long each took.
 
 use std::time::Duration;
 
-/// How many, how long, and how long each took.
+/// How many operations, how long in total, and how long each took.
 pub struct Run {
     pub count: u64,
     pub elapsed: Duration,
@@ -21,13 +21,13 @@ impl Run {
     }
 }
 
-/// The value below which `percent` of the sorted samples lie, in milliseconds of microseconds.
+/// Returns the value below which `percent` of the sorted samples (microseconds) lie, in milliseconds.
 pub fn percentile(sorted_us: &[u32], percent: f64) -> f64 {
     let rank = (percent / 100.0 * sorted_us.len() as f64).ceil() as usize;
     sorted_us.get(rank.clamp(1, sorted_us.len().max(1)) - 1).map_or(f64::NAN, |us| f64::from(*us) / 1_000.0)
 }
 
-/// Of an even number the upper of the two in the middle.
+/// Returns the median; of an even number the upper of the two in the middle.
 pub fn median(figures: &mut [f64]) -> f64 {
     figures.sort_unstable_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! `convoke bench shards`: heartbeats a second beside a bare ROUTER that sends back what it gets, by the same library in the
-//! same run; the time to compute who gets what; and the memory that a worker takes.
+//! `convoke bench shards`: measures heartbeats a second beside a bare ROUTER that echoes its messages, by the same
+//! library in the same run; the time to compute an assignment; and the memory that a worker takes.
 
 mod load;
 mod memory;
@@ -20,23 +20,23 @@ use convoke_runtime::shards::{ShardsDuty, ShardsState};
 use super::report::Report;
 use super::run::median;
 
-/// Messages that a router takes at once.
+/// Messages that a router receives at once.
 const BATCH: usize = 1_024;
 /// Longer than any run.
 const TERM: Duration = Duration::from_secs(24 * 3_600);
 
 #[derive(Debug, Clone, Args)]
 pub struct ShardsArgs {
-    /// Workers that beat
+    /// Workers that send heartbeats
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     workers: u32,
-    /// Heartbeats that a worker sends before it waits for an answer
+    /// Heartbeats that a worker sends before it waits for a reply
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     in_flight: u32,
     /// Rounds, each of both; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=99))]
     rounds: u8,
-    /// Small numbers: to see that it works
+    /// Use small numbers, to check that the benchmark works
     #[arg(long)]
     quick: bool,
     /// Print figures as JSON
@@ -80,7 +80,7 @@ pub async fn run(args: ShardsArgs) -> Result<()> {
     report.print()
 }
 
-/// What a ROUTER of the same library does that only sends back what it gets.
+/// Measures a ROUTER of the same library that only echoes its messages.
 async fn echoed(args: &ShardsArgs) -> Result<f64> {
     let binding = connect::shard_router("tcp://127.0.0.1:0", ZmqSecurity::Open)?;
     let router = binding.bind().await?;
@@ -98,7 +98,7 @@ async fn echo(mut router: Box<dyn Router>) {
     }
 }
 
-/// What the coordinator does, in this process like the other.
+/// Measures the coordinator, in this process like the other.
 async fn heartbeat_rate(args: &ShardsArgs) -> Result<f64> {
     let coordinator = BenchCoordinator::take().await?;
     let rate = load::beats_per_second(&coordinator.address, args.workers, args.in_flight, args.span()).await;
@@ -106,7 +106,7 @@ async fn heartbeat_rate(args: &ShardsArgs) -> Result<f64> {
     rate
 }
 
-/// A coordinator of shards that leads for as long as it is asked to.
+/// A coordinator of shards that leads until it is stopped.
 struct BenchCoordinator {
     address: String,
     term: Term,

@@ -1,4 +1,4 @@
-//! A process that would lead.
+//! A process that wants to lead.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::process::ourselves;
 
 /// Longer than any lease that is measured.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long to wait for what it said of its end.
+/// How long to wait for its last output.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
-/// `etcdctl lock` does not say that it waits.
+/// `etcdctl lock` does not report that it waits.
 const ETCDCTL_START: Duration = Duration::from_millis(500);
 
-/// What decides who leads.
+/// The backend that decides who leads.
 pub enum System {
     Convoke { leases: String },
     Etcdctl { endpoint: String },
@@ -30,9 +30,9 @@ pub struct Contender {
     process: Child,
     pid: Pid,
     lines: Lines<BufReader<ChildStdout>>,
-    /// The last line of its complaints, once it has ended.
+    /// The last line of its standard error, once it has ended.
     last_words: JoinHandle<String>,
-    /// What it prints when it leads.
+    /// The line that it prints when it leads.
     mark: String,
     says_that_it_waits: bool,
 }
@@ -65,13 +65,13 @@ impl Contender {
         Ok(Contender { process, pid, lines, last_words, mark, says_that_it_waits })
     }
 
-    /// Until it says that it leads.
+    /// Waits until it reports that it leads.
     pub async fn leads(&mut self) -> Result<()> {
         let mark = self.mark.clone();
         self.wait_for_line(|line| line.contains(&mark)).await
     }
 
-    /// Until it knows that another leads.
+    /// Waits until it knows that another leads.
     pub async fn waits(&mut self) -> Result<()> {
         if !self.says_that_it_waits {
             tokio::time::sleep(ETCDCTL_START).await;
@@ -104,7 +104,7 @@ impl Contender {
     }
 }
 
-/// Reads all, so that it never waits for a reader.
+/// Reads all output, so that it never blocks on a full pipe.
 async fn last_line(complaints: ChildStderr) -> String {
     let (mut lines, mut last) = (BufReader::new(complaints).lines(), String::new());
     while let Ok(Some(line)) = lines.next_line().await {

@@ -1,4 +1,4 @@
-//! A backend to measure: one that was named, else a private one that goes with the run, where its program is installed.
+//! A backend to measure: the named one, or else a private one for the run, if its program is installed.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::Usage;
 use crate::mesh::engines::{is_here, redis};
 use crate::process::{Output, Process};
 
-/// Where Debian has the programs of PostgreSQL.
+/// The directory of PostgreSQL's programs on Debian.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";
 
 pub struct Engine {
@@ -27,7 +27,7 @@ impl Engine {
         &self.url
     }
 
-    /// Ends it in order, where it is ours: a PostgreSQL that is killed leaves memory behind.
+    /// Stops a private one cleanly: a PostgreSQL that is killed leaves shared memory behind.
     pub async fn stop(self) -> Result<()> {
         if let Some(process) = self.process {
             process.end().await?;
@@ -52,7 +52,7 @@ impl Engine {
         Ok(Some(Engine::private(url, process, files)))
     }
 
-    /// One that was named is not left out in silence.
+    /// A backend that was named is not left out silently.
     pub fn check_etcd(url: Option<&str>) -> Result<(), Usage> {
         if url.is_none() || is_here("etcdctl") {
             return Ok(());
@@ -102,14 +102,14 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Of the newest version, where several are installed.
+/// Returns the directory of the newest version, if several are installed.
 fn postgres_programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir(POSTGRES_HOME).ok()?;
     let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
     programs.filter(|programs| programs.join("initdb").is_file()).max()
 }
 
-/// The server refuses to run as root: there it runs as the user that its package has made.
+/// The server refuses to run as root: then it runs as the user that its package created.
 fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);

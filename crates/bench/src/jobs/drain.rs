@@ -1,4 +1,4 @@
-//! How fast jobs are run and recorded: from the first poll to the last commit.
+//! Measures how fast jobs are run and recorded: from the first poll to the last commit.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use super::enqueue;
 use super::wire::Target;
 use super::workers::Workers;
 
-/// A phase that gets nowhere for so long has failed.
+/// A phase without progress for this long has failed.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Jobs a second when all of them wait already.
+/// Returns jobs a second if all of them are pending from the start.
 pub async fn backlog(target: &Target, queue: &str, count: u64, concurrency: u32) -> Result<f64> {
     let started = Instant::now();
     let workers = Workers::start(target, queue, concurrency, |_| {})?;
     finish(target, queue, count, started, workers).await
 }
 
-/// The same with a bare poller.
+/// Like [`backlog`], with a bare poller.
 pub async fn raw(target: &Target, queue: &str, count: u64) -> Result<f64> {
     let started = Instant::now();
     let workers = Workers::start_raw(target, queue)?;
     finish(target, queue, count, started, workers).await
 }
 
-/// Jobs a second from the first enqueue to the last end, while they are enqueued in batches.
+/// Returns jobs a second from the first enqueue to the last end, while they are enqueued in batches.
 pub async fn live(target: &Target, queue: &str, count: u64, args: &JobsArgs) -> Result<f64> {
     let workers = Workers::start(target, queue, args.concurrency, |_| {})?;
     let started = Instant::now();
@@ -44,7 +44,7 @@ async fn finish(target: &Target, queue: &str, count: u64, started: Instant, work
     Ok(count as f64 / elapsed.as_secs_f64())
 }
 
-/// Waits until every job was begun and the server has recorded the end of each.
+/// Waits until every job has started and the server has recorded the end of each.
 async fn wait_until_recorded(target: &Target, queue: &str, count: u64, workers: &Workers) -> Result<()> {
     let (mut before, mut since) = (0, Instant::now());
     while tokio::time::timeout(Duration::from_secs(1), workers.tally.reaches(count)).await.is_err() {

@@ -1,4 +1,4 @@
-//! How fast jobs can be handed in.
+//! Measures how fast jobs are enqueued.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,23 +10,23 @@ use tokio::task::JoinSet;
 use super::wire::Target;
 use crate::run::Run;
 
-/// Connections that send batches: enough that one is written while another is committed.
+/// Connections that send batches: enough that one batch is written while another is committed.
 const BATCH_CONNECTIONS: u64 = 4;
 
 pub const JOB_TYPE: &str = "bench.noop";
 
-/// A job whose arguments are 100 bytes of JSON. `number` has a fixed width, so that it can be written over.
+/// A job whose arguments are 100 bytes of JSON. `number` has a fixed width, so that it can be overwritten.
 pub fn job(queue: &str, number: u64) -> String {
     format!(r#"{{"type":"{JOB_TYPE}","queue":"{queue}","args":{{"n":"{number:012}","fill":"{}"}}}}"#, "x".repeat(70))
 }
 
-/// One job a request, one request at a time on each of so many connections.
+/// Sends one job per request, one request at a time on each connection.
 pub async fn single(target: &Target, queue: &str, count: u64, connections: u16) -> Result<Run> {
     let request = target.request("POST", "/v1/jobs", &job(queue, 0));
     repeat(target, request, count, u64::from(connections)).await
 }
 
-/// Batches of so many jobs on a few connections.
+/// Sends batches of jobs on a few connections.
 pub async fn batches(target: &Target, queue: &str, count: u64, batch: u16) -> Result<Run> {
     let jobs = vec![job(queue, 0); usize::from(batch)].join(",");
     let request = target.request("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#));

@@ -1,4 +1,4 @@
-//! Whether a job costs more when many wait.
+//! Measures whether a job costs more if many are pending.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::report::Report;
 const FEW: u64 = 10_000;
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// What a job cost: enqueued and run, with so many others waiting.
+/// The cost of a job, enqueued and run, with this many others pending.
 struct Cost {
     wall_us: f64,
     processor_us: Option<f64>,
 }
 
-/// One queue is filled, first a little, then a lot; each time some jobs are added to it and as many are taken out.
+/// Fills one queue, first a little, then a lot; each time some jobs are enqueued and as many are run.
 pub async fn measure(args: &JobsArgs, target: &Target, children: &Children, report: &mut Report) -> Result<()> {
     let queue = "bench-flat";
     let sample = args.jobs() / 2;

@@ -1,8 +1,9 @@
-//! How long it takes from the moment a job should be sent to the moment its handler runs.
+//! Measures the time from the moment when a job should be sent to the moment when its handler runs.
 //!
-//! The load is open: a job is sent when its time has come, whether or not those before it were answered, and each is
-//! measured from the moment it was *meant* to be sent. So a server that stalls is charged for everyone who had to wait, and
-//! not only for the one who noticed. The clock of the load is a thread that sleeps: timers of the runtime are too coarse.
+//! The load is open: a job is sent at its time, whether or not the previous requests have completed, and each is
+//! measured from the time at which it was *meant* to be sent. So a stall of the server counts for every job that it
+//! delayed, and not only for the first. A sleeping thread is the clock of the load: timers of the runtime are too
+//! coarse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,7 @@ use super::workers::Workers;
 use crate::run::percentile;
 
 const CONNECTIONS: usize = 16;
-/// So that neither side measures its own start.
+/// Jobs at the start that are not counted, so that neither side measures its own warm-up.
 const WARM_UP: u64 = 50;
 const LAST_WAIT: Duration = Duration::from_secs(30);
 
@@ -34,13 +35,13 @@ impl Latency {
         percentile(&self.start_us, percent)
     }
 
-    /// From intended send to the answer, in milliseconds.
+    /// From intended send to the response, in milliseconds.
     pub fn acknowledged(&self, percent: f64) -> f64 {
         percentile(&self.acknowledged_us, percent)
     }
 }
 
-/// When each job was meant to be sent, and what was seen of it.
+/// When each job was meant to be sent, and when it started and completed.
 struct Schedule {
     began: Instant,
     gap: Duration,
@@ -56,7 +57,7 @@ impl Schedule {
     fn store_time(&self, cells: &[AtomicU32], number: usize) {
         let us = Instant::now().saturating_duration_since(self.due(number)).as_micros();
         if let Some(cell) = cells.get(number) {
-            // Zero means that nothing was seen; a second run of the same job does not make it faster.
+            // Zero means not seen; a second run of the same job does not make it faster.
             let us = u32::try_from(us).unwrap_or(u32::MAX).max(1);
             let _ = cell.compare_exchange(0, us, Ordering::Relaxed, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! What the machine itself can do, to judge the other figures by.
+//! Measures the limits of the machine itself, for comparison with the other figures.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::enqueue::{job, repeat};
 use super::wire::Target;
 use crate::run::Run;
 
-/// Small writes to one file, each made durable before the next: what bounds durable transactions without grouping.
+/// Small writes to one file, each made durable before the next: the limit of durable transactions without grouping.
 pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {
     let mut file = std::fs::File::create(dir.join("fsync"))?;
     let limit = Duration::from_millis(if quick { 200 } else { 1_500 });
@@ -25,7 +25,7 @@ pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {
     Ok(f64::from(count) / started.elapsed().as_secs_f64())
 }
 
-/// The client of the single enqueue against a server that does nothing but answer.
+/// The client of the single enqueue against a server that only sends a fixed response.
 pub async fn echoes(args: &JobsArgs) -> Result<Run> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;

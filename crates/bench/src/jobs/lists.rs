@@ -1,4 +1,4 @@
-//! How fast lists are when there is much to list.
+//! Measures lists over many jobs.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::wire::Target;
 use crate::report::Report;
 
 const ASKED: u64 = 200;
-/// Pages to leaf through before the page that counts as deep.
+/// Pages to read before the page that counts as deep.
 const DEEP_PAGES: usize = 100;
 
 pub async fn measure(args: &JobsArgs, target: &Target, report: &mut Report) -> Result<()> {

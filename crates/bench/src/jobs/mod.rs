@@ -1,9 +1,9 @@
-//! `convoke bench jobs`: what this machine reaches, measured from outside over real HTTP.
+//! `convoke bench jobs`: measures this machine from outside, over real HTTP.
 //!
-//! Unless a server is named, it starts one of its own: this binary, on a temporary SQLite file and a free port, as anybody
-//! would start it. The client side is as lean as it can be ([`wire`]), because it shares the machine with what it
-//! measures. Figures of a noisy machine can be judged by its limits, taken in the same run ([`limits`]): how many small
-//! writes the disk makes durable in a second, and how many bare HTTP exchanges this client can make.
+//! Unless a server is named, it starts a private one: this binary, on a temporary SQLite file and a free port, as a
+//! user would start it. The client side is minimal ([`wire`]), because it shares the machine with the server. Compare
+//! the figures of a noisy machine with its limits, measured in the same run ([`limits`]): how many small writes the
+//! disk makes durable in a second, and how many bare HTTP exchanges this client can make.
 
 mod drain;
 mod enqueue;
@@ -28,15 +28,15 @@ use wire::Target;
 
 #[derive(Debug, Clone, Args)]
 pub struct JobsArgs {
-    /// Measure this server instead of one of our own
+    /// Measure this server instead of a private one
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Token, where that server wants one
+    /// Token for that server, if it requires one
     #[arg(long, requires = "server")]
     token: Option<String>,
     #[command(flatten)]
     engines: Engines,
-    /// Where our own server keeps its file for as long as it runs [default: the system's directory for such]
+    /// Directory for the private server's file during the run [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Jobs of each phase [default: 200000]
@@ -63,13 +63,13 @@ pub struct JobsArgs {
     /// Measure lists with many jobs in the store
     #[arg(long)]
     lists: bool,
-    /// What many is, for --flat and --lists [default: 1000000]
+    /// Number of jobs for --flat and --lists [default: 1000000]
     #[arg(long, value_name = "N")]
     many: Option<u64>,
     /// Drain with a bare poller of the gateway as well, for comparison
     #[arg(long)]
     raw_worker: bool,
-    /// Small numbers: to see that it works
+    /// Use small numbers, to check that the benchmark works
     #[arg(long)]
     quick: bool,
     /// Print figures as JSON

@@ -1,4 +1,4 @@
-//! Bare HTTP/1.1: requests that were formatted before, answers of which only the status and the length are read.
+//! Bare HTTP/1.1: requests that were formatted before; of a response only the status and the length are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ pub struct Target {
     /// One for each node.
     pub urls: Vec<String>,
     pub token: Option<String>,
-    /// Where workers speak the bus: its address and prefix.
+    /// The address and prefix of the bus, if workers use the bus.
     pub bus: Option<(String, String)>,
     hosts: Vec<String>,
     next: Arc<AtomicUsize>,
 }
 
 impl Target {
-    /// One address, or several with commas between.
+    /// Accepts one address, or several with commas between.
     pub fn parse(urls: &str, token: Option<String>) -> Result<Self, String> {
         let hosts = urls.split(',').map(|url| {
             let expected = || format!("expected http://host:port, got {url:?}");
@@ -38,7 +38,7 @@ impl Target {
         Ok(Target { urls, token, bus: None, hosts, next: Arc::default() })
     }
 
-    /// A whole request, ready to be written any number of times.
+    /// Returns a whole request, which can be written any number of times.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let authorization =
             self.token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Target {
         .into_bytes()
     }
 
-    /// To each node in turn.
+    /// Connects to each node in turn.
     pub async fn connect(&self) -> Result<Connection> {
         let host = &self.hosts[self.next.fetch_add(1, Ordering::Relaxed) % self.hosts.len()];
         let stream = TcpStream::connect(host).await;
@@ -67,7 +67,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sends a request and reads the whole answer. Anything but success is an error.
+    /// Sends a request and reads the whole response. Anything but success is an error.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<&[u8]> {
         match tokio::time::timeout(ANSWER_TIMEOUT, self.exchange_patiently(request)).await {
             Ok(answered) => {
@@ -114,7 +114,7 @@ struct Head {
 }
 
 impl Head {
-    /// None while it is not whole.
+    /// Returns `None` while the response is incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<Head>> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
         let head = std::str::from_utf8(&bytes[..end]).context("the answer's head is not text")?;

@@ -1,4 +1,4 @@
-//! Workers that do nothing, as fast as they can, on a thread of their own.
+//! Workers whose handlers do nothing, on a thread of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use super::wire::{Connection, Target};
 const RAW_POLL: usize = 100;
 const RAW_CONNECTIONS: usize = 4;
 
-/// How many jobs were begun, and a way to wait for it.
+/// Counts started jobs, and lets a task wait for a count.
 #[derive(Default)]
 pub struct Tally {
     begun: AtomicU64,
@@ -27,8 +27,7 @@ pub struct Tally {
 
 impl Tally {
     fn count(&self, more: u64) {
-        // Whoever waits looks again when it is woken: a notice for each thousand is enough, and one at the end of each
-        // poll by time.
+        // About one notification per 256 jobs is enough: a waiting task also polls.
         if (self.begun.fetch_add(more, Ordering::Relaxed) + more) % 256 < more {
             self.changed.notify_one();
         }
@@ -38,7 +37,7 @@ impl Tally {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many were begun.
+    /// Waits until this many have started.
     pub async fn reaches(&self, count: u64) {
         while self.begun() < count {
             let _ = tokio::time::timeout(std::time::Duration::from_millis(2), self.changed.notified()).await;
@@ -53,7 +52,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// The worker that applications use. `seen` is told of every run as it starts.
+    /// Starts the worker that applications use. It calls `seen` when a run starts.
     pub fn start(
         target: &Target,
         queue: &str,
@@ -65,7 +64,7 @@ impl Workers {
         let shutdown = Shutdown::default();
         let (target, begun, until) = (target.clone(), tally.clone(), shutdown.clone());
         let thread = on_a_thread(async move {
-            // One for each node, so that all of them are asked.
+            // One for each node, so that every node is polled.
             let share = concurrency.div_ceil(target.urls.len() as u32);
             let mut workers = tokio::task::JoinSet::new();
             for url in &target.urls {
@@ -92,7 +91,7 @@ impl Workers {
         Ok(Workers { shutdown, thread, tally })
     }
 
-    /// A bare poller of the gateway: the least that a worker can be.
+    /// Starts a bare poller of the gateway: the minimal worker.
     pub fn start_raw(target: &Target, queue: &str) -> Result<Workers> {
         let (tally, shutdown) = (Arc::new(Tally::default()), Shutdown::default());
         let (target, queue) = (target.clone(), QueueName::new(queue)?);

@@ -10,18 +10,18 @@ use super::KEY;
 use crate::Usage;
 use crate::process::{Output, Process, ourselves};
 
-/// Another process may take a port between its being found free and its being used.
+/// Ports to try: another process may take a port after it was found free.
 const PORTS_TRIED_MAX: usize = 5;
-/// How many keys a Redis looks at in one go: it may be one that others use.
+/// Keys that a Redis scans per request: others may use it.
 const SCANNED: usize = 1_000;
 
-/// Whether a program can be started by its name.
+/// Returns whether a program can be started by its name.
 pub fn is_here(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|directory| directory.join(program).is_file())
 }
 
-/// A Redis of our own that keeps nothing, and its address.
+/// Starts a private Redis without persistence, and returns its address.
 pub async fn redis(directory: &Path) -> Result<(Process, String)> {
     if !is_here("redis-server") {
         let message = "redis-server is not on the PATH: install it, or name a Redis with --redis";
@@ -43,7 +43,7 @@ pub async fn redis(directory: &Path) -> Result<(Process, String)> {
     }
 }
 
-/// A NATS of our own, and its address.
+/// Starts a private NATS, and returns its address.
 pub async fn nats() -> Result<(Process, String)> {
     let mut command = Command::new("nats-server");
     command.args(["--addr", "127.0.0.1", "--port", "-1"]);
@@ -51,7 +51,7 @@ pub async fn nats() -> Result<(Process, String)> {
     Process::start("nats-server", command, Output::Error, address).await
 }
 
-/// An instance of the mesh, as anybody would start one to try, and its number.
+/// Starts an instance of the mesh as a user would, and returns its number.
 pub async fn instance(url: &str, prefix: &str) -> Result<(Process, u64)> {
     let mut command = ourselves()?;
     command.args(["mesh", "serve", KEY, "--redis", url, "--prefix", prefix]);
@@ -59,7 +59,7 @@ pub async fn instance(url: &str, prefix: &str) -> Result<(Process, u64)> {
     Process::start("the other instance", command, Output::Standard, number).await
 }
 
-/// Removes what a measurement left in a Redis that is not our own: all that begins with its prefix.
+/// Removes the keys of a measurement from a Redis that is not our own: all that begin with its prefix.
 pub async fn forget(url: &str, prefix: &str) -> Result<()> {
     let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
     let mut cursor = 0_u64;
@@ -77,7 +77,7 @@ pub async fn forget(url: &str, prefix: &str) -> Result<()> {
     }
 }
 
-/// Whoever answers without a mesh.
+/// Starts the replying process of a peer without a mesh.
 pub async fn answerer(kind: &str, address: &str, prefix: &str) -> Result<Process> {
     let mut command = ourselves()?;
     command.args(["bench", "answer", kind, address, prefix]);

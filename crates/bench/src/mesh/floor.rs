@@ -1,8 +1,8 @@
-//! The least that a round trip through Redis costs: a publish there and a publish back, by the client library that the mesh
-//! uses, without any of the mesh.
+//! The lower bound of a round trip through Redis: a publish there and a publish back, by the client library that the
+//! mesh uses, without the mesh.
 //!
-//! Both sides publish on one connection and listen on another, as the mesh does. A request has as many bytes as one of the
-//! mesh. Nothing is parsed, nothing times out, nobody is registered.
+//! Both sides publish on one connection and subscribe on another, as the mesh does. A request has as many bytes as one
+//! of the mesh. Nothing is parsed, nothing times out, no instance is registered.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, ProtocolVers
 
 use super::slots::{Slots, message};
 
-/// Of one measurement, so that two on one Redis do not answer each other.
+/// Channel prefix of one measurement, so that two on one Redis do not receive each other's messages.
 fn channel(prefix: &str, way: &str) -> Arc<str> {
     format!("{prefix}:floor:{way}").into()
 }
@@ -41,7 +41,7 @@ impl Floor {
     }
 }
 
-/// Sends back what comes, for as long as what it answers is kept.
+/// Sends received messages back until the returned value is dropped.
 pub async fn answer(url: &str, prefix: &str) -> Result<MultiplexedConnection> {
     let (publisher, back) = (open(url, |_| {}).await?, channel(prefix, "back"));
     listen(url, &channel(prefix, "there"), move |body| {

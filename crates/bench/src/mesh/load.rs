@@ -1,4 +1,4 @@
-//! Round trips, so many at a time, each begun when the one before it has ended.
+//! Round trips, a fixed number at a time, each begun when the one before it has ended.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::run::Run;
 
-/// `round_trip` is given the number of its place, which no other has at the same time.
+/// `round_trip` receives its slot number, which no other has at the same time.
 pub async fn run<F, Fut>(in_flight: usize, during: Duration, round_trip: F) -> Result<Run>
 where
     F: Fn(usize) -> Fut + Clone + Send + 'static,

@@ -1,10 +1,10 @@
-//! `convoke bench mesh`: how fast one instance calls another, beside the least that the way between them costs.
+//! `convoke bench mesh`: measures how fast one instance calls another, beside the lower bound of the transport.
 //!
-//! The one who calls is this process, the one who answers is another (`convoke mesh serve`), with Redis between them: the
-//! three of them are what a mesh is in earnest, and on a machine of few cores they share them. What the mesh is measured
-//! beside is laid out the same: bare publishes through the same Redis by the same library ([`floor`]), and request and reply
-//! over NATS ([`nats`]) where `nats-server` is on the PATH, each with an answering process of its own, all of them with one
-//! thread. They take turns, round after round, because machines are noisy; a ratio is the median of the rounds' ratios.
+//! This process calls and another one replies (`convoke mesh serve`), with Redis between them: a real mesh has these
+//! three, and on a machine of few cores they share them. The peers have the same layout: bare publishes through the
+//! same Redis by the same library ([`floor`]), and request and reply over NATS ([`nats`]) if `nats-server` is on the
+//! PATH, each with a replying process of its own, all of them with one thread. They take turns, round after round,
+//! because machines are noisy; a ratio is the median of the rounds' ratios.
 
 pub(super) mod engines;
 mod floor;
@@ -36,7 +36,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Args)]
 pub struct MeshArgs {
-    /// Measure by this Redis instead of one of our own; redis://…, without TLS or Sentinels
+    /// Measure over this Redis instead of a private one; redis://…, without TLS or Sentinels
     #[arg(long, value_name = "URL", value_parser = plain_url)]
     redis: Option<String>,
     /// Rounds [default: 5]
@@ -45,7 +45,7 @@ pub struct MeshArgs {
     /// How long each is measured in a round [default: 2s]
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
     during: Option<Duration>,
-    /// Small numbers: to see that it works
+    /// Use small numbers, to check that the benchmark works
     #[arg(long)]
     quick: bool,
     /// Print figures as JSON
@@ -53,7 +53,7 @@ pub struct MeshArgs {
     json: bool,
 }
 
-/// What is measured beside the mesh is bare: it speaks to the one server that is named.
+/// The peers of the mesh are bare: they connect to the one named server.
 fn plain_url(text: &str) -> Result<String, &'static str> {
     if text.starts_with("redis://") { Ok(text.to_owned()) } else { Err("expected redis://…") }
 }
@@ -62,7 +62,7 @@ fn plain_url(text: &str) -> Result<String, &'static str> {
 pub struct AnswerArgs {
     kind: Kind,
     address: String,
-    /// What the names of channels begin with
+    /// Prefix of the names of channels
     prefix: String,
 }
 
@@ -72,7 +72,7 @@ enum Kind {
     Nats,
 }
 
-/// The other side, in a process of its own, until the process that measures ends it.
+/// Runs the replying side in a process of its own, until the measuring process ends it.
 pub async fn answer(args: AnswerArgs) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let _kept = match args.kind {
@@ -95,7 +95,7 @@ impl Request for Echo {
     type Response = Echo;
 }
 
-/// One of those that are measured beside each other.
+/// One of the transports that are compared.
 enum Way {
     Floor(Floor),
     Mesh(Mesh, InstanceId),
@@ -128,7 +128,7 @@ impl Way {
     }
 }
 
-/// What the rounds gave for one way with so many in flight.
+/// The results of the rounds for one transport with this many requests in flight.
 #[derive(Default)]
 struct Rounds {
     per_second: Vec<f64>,
@@ -156,7 +156,7 @@ pub async fn run(args: MeshArgs) -> Result<()> {
     };
     let prefix = format!("convoke-bench-{:08x}", rand::random::<u32>());
     let measured = measure_on(&url, &prefix, &args, &mut processes, &mut report).await;
-    // Whoever was started last needs those before it.
+    // A process may need those that were started before it, so the last one ends first.
     let mut ended = Ok(());
     while let Some(process) = processes.pop() {
         ended = ended.and(process.end().await.map(drop));
@@ -254,7 +254,7 @@ fn add_rows(report: &mut Report, in_flight: usize, ways: &[Arc<Way>], all: &[Rou
     }
 }
 
-/// Round by round, since a round's neighbours saw the same machine.
+/// Compares within each round, since neighbours in a round ran under the same conditions.
 fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
 }

@@ -1,7 +1,7 @@
 //! Request and reply over NATS, by as much of its text protocol as that takes.
 //!
-//! A client of its own, because a library would be a dependency of every server for the sake of a comparison. It is on a par
-//! with what it is compared to: one connection, one task that reads, one that writes whatever has gathered.
+//! The client is our own, because a library would be a dependency of every server for the sake of a comparison. It
+//! works like the mesh's client: one connection, one task that reads, one that writes all messages that have gathered.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::slots::{Slots, message};
 
 const SUBJECT: &str = "convoke.bench";
 const INBOX: &str = "_INBOX.convoke.bench";
-/// More than NATS sends in one message unless it is told to.
+/// More than NATS sends in one message by default.
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// Writes in order.
@@ -42,7 +42,7 @@ impl Nats {
     }
 }
 
-/// Sends back what comes, for as long as the connection lasts.
+/// Sends received messages back for as long as the connection lasts.
 pub async fn answer(address: &str) -> Result<()> {
     subscribe(address, SUBJECT, |writes, delivery| {
         if let Some(reply) = &delivery.reply {
@@ -71,7 +71,7 @@ async fn subscribe(
     tokio::spawn(write(writer, pages));
     let hello = format!("CONNECT {{\"verbose\":false,\"pedantic\":false}}\r\nSUB {subject} 1\r\nPING\r\n");
     writes.send(hello.into_bytes()).ok().context("NATS is gone")?;
-    // The answer to the ping says that the subscription holds.
+    // The reply to the ping confirms the subscription.
     let mut line = String::new();
     while line != "PONG\r\n" {
         line.clear();
@@ -144,7 +144,7 @@ fn publication(subject: &str, reply: Option<&str>, payload: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Whatever has gathered goes in one go.
+/// Writes all gathered messages at once.
 async fn write(mut writer: OwnedWriteHalf, mut pages: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(mut text) = pages.recv().await {
         while let Ok(more) = pages.try_recv() {

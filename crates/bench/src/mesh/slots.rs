@@ -1,6 +1,6 @@
-//! Who waits for an answer, by the number of the place that asked.
+//! Callers that wait for a reply, by slot number.
 //!
-//! The least that anybody needs who has several questions under way; what a mesh is measured beside uses nothing more.
+//! The minimum for several requests in flight; the peers that the mesh is compared with use nothing more.
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 /// More than are ever in flight.
 pub const SLOTS: usize = 1_024;
-/// As many bytes each way as a request of the mesh has here.
+/// Bytes each way, as many as a request of the mesh has here.
 pub const MESSAGE_BYTES: usize = 190;
 
 pub struct Slots(Vec<Mutex<Option<oneshot::Sender<()>>>>);
@@ -32,7 +32,7 @@ impl Slots {
     }
 }
 
-/// A message that says which place it is of, filled up.
+/// A message that carries its slot number, padded.
 pub fn message(place: usize) -> Vec<u8> {
     let mut message = Vec::with_capacity(MESSAGE_BYTES);
     message.extend_from_slice(place.to_string().as_bytes());

@@ -1,4 +1,4 @@
-//! Workers that beat as fast as they are answered.
+//! Workers that send the next heartbeat as soon as they receive a reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 const SHARDS_OF_ONE: u32 = 10;
-/// A worker that was not answered for so long never will be.
+/// A worker without a reply for this long never receives one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connects `workers`, lets each have `in_flight` heartbeats under way, and counts answers for a while.
+/// Connects `workers`, keeps `in_flight` heartbeats of each pending, and counts replies for a while.
 pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span: Duration) -> Result<f64> {
     let (answers, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
     let mut beating = Vec::new();
@@ -29,7 +29,7 @@ pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span:
             stop.run_until_cancelled(worked).await.unwrap_or(Ok(()))
         }));
     }
-    // Until everybody is at full speed.
+    // Until all are at full speed.
     tokio::time::sleep(span / 4).await;
     let (before, began) = (answers.load(Ordering::Relaxed), Instant::now());
     tokio::time::sleep(span).await;
@@ -41,7 +41,7 @@ pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span:
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// A worker that was answered once.
+/// A worker that has received its first reply.
 pub async fn connected(address: &str, number: u32, workers: u32) -> Result<Box<dyn Dealer>> {
     let mut dealer = connect::shard_dealer(ZmqCredentials::Open).connect(address).await?;
     dealer.send(message("register", number, workers)).await?;
@@ -63,7 +63,7 @@ async fn work(dealer: &mut dyn Dealer, beat: Bytes, in_flight: u32, answers: &At
 fn message(kind: &str, number: u32, workers: u32) -> Bytes {
     let mut data = json!({
         "serviceName": "bench",
-        // So that their order is that of their numbers, and they report what they have.
+        // Their order is that of their numbers, and they report the shards that they have.
         "workerId": format!("worker-{number:05}"),
         "maxShardCount": workers * SHARDS_OF_ONE,
     });

@@ -1,4 +1,4 @@
-//! What a worker costs the coordinator that it is connected to, seen from outside.
+//! Measures the memory of a worker in the coordinator that it is connected to, from outside.
 
 use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
@@ -9,7 +9,7 @@ use crate::child::{Child, Engines};
 /// Connections that are set up together.
 const AT_ONCE: usize = 500;
 
-/// What the resident memory of a server of our own grows by for each of `workers`, in KB.
+/// Returns the growth of a private server's resident memory for each of `workers`, in KB.
 pub async fn per_worker(workers: u32) -> Result<f64> {
     let dir = tempfile::tempdir()?;
     let engines = Engines { store: Some("memory:".into()), ..Engines::default() };

@@ -1,4 +1,4 @@
-//! How long it takes to compute who gets what, and to write it down for those who are told.
+//! Measures how long it takes to compute an assignment, and to encode it for the workers.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use convoke_core::{Epoch, ServiceName, WorkerId};
 
 use crate::run::median;
 
-/// The median of several rebalances of `shards` over `workers`, each because one more joined, in milliseconds.
+/// Returns the median of several rebalances of `shards` over `workers`, each because one more joined, in milliseconds.
 pub fn joining(strategy: Strategy, shards: u32, workers: u32, rounds: usize) -> Result<f64> {
     let settings = Settings { strategy, ..Settings::default() };
     let mut coordinator = Coordinator::new(settings, Start::Fresh, Version::of_term(Epoch(1)));

@@ -23,8 +23,8 @@ sections! {
         request_timeout: Duration = Duration::from_secs(10),
         /// How long the leader's lock lasts if it is not renewed.
         #[serde(with = "duration")]
-        /// How often the leader renews its lock.
         leader_ttl: Duration = Duration::from_secs(30),
+        /// How often the leader renews its lock.
         #[serde(with = "duration")]
         leader_renew_interval: Duration = Duration::from_secs(10),
         /// How often an instance that does not lead requests the lock.

@@ -1,4 +1,4 @@
-//! The clock: it tells wall time, and time passes.
+//! The clock: it returns wall time, and time passes.
 
 use std::time::Duration;
 

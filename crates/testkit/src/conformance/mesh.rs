@@ -44,10 +44,10 @@ macro_rules! mesh_conformance {
 const LONG: Duration = Duration::from_secs(600);
 /// Short enough to wait for.
 const SHORT: Duration = Duration::from_millis(300);
-/// What must pass for something short to be over.
+/// How long to wait until something short has expired.
 const OVER: Duration = Duration::from_millis(400);
 
-/// What a member hears.
+/// The messages that a member receives.
 struct ChannelInbox(mpsc::UnboundedSender<Bytes>);
 
 impl MeshInbox for ChannelInbox {
@@ -58,7 +58,7 @@ impl MeshInbox for ChannelInbox {
     fn missed(&self) {}
 }
 
-/// One who joined.
+/// A member that has joined.
 struct Member {
     seat: Box<dyn Membership>,
     received: mpsc::UnboundedReceiver<Bytes>,
@@ -89,7 +89,7 @@ async fn send_bytes(link: &dyn MeshLink, to: InstanceId, message: Bytes) -> u64 
     answer.expect("send")
 }
 
-/// Those listed, with their host names.
+/// The listed instances, with their host names.
 async fn listed(link: &dyn MeshLink, ttl: Duration) -> Vec<(InstanceId, String)> {
     let nodes: Vec<MeshNode> = link.nodes(ttl).await.expect("nodes");
     assert!(nodes.iter().all(|node| node.idle < ttl && !node.is_self));
@@ -134,7 +134,7 @@ pub async fn a_send_to_nobody_says_so(link: &dyn MeshLink, _advance: impl AsyncF
     let a = join(link, "a").await;
     assert_eq!(send(link, InstanceId(a.id().0 + 1), "x").await, 0);
     assert_eq!(send(link, InstanceId(u64::MAX), "x").await, 0);
-    // Among others, each has its own answer.
+    // Among others, each receives its own reply.
     let letters = [0, 1, 0].map(|n| (InstanceId(a.id().0 + n), Bytes::from_static(b"x")));
     let answers: Result<Vec<u64>> = link.send(&letters).await.into_iter().collect();
     assert_eq!(answers.expect("send"), [1, 0, 1]);

@@ -1,8 +1,8 @@
-//! One suite for each port: whatever stands behind it must pass the same.
+//! One suite for each port: every adapter must pass the same cases.
 //!
-//! A case is an async function that is given a fresh adapter and panics where a sentence of the port's documentation does
-//! not hold. Each suite has a macro that takes a way to make an adapter and expands to one test for each case, under the
-//! case's own name:
+//! A case is an async function that receives a fresh adapter and panics if a sentence of the port's documentation does
+//! not hold. Each suite has a macro that takes a way to create an adapter and expands to one test for each case, under
+//! the case's own name:
 //!
 //! ```text
 //! mod store {
@@ -11,7 +11,7 @@
 //! }
 //! ```
 //!
-//! Cases know no engine. Where one must let time pass it calls the adapter's `advance`, which may move a paused clock or
+//! Cases know no engine. If time must pass, a case calls the adapter's `advance`, which may move a paused clock or
 //! really wait.
 
 pub mod bus;
@@ -25,7 +25,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// An adapter under test, with whatever must live as long as it does.
+/// An adapter under test, with everything that must live as long as it does.
 pub struct Subject<T: ?Sized> {
     port: Arc<T>,
     _kept: Box<dyn Any + Send>,

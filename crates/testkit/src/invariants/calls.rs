@@ -1,11 +1,11 @@
-//! What callers and handlers of a mesh saw.
+//! The calls of a mesh, as callers and handlers saw them.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Kept by the tests themselves: a call has a number, which its request carries. Whoever saw something of it may say so in
-/// any order, since callers and handlers may be heard of by ways of their own.
+/// The tests fill it: a call has a number, which its request carries. Observations may arrive in any order, since
+/// callers and handlers report independently.
 #[derive(Debug, Default)]
 pub struct CallObservations(Mutex<BTreeMap<u64, SeenCall>>);
 
@@ -22,7 +22,7 @@ pub struct SeenCall {
     pub account: Account,
 }
 
-/// What the end of a call says of its handler.
+/// The statement of a call's end about its handler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Account {
     /// It may have run.

@@ -1,14 +1,14 @@
-//! All that the store was made to write, in its order, and by whom.
+//! All writes of the store, in their order, with their writers.
 //!
-//! What a coordinator answers at the end says nothing of what was there for a moment in between. The store itself can keep
-//! a record of every change (see [`Chronicler`](crate::process::Chronicler)); the checks of ownership, epochs and
-//! terminal records read it whole, so that a breach that lasted a millisecond and was repaired is still one.
+//! The final state that a coordinator returns does not show what was true for a moment in between. The store itself can
+//! keep a record of every change (see [`Chronicler`](crate::process::Chronicler)); the checks of ownership, epochs and
+//! terminal records read it whole, so that a breach that lasted a millisecond and was repaired is still found.
 
 use convoke_core::jobs::{Ownership, Status};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Whose connection it came by: a node's id, or the name of whoever else got at the store.
+    /// The connection that wrote: a node's id, or the name of another client of the store.
     pub writer: String,
     pub change: Change,
 }
@@ -21,7 +21,7 @@ pub enum Change {
     Job { id: String, before: Option<Row>, after: Option<Row> },
 }
 
-/// What of a job's row the promises are about.
+/// The fields of a job's row that the invariants are about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub status: Status,
@@ -29,7 +29,7 @@ pub struct Row {
     pub owner: Option<String>,
     pub ownership: Ownership,
     pub attempt: u64,
-    /// What it ended with: its result or its error, as text.
+    /// The outcome: its result or its error, as text.
     pub said: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Row {
         matches!(self.status, Status::Dispatched | Status::Running)
     }
 
-    /// Who answers for its events now, if anybody.
+    /// The present owner, if any.
     pub fn owned_by(&self) -> Option<&str> {
         self.owner.as_deref().filter(|_| self.ownership != Ownership::Unowned)
     }

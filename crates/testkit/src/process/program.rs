@@ -1,7 +1,7 @@
-//! A process of ours and all that it says.
+//! A process of ours and its output.
 //!
-//! It runs in a process group of its own, and the whole group is killed when the handle is dropped: a worker's commands do
-//! not outlive the test. What it printed is kept, and shown where the test panics.
+//! It runs in a process group of its own, and the whole group is killed when the handle is dropped: a worker's commands
+//! do not outlive the test. Its output is kept, and shown if the test panics.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::waiting::{PATIENCE, eventually};
 
-/// How much of what it said is shown where the test panics.
+/// How much of its output is shown if the test panics.
 const SHOWN_LINES_MAX: usize = 80;
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 
@@ -62,7 +62,7 @@ const FOREIGN: [&str; 8] = [
     "HEARTBEAT_CHECK_INTERVAL_SECONDS",
 ];
 
-/// What the variables of a mesh begin with.
+/// The prefix of the variables of a mesh.
 const FOREIGN_PREFIXES: [&str; 4] = ["CONVOKE_", "MESH_REDIS_", "MUTEX_REDIS_", "REDIS_"];
 
 /// A command in `directory` with a clean environment and nothing on its input.
@@ -105,7 +105,7 @@ impl Program {
         }
     }
 
-    /// The same to it and to all that it started.
+    /// Sends a signal to the process and to all that it started.
     pub fn signal_group(&self, signal: Signal) {
         let _ = kill_process_group(self.pid, signal);
     }
@@ -129,7 +129,7 @@ impl Program {
         status
     }
 
-    /// Waits for its last words, which may be in the pipe still. Not for ever: what it started may hold the pipe open.
+    /// Waits for its last output, which may still be in the pipe. Bounded: its children may hold the pipe open.
     async fn read_to_end(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = tokio::time::timeout(LAST_WORDS_WAIT, listener).await;
@@ -143,12 +143,12 @@ impl Program {
         self.ended.is_some()
     }
 
-    /// All that it has printed so far, both streams.
+    /// Returns its output so far, both streams.
     pub fn printed(&self) -> Vec<String> {
         self.said.lines.lock().clone()
     }
 
-    /// The first line that `wanted` makes something of. `None` where it ended without one.
+    /// Returns the first result of `wanted` for a line. `None` if it ended without one.
     pub async fn line<T>(&mut self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
         let said = self.said.clone();
         let started = std::time::Instant::now();
@@ -205,7 +205,7 @@ pub fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// A port that nobody has now. Another process may be quicker to take it.
+/// Returns a port that is free now. Another process may take it first.
 pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("it has an address").port()

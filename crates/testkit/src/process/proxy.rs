@@ -11,7 +11,7 @@
 //!
 //! Beside that it may be slow: what the server sends arrives later.
 //!
-//! Where the server itself is away, a connection to the proxy is reset too. Dropping the proxy cuts the wire for good.
+//! If the server itself is away, a connection to the proxy is reset too. Dropping the proxy cuts the wire permanently.
 
 use std::collections::VecDeque;
 use std::io::Result;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How much is read at once. What lies in the kernel's buffers while a wire is frozen comes on top.
+/// Bytes read at once. The kernel's buffers hold more while a wire is frozen.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Wire {
     to_server: bool,
     to_client: bool,
     cut: bool,
-    /// How much later arrives what the server sends.
+    /// Delay of the server's bytes.
     delay: Duration,
     /// Counted, so that a connection which sleeps through a cut and a healing still dies of it.
     cuts: u64,
@@ -106,22 +106,22 @@ impl Proxy {
         Proxy { address, wire, traffic, accepting }
     }
 
-    /// Where to connect instead of to the server.
+    /// Returns the address to connect to instead of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections that are made and not over.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.traffic.connections.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a frozen wire holds, at the least: what was sent and has not arrived.
+    /// Returns the least number of bytes that a frozen wire holds: sent and not yet delivered.
     pub fn held_bytes(&self) -> usize {
         self.traffic.held.load(Ordering::Relaxed)
     }
 
-    /// The server came back elsewhere: new connections go there.
+    /// Changes the server's address: new connections go there.
     pub fn retarget(&self, target: SocketAddr) {
         self.wire.send_modify(|wire| wire.target = target);
     }
@@ -134,12 +134,12 @@ impl Proxy {
         });
     }
 
-    /// Nothing arrives any more, either way; nobody is told.
+    /// Stops delivery both ways, without closing a connection.
     pub fn freeze(&self) {
         self.wire.send_modify(|wire| (wire.to_server, wire.to_client) = (false, false));
     }
 
-    /// Nothing arrives any more this way. The other stays as it is.
+    /// Stops delivery this way. The other stays as it is.
     pub fn freeze_one_way(&self, way: Way) {
         self.wire.send_modify(|wire| match way {
             Way::ToServer => wire.to_server = false,
@@ -147,12 +147,12 @@ impl Proxy {
         });
     }
 
-    /// What the server sends arrives so much later, until it heals.
+    /// Delays the server's bytes, until the wire heals.
     pub fn slow(&self, delay: Duration) {
         self.wire.send_modify(|wire| wire.delay = delay);
     }
 
-    /// All goes through again, what a frozen wire held first.
+    /// Resumes delivery, first of the bytes that a frozen wire held.
     pub fn heal(&self) {
         self.wire.send_modify(|wire| {
             (wire.to_server, wire.to_client, wire.cut, wire.delay) = (true, true, false, Duration::ZERO);
@@ -170,7 +170,7 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, wire: watch::Receiver<Wire>, traffic: Arc<Traffic>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: others must give theirs back first.
+            // Out of descriptors, most likely: others must be closed first.
             tokio::task::yield_now().await;
             continue;
         };
@@ -182,7 +182,7 @@ async fn accept(listener: TcpListener, wire: watch::Receiver<Wire>, traffic: Arc
     }
 }
 
-/// A connection from its beginning to its end.
+/// Forwards one connection from its beginning to its end.
 async fn carry(client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &Traffic) {
     let born = wire.borrow_and_update().clone();
     // Without lingering, what is dropped is reset instead of closed: nobody may take a cut for an orderly end.
@@ -253,7 +253,7 @@ async fn pump(
     }
 }
 
-/// Waits until bytes may go this way. An error once the proxy is gone.
+/// Waits until bytes may go this way. Returns an error once the proxy is gone.
 async fn flowing(wire: &mut watch::Receiver<Wire>, way: Way) -> Result<()> {
     match wire.wait_for(|wire| wire.flows(way)).await {
         Ok(_) => Ok(()),

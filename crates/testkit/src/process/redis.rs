@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::program::{Launch, Program, Signal, free_port};
 
-/// Another process may take a port between its being found free and its being used.
+/// Ports to try: another process may take a port after it was found free.
 const PORTS_TRIED_MAX: usize = 5;
 
 /// What to start.
@@ -45,7 +45,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Speaks TLS, and nothing else.
+    /// Serves TLS only.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -65,7 +65,7 @@ impl RedisBuilder {
         panic!("redis-server did not start on any of {PORTS_TRIED_MAX} ports");
     }
 
-    /// `None` where it ended before it was ready.
+    /// Returns `None` if it ended before it was ready.
     async fn launch(&self, port: u16, directory: &Path) -> Option<Program> {
         let mut args: Vec<String> = Vec::new();
         let mut set = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
@@ -113,7 +113,7 @@ impl RedisServer {
         self.directory.path()
     }
 
-    /// Ends it as an operator would.
+    /// Stops it as an operator would.
     pub async fn stop(&mut self) {
         self.program.signal(Signal::TERM);
         self.program.wait().await;
@@ -123,7 +123,7 @@ impl RedisServer {
         self.program.kill().await;
     }
 
-    /// Kills it, where it runs, and starts it again at the same place, with nothing of what it held.
+    /// Kills it, if it runs, and starts it again at the same address, empty.
     pub async fn restart_empty(&mut self) {
         self.kill().await;
         for kept in ["dump.rdb", "appendonlydir", "appendonly.aof"].map(|name| self.directory.path().join(name)) {
@@ -133,14 +133,14 @@ impl RedisServer {
         self.restart().await;
     }
 
-    /// Starts it again at the same place, with what it kept.
+    /// Starts it again at the same address, with its data.
     pub async fn restart(&mut self) {
         self.kill().await;
         let started = self.builder.launch(self.port, self.directory.path()).await;
         self.program = started.expect("its port is still its own");
     }
 
-    /// It is there, and says nothing.
+    /// Stops the process with a signal: it keeps its connections and does not respond.
     pub fn pause(&self) {
         self.program.signal(Signal::STOP);
     }

@@ -1,4 +1,4 @@
-//! A stream of server-sent events, read as they come.
+//! A stream of server-sent events, read as they arrive.
 
 use std::io::Result;
 
@@ -32,7 +32,7 @@ impl SseEvent {
 }
 
 impl Http {
-    /// Subscribes; answers once the server has accepted.
+    /// Subscribes; returns once the server has accepted.
     pub async fn sse(&self, path: &str) -> Result<Sse> {
         let mut stream = self.open().await?;
         let request = self.head("GET", path, "accept: text/event-stream\r\n\r\n");
@@ -56,7 +56,7 @@ impl Http {
 }
 
 impl Sse {
-    /// The next event; comments are passed over. An error where the stream ends.
+    /// Returns the next event; skips comments. An error if the stream ends.
     pub async fn next(&mut self) -> Result<SseEvent> {
         loop {
             if let Some(end) = find(&self.text, b"\n\n") {
@@ -70,7 +70,7 @@ impl Sse {
         }
     }
 
-    /// The next event that `wanted` takes. Panics where none comes.
+    /// Returns the next event that `wanted` accepts. Panics if none arrives.
     pub async fn wait_for(&mut self, what: &str, mut wanted: impl FnMut(&SseEvent) -> bool) -> SseEvent {
         let wait = async {
             loop {

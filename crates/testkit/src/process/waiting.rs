@@ -1,6 +1,6 @@
-//! Waiting for what must come, with an end to it.
+//! Waiting with a time limit.
 //!
-//! A test says what it waits for; how long that takes on a busy machine is no part of what it asserts.
+//! A test names the condition that it waits for; how long that takes on a busy machine is no part of its assertion.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -12,7 +12,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks again until it answers something. Panics with `what` where that never comes.
+/// Calls again until it returns a value. Panics with `what` if it never does.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -26,7 +26,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
     }
 }
 
-/// Asks again until the answer is `expected`. Panics with the last answer where it never is.
+/// Calls again until the result is `expected`. Panics with the last result if it never is.
 pub async fn wait_for_value<T: PartialEq + Debug, F: Future<Output = T>>(
     what: &str,
     expected: T,

@@ -1,6 +1,6 @@
 //! A ZeroMQ DEALER written by hand: ZMTP 3.0 without security, over a plain connection.
 //!
-//! So light that ten thousand fit into one test, and no relative of the library that the coordinator listens with.
+//! So light that ten thousand fit into one test, and independent of the library that the coordinator listens with.
 
 use std::io;
 
@@ -17,12 +17,12 @@ const READY: &[u8] = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER";
 pub struct HandDealer {
     stream: TcpStream,
     received: BytesMut,
-    /// Of a message whose last frame has not come.
+    /// The frames of an incomplete message.
     frames: Vec<Bytes>,
 }
 
 impl HandDealer {
-    /// `tcp://host:port`. Through the handshake when it returns.
+    /// Connects to `tcp://host:port`. Returns after the handshake.
     pub async fn connect(address: &str) -> io::Result<HandDealer> {
         let address = address.strip_prefix("tcp://").unwrap_or(address);
         let stream = TcpStream::connect(address).await?;
@@ -45,7 +45,7 @@ impl HandDealer {
         self.stream.write_all(&frame(0, message)).await
     }
 
-    /// A message of several frames, of which there is at least one.
+    /// Sends a message of one or more frames.
     pub async fn send_frames(&mut self, frames: &[Bytes]) -> io::Result<()> {
         let last = frames.len().saturating_sub(1);
         let text: Vec<u8> =
@@ -53,7 +53,7 @@ impl HandDealer {
         self.stream.write_all(&text).await
     }
 
-    /// The next message. Safe to cancel.
+    /// Receives the next message. Cancel safe.
     pub async fn receive(&mut self) -> io::Result<Vec<Bytes>> {
         loop {
             let (flags, body) = self.next_frame().await?;

@@ -1,8 +1,8 @@
-//! Frames from anybody, through the parser and the pure coordinator of shards, with all that must hold whatever they are.
+//! Arbitrary frames through the parser and the pure coordinator of shards, with the invariants that must always hold.
 //!
-//! Two drive it: the [generated](hostile) cases of the tests, and a fuzzer, whose bytes [`play`] takes for a story of
-//! peers, frames and passing time. Neither may make it panic, break a promise to a worker, remember more than its limits,
-//! or remember anything once everybody is silent.
+//! It has two users: the [generated](hostile) cases of the tests, and a fuzzer, whose bytes [`play`] reads as a script
+//! of peers, frames and passing time. Neither may make it panic, break a promise to a worker, keep more than its
+//! limits, or keep anything once all peers are silent.
 
 pub mod hostile;
 mod script;
@@ -22,16 +22,16 @@ pub use script::play;
 /// Small, so that hostile peers meet them.
 const LIMITS: Limits = Limits { services_max: 12, workers_max: 200, shards_max: 150_000 };
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(1500);
-/// What the socket carries in one message; an answer over it would end a worker's connection.
+/// The limit of the socket for one message; a longer reply would end a worker's connection.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A coordinator, its clock, and the promises it is held to.
 pub struct Session {
     coordinator: Coordinator,
     now: Duration,
-    /// Messages that were answered with an error.
+    /// Messages that were rejected with an error.
     refused: usize,
-    /// Messages that the parser understood.
+    /// Messages that the parser accepted.
     understood: usize,
 }
 
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Looks at all that it remembers. Costs as much as there is, so not after every message.
+    /// Checks all its state. The cost grows with the state, so not after every message.
     pub fn inspect(&self) {
         let views: Vec<ServiceView> = self.coordinator.views().collect();
         let workers: usize = views.iter().map(|view| view.workers.len()).sum();
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Everybody falls silent: nothing may be left.
+    /// All peers fall silent: no state may be left.
     pub fn end(mut self) {
         self.inspect();
         for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! What a fuzzer's bytes mean. Every sequence of bytes is a story, so that a small change of one makes a small change of the
-//! other.
+//! The script that a fuzzer's bytes encode. Every sequence of bytes is a script, so that a small change of one makes a
+//! small change of the other.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Tape<'_> {
     }
 }
 
-/// Plays the story that the bytes tell, from the first message to the silence after the last.
+/// Plays the script of the bytes, from the first message to the silence after the last.
 pub fn play(story: &[u8]) {
     let mut tape = Tape(story);
     let (strategy, start) = match tape.byte() % 7 {

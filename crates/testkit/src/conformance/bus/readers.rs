@@ -1,4 +1,4 @@
-//! Who reads a queue, and announcements that a queue keeps.
+//! The readers of a queue, and announcements that a queue keeps.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the cases of the bus have in common.
+//! Helpers that the cases of the bus share.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use convoke_core::ports::{Bus, Consumer, Delivery};
 
 /// A dead bus must fail a case, not hang it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing must come for us to believe that nothing comes.
+/// How long nothing must arrive to conclude that nothing does.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// What comes, which it must.
+/// Returns the next message, which must arrive.
 pub async fn soon<T>(future: impl Future<Output = convoke_core::Result<T>>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it comes").expect("it is no error")
 }
@@ -60,7 +60,7 @@ pub async fn close(bus: &dyn Bus, queues: &[String]) {
     bus.close(&ends).await.expect("close");
 }
 
-/// Takes until there are `count`, however they are portioned.
+/// Receives until there are `count`, in however many batches.
 pub async fn take(consumer: &dyn Consumer, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     while taken.len() < count {

@@ -1,4 +1,4 @@
-//! Topics: to everyone who is there.
+//! Topics: delivered to every subscriber.
 
 use std::time::Duration;
 

@@ -42,6 +42,7 @@
 //! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
+#![warn(missing_docs)]
 
 mod client;
 pub mod connect;

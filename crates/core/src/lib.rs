@@ -6,6 +6,7 @@
 //! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
+#![warn(missing_docs)]
 
 mod byte_budget;
 pub mod duration;

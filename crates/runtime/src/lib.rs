@@ -1,6 +1,7 @@
 //! Drives the rules of `convoke-core` over its ports, and knows no engine.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
+#![warn(missing_docs)]
 
 pub mod election;
 pub mod jobs;

@@ -294,7 +294,7 @@ async fn an_address_that_is_taken_is_tried_until_it_is_free() {
     let network = MemoryRouting::default();
     let first = Leader::start(&network, 1).await;
     let second = Leader::start(&network, 2).await;
-    assert!(matches!(second.view.state(), ShardsState::Refused(why) if why.contains("taken")));
+    assert!(matches!(second.view.state(), ShardsState::Refused(why) if why.contains("already bound")));
     first.end().await;
     until("it listens", || second.view.state() == ShardsState::Listening(ADDRESS.into())).await;
     second.end().await;

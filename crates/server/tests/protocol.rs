@@ -149,7 +149,7 @@ fn check_fields<T: DeserializeOwned>(
 }
 
 fn read_as<T: DeserializeOwned>(example: &Map<String, Value>) -> serde_json::Result<()> {
-    serde_json::from_value::<T>(Value::Object(example.clone())).map(drop)
+    serde_json::from_str::<T>(&Value::Object(example.clone()).to_string()).map(drop)
 }
 
 /// The same of a message of the bus, which is also read with keys in PascalCase.

@@ -78,7 +78,7 @@ pub struct Elector {
     is_unsealed: bool,
     seen: Option<Seen>,
     /// When the last question was sent whose answer told who leads.
-    heard_at: Option<Moment>,
+    leader_read_at: Option<Moment>,
     vacancy: Option<Vacancy>,
     /// The leader and epoch of the last event for watchers.
     shown: (Option<String>, Epoch),
@@ -159,7 +159,7 @@ impl Elector {
             term: None,
             is_unsealed: false,
             seen: None,
-            heard_at: None,
+            leader_read_at: None,
             vacancy: None,
             shown: (None, Epoch(0)),
             last_leader: None,
@@ -244,7 +244,7 @@ impl Elector {
         }
         exchange.is_cut_short |= answer == Reply::Failed;
         if matches!(answer, Reply::Read(_) | Reply::Granted(_)) {
-            self.heard_at = Some(asked);
+            self.leader_read_at = Some(asked);
         }
         match (&exchange.asked, answer) {
             (Ask::Read, Reply::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut exchange),
@@ -452,8 +452,8 @@ impl Elector {
     }
 
     /// When the question was sent whose answer told last who leads.
-    pub fn heard_at(&self) -> Option<Moment> {
-        self.heard_at
+    pub fn leader_read_at(&self) -> Option<Moment> {
+        self.leader_read_at
     }
 
     /// Returns the rules of this kind of holder.

@@ -182,7 +182,7 @@ impl Office for CoordinatorOffice {
     }
 
     fn observe(&self, rules: &Rules, timeline: Timeline) {
-        let seen = rules.heard_at().map(|at| timeline.instant(at));
+        let seen = rules.leader_read_at().map(|at| timeline.instant(at));
         let is_me = rules.term().is_some();
         let holder = rules.holder().map(|(holder, epoch, until)| (NodeId::new(holder).ok(), epoch, until));
         self.view.send_if_modified(|current| {

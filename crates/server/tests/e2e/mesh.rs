@@ -100,7 +100,7 @@ async fn an_instance_is_seen_and_called_and_whoever_calls_leaves_again() {
     assert!(page["nodes"].as_array().expect("nodes").iter().all(|node| heartbeat(node) == Some(true)), "{page}");
     let shown = stage.run(&["nodes", "k"]).await;
     let lines: Vec<&str> = shown.expect(0).lines().collect();
-    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["INSTANCE", "HOSTNAME", "LAST", "BEAT"]);
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["INSTANCE", "HOSTNAME", "LAST", "HEARTBEAT"]);
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!(stage.run(&["nodes", "another", "--json"]).await.json(), json!({ "nodes": [] }));
 }

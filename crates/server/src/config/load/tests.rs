@@ -151,7 +151,7 @@ fn a_rate_limit_is_a_number_and_a_window_or_none() {
 fn a_file_that_is_named_must_be_there_and_be_toml() {
     let mut missing = given();
     missing.load.file = Some(missing.directory.path().join("other.toml"));
-    assert!(missing.refusal().contains("--config /other.toml: cannot be read"), "{}", missing.refusal());
+    assert!(missing.refusal().contains("--config /other.toml: cannot read the file"), "{}", missing.refusal());
     let said = given().file("[store\n").refusal();
     assert!(said.contains("convoke.toml"), "{said}");
 }

@@ -153,7 +153,7 @@ fn a_predecessor_of_the_same_name_is_who_holds_the_lease() {
     bench.heartbeat(&mut a);
     assert_eq!((leads(&a), a.leader()), (None, None));
     assert_eq!(a.holder().map(|(holder, epoch, _)| (holder, epoch)), Some(("a", Epoch(1))));
-    assert_eq!(a.heard_at(), Some(bench.now));
+    assert_eq!(a.leader_read_at(), Some(bench.now));
 }
 
 #[test]

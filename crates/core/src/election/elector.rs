@@ -398,8 +398,8 @@ impl Elector {
         let mut asks: Vec<Ask> = self.conduct.enrols.then_some(Ask::Withdraw).into_iter().collect();
         let held = self.term.filter(|_| !self.is_caretaker()).map(|held| held.epoch);
         // A lock may be ours although it does not seem so: its answer was lost, or is on its way.
-        let unsubscribed_jobs = self.conduct.is_lock.then_some(self.highest.epoch);
-        asks.extend(held.or(unsubscribed_jobs).map(|epoch| Ask::Resign { holder: self.me.clone(), epoch }));
+        let unread_lock = self.conduct.is_lock.then_some(self.highest.epoch);
+        asks.extend(held.or(unread_lock).map(|epoch| Ask::Resign { holder: self.me.clone(), epoch }));
         self.foreign.is_enrolled = false;
         let until = now.at + self.conduct.abstention;
         self.abstains_until = Some(until);

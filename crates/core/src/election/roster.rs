@@ -12,7 +12,7 @@ use super::moment::Moment;
 pub struct Roster {
     members: BTreeMap<String, Moment>,
     /// Members whose entries expired, until the next list.
-    unsubscribed_jobs: BTreeSet<String>,
+    expired_members: BTreeSet<String>,
 }
 
 /// The changes of a new list.
@@ -34,7 +34,7 @@ impl Turnover {
 impl Roster {
     /// Replaces the list with that of the backend.
     pub fn update(&mut self, names: &[String], now: Moment, timeout: Duration) -> Turnover {
-        let mut before = std::mem::take(&mut self.unsubscribed_jobs);
+        let mut before = std::mem::take(&mut self.expired_members);
         before.extend(std::mem::take(&mut self.members).into_keys());
         self.members = names.iter().map(|name| (name.clone(), now + timeout)).collect();
         let stayed = self.members.keys().filter(|name| before.contains(*name)).count();
@@ -46,7 +46,7 @@ impl Roster {
         let expired: Vec<String> =
             self.members.extract_if(.., |_, expires| *expires <= now).map(|(name, _)| name).collect();
         let any = !expired.is_empty();
-        self.unsubscribed_jobs.extend(expired);
+        self.expired_members.extend(expired);
         any
     }
 

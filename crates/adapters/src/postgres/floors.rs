@@ -12,6 +12,8 @@ use convoke_core::QueueName;
 
 /// A search of the whole range that took longer than this was slow.
 const SLOW: Duration = Duration::from_millis(50);
+/// The slow searches in a row after which a floor is used. One slow search is a busy machine; an old snapshot slows all.
+const SLOW_IN_A_ROW: u32 = 3;
 /// Additional time allowed per job taken.
 const PER_JOB: Duration = Duration::from_micros(100);
 /// The least time for which a late job may be overlooked; longer if the search itself takes long.
@@ -27,13 +29,18 @@ pub(super) struct Floors(HashMap<QueueName, Place>);
 #[derive(Debug)]
 struct Place {
     floor: i64,
+    /// Slow searches of the whole range in a row.
+    slow: u32,
     /// The time until which the floor may be used.
     until: Instant,
 }
 
 impl Floors {
     pub(super) fn of(&self, queue: &QueueName, now: Instant) -> i64 {
-        self.0.get(queue).filter(|place| now < place.until).map_or(NONE, |place| place.floor)
+        self.0
+            .get(queue)
+            .filter(|place| place.slow >= SLOW_IN_A_ROW && now < place.until)
+            .map_or(NONE, |place| place.floor)
     }
 
     /// Records a search: it began at `floor`, `highest` was the last rank served, and it took `elapsed` until `now`.
@@ -53,7 +60,8 @@ impl Floors {
                 return;
             }
             let until = now + OVERLOOKED.max(elapsed.saturating_mul(LOOKING_SHARE));
-            self.0.insert(queue.clone(), Place { floor: highest, until });
+            let slow = self.0.get(queue).map_or(0, |place| place.slow).saturating_add(1);
+            self.0.insert(queue.clone(), Place { floor: highest, slow, until });
         } else if let Some(place) = self.0.get_mut(queue) {
             place.floor = place.floor.max(highest);
         }
@@ -68,6 +76,24 @@ mod tests {
         QueueName::new(name).expect("a name")
     }
 
+    /// As many searches of the whole range as it takes until a floor is used, the last of them at `now`.
+    fn searched_slowly(floors: &mut Floors, elapsed: Duration, now: Instant) {
+        for _ in 0..SLOW_IN_A_ROW {
+            floors.served(&queue("q"), NONE, 5, 10, elapsed, now);
+        }
+    }
+
+    #[test]
+    fn one_slow_search_changes_nothing() {
+        let (mut floors, now) = (Floors::default(), Instant::now());
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(&queue("q"), now), NONE);
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(5), now);
+        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        assert_eq!(floors.of(&queue("q"), now), NONE, "a quick one was between");
+    }
+
     #[test]
     fn as_long_as_looking_is_quick_the_whole_range_is_looked_through() {
         let (mut floors, now) = (Floors::default(), Instant::now());
@@ -80,7 +106,7 @@ mod tests {
     #[test]
     fn where_looking_is_slow_it_begins_where_the_last_was_served() {
         let (mut floors, now) = (Floors::default(), Instant::now());
-        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        searched_slowly(&mut floors, Duration::from_millis(80), now);
         assert_eq!((floors.of(&queue("q"), now), floors.of(&queue("other"), now)), (5, NONE));
         floors.served(&queue("q"), 5, 9, 10, Duration::from_millis(80), now);
         assert_eq!(floors.of(&queue("q"), now), 9);
@@ -91,7 +117,7 @@ mod tests {
     #[test]
     fn what_came_late_is_found_after_a_while() {
         let (mut floors, now) = (Floors::default(), Instant::now());
-        floors.served(&queue("q"), NONE, 5, 10, Duration::from_millis(80), now);
+        searched_slowly(&mut floors, Duration::from_millis(80), now);
         assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), NONE);
         let slow = Duration::from_secs(2);
         floors.served(&queue("q"), NONE, 5, 10, slow, now);

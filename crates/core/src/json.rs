@@ -50,7 +50,7 @@ impl Json {
     }
 
     /// Rejects a value that is larger than `bytes_max` or nested deeper than
-    /// [`JSON_DEPTH_MAX`](crate::limits::JSON_DEPTH_MAX), half a surrogate pair, and numbers beyond a double. Parsing a
+    /// [`JSON_DEPTH_MAX`], half a surrogate pair, and numbers beyond a double. Parsing a
     /// raw value does not descend into it, so without this check a client could store a value that no reader can
     /// decode.
     pub fn check(&self, field: &str, bytes_max: usize) -> Result<(), Invalid> {

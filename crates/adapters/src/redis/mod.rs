@@ -1,6 +1,6 @@
 //! The ports on Redis: the bus of a cluster on Streams and pub/sub, leases, a shared cache, and the link of a mesh.
 //!
-//! A process has a constant number of connections, whatever it reads: one for all commands ([`commands`]), one for all
+//! A process has a constant number of connections, whatever it reads: one for all commands (`commands`), one for all
 //! subscriptions (`subscriptions`), and one more each for leases and a shared cache. No command blocks its connection.
 //! Waiting readers are woken by bells, which are pub/sub messages and may be lost; so they also poll from time to time,
 //! and after every reconnect.

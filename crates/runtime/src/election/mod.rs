@@ -1,6 +1,6 @@
 //! Leader election: terms of leadership over any [`Leases`](convoke_core::ports::Leases).
 //!
-//! One loop, the [`driver`], holds all leases by the rules of [`convoke_core::election`]. It has three users. An
+//! One loop, the `driver`, holds all leases by the rules of [`convoke_core::election`]. It has three users. An
 //! [`Elector`] serves an application: any number of subscribers by one heartbeat. A [`Campaign`] serves the coordinator
 //! of jobs, whose terms are sealed in its store before anything acts on them. The third is the leader of a
 //! [mesh](crate::mesh). Each holds a term as a [`Tenure`], which ends before another member may hold the lease.

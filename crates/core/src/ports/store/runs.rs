@@ -38,7 +38,7 @@ pub struct Window {
     pub queue: QueueName,
     /// The number of runs.
     pub limit: usize,
-    /// How long to keep a record of the granted runs for [`QueueStore::grants`]. `None`: no record.
+    /// How long to keep a record of the granted runs for [`QueueStore::grants`](super::QueueStore::grants). `None`: no record.
     pub metered: Option<Duration>,
 }
 
@@ -189,7 +189,7 @@ pub struct InFlight {
     pub ownership: Ownership,
     /// When the leader dispatched it.
     pub dispatched_at: Timestamp,
-    /// When it times out. Only [`overdue`](RunStore::overdue) sets it.
+    /// When it times out. Only [`overdue`](super::RunStore::overdue) sets it.
     pub deadline: Option<Timestamp>,
 }
 
